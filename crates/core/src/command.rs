@@ -1,0 +1,234 @@
+//! All that can be asked of the table.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fence::Fence;
+use crate::id::{
+    Adapter, CallId, Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId, Ticket,
+};
+use crate::mode::Mode;
+use crate::range::ByteRange;
+use crate::scope::Scope;
+
+/// Something asked of the table. Reads are methods of their own: see `view.rs`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    Acquire(Acquire),
+    Renew(Renew),
+    Release(Release),
+    Unlock(Unlock),
+    Cancel(Cancel),
+    OpenSession(OpenSession),
+    KeepAlive(KeepAlive),
+    CloseSession(CloseSession),
+    Attach(Attach),
+    Disconnect(Disconnect),
+    AcceptFence(AcceptFence),
+    Break(Break),
+    RemoveFile(RemoveFile),
+    Withdraw(Withdraw),
+    BeginEpoch(BeginEpoch),
+    Jump(Jump),
+    Suspend,
+    Resume,
+    /// Tells the time and nothing else.
+    Tick,
+}
+
+/// One scope and how it is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Claim {
+    pub scope: Scope,
+    pub mode: Mode,
+}
+
+/// Asks for one scope or a set of them, all or nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acquire {
+    /// Where the answer goes if it has to wait.
+    pub call: CallId,
+    pub namespace: Namespace,
+    pub owner: Owner,
+    pub claims: Vec<Claim>,
+    pub under: Under,
+    pub wait: Wait,
+    /// When the wait runs out, keep the place in the queue for a while: the refusal carries a ticket.
+    pub keep_place: bool,
+    /// Comes back for a place that was kept.
+    pub ticket: Option<Ticket>,
+    pub request_id: Option<RequestId>,
+    /// How long after the lease lapsed only this owner may take the scope back.
+    pub reclaim_window: Duration,
+    /// Takes up, during a recovery grace, what the owner held before it.
+    pub reclaim: bool,
+    /// For people: shown with the grant, never looked at.
+    pub metadata: Option<Arc<str>>,
+}
+
+/// The lease that a grant is to stand under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Under {
+    /// A lease of its own. The id must be fresh and random.
+    NewLease { id: LeaseId, ttl: Duration },
+    /// A session opened before.
+    Session(LeaseId),
+}
+
+/// How long a request is ready to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    Never,
+    UpTo(Duration),
+    /// Until the caller goes.
+    Forever,
+}
+
+/// Moves a lease's deadline to now + ttl. Owner, lease and fence must all be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renew {
+    pub namespace: Namespace,
+    pub scope: Scope,
+    pub owner: Owner,
+    pub lease: LeaseId,
+    pub fence: Fence,
+    /// A new length for the lease from here on.
+    pub ttl: Option<Duration>,
+}
+
+/// Ends what was granted with this fence: one scope, the named bytes of a file, or a whole set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    pub namespace: Namespace,
+    pub scope: Scope,
+    pub owner: Owner,
+    pub lease: LeaseId,
+    pub fence: Fence,
+}
+
+/// Ends an owner's hold on bytes of a file, whatever grants they came by: `F_UNLCK`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unlock {
+    pub namespace: Namespace,
+    pub session: LeaseId,
+    pub owner: Owner,
+    pub inode: u64,
+    pub range: ByteRange,
+}
+
+/// The caller of a waiting request has gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cancel {
+    pub namespace: Namespace,
+    pub call: CallId,
+}
+
+/// Opens a lease under which any number of grants can be taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenSession {
+    pub namespace: Namespace,
+    /// Must be fresh and random.
+    pub id: LeaseId,
+    pub owner: Owner,
+    pub ttl: Duration,
+    pub adapter: Adapter,
+    pub on_disconnect: OnDisconnect,
+    pub metadata: Option<Arc<str>>,
+}
+
+/// What becomes of a session when the stream it is bound to breaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDisconnect {
+    /// Everything is released at once: the NFS habit.
+    #[default]
+    Release,
+    /// Everything is kept for that long: the SMB durable-handle habit.
+    Keep(Duration),
+}
+
+/// The heartbeat of a session or of a set's lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    pub namespace: Namespace,
+    pub session: LeaseId,
+    pub ttl: Option<Duration>,
+}
+
+/// Ends a session, or any lease, and everything under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloseSession {
+    pub namespace: Namespace,
+    pub session: LeaseId,
+}
+
+/// Binds a session to a live stream, again after a disconnect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attach {
+    pub namespace: Namespace,
+    pub session: LeaseId,
+}
+
+/// The stream that a session was bound to has broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disconnect {
+    pub namespace: Namespace,
+    pub session: LeaseId,
+}
+
+/// Shows a fence to a register, which takes it only if it has seen no higher one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptFence {
+    pub namespace: Namespace,
+    pub register: RegisterName,
+    pub fence: Fence,
+}
+
+/// An operator ends every grant that overlaps the scope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Break {
+    pub namespace: Namespace,
+    pub scope: Scope,
+    /// Only the grant with this fence.
+    pub fence: Option<Fence>,
+    pub reason: Arc<str>,
+}
+
+/// A file is gone: drops all grants and fails all waiters of its inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoveFile {
+    pub namespace: Namespace,
+    pub inode: u64,
+}
+
+/// Takes back a grant that nobody will ever learn of: its answer could not be delivered or its commit failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Withdraw {
+    pub namespace: Namespace,
+    pub lease: LeaseId,
+    pub fence: Fence,
+}
+
+/// A new authority takes over the table: every grant has to be claimed again by its holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BeginEpoch {
+    pub epoch: Epoch,
+    pub grace: GracePolicy,
+    /// When the grace ends at the latest.
+    pub grace_length: Duration,
+}
+
+/// What is refused while holders of the last epoch may still come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GracePolicy {
+    /// Only what conflicts with a grant that has not come back yet.
+    Conflicting,
+    /// Every new grant: for a store that forgets, where nobody knows what was held.
+    Strict,
+}
+
+/// After a restore: epoch and fences go on well above anything handed out since the backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Jump {
+    pub epoch: Epoch,
+    pub fence: Fence,
+}

@@ -1,0 +1,209 @@
+//! What must happen next: the answers that others were waiting for, and what watchers are told.
+//!
+//! Nothing of this may be seen before the transitions of the same step are durable.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fence::Fence;
+use crate::id::{
+    Adapter, CallId, Epoch, LeaseId, Namespace, Owner, RegisterName, Revision, Ticket,
+};
+use crate::mode::Mode;
+use crate::refusal::{Refusal, WaitEdge};
+use crate::scope::Scope;
+use crate::time::{Millis, Timestamp};
+use crate::transition::{Ending, Transition};
+
+/// The answer to the command itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Answered(Answer),
+    /// The request waits; its answer will be an effect.
+    Queued(Queued),
+    Refused(Refusal),
+}
+
+/// What a command achieved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Granted(Box<Grant>),
+    Renewed(Renewed),
+    /// How long it was held.
+    Released {
+        held: Duration,
+    },
+    /// Whether any byte of the range was held.
+    Unlocked {
+        changed: bool,
+    },
+    /// Whether the call was still waiting.
+    Cancelled {
+        waiting: bool,
+    },
+    SessionOpened {
+        number: u64,
+        deadline: Timestamp,
+    },
+    SessionClosed {
+        grants: usize,
+    },
+    Disconnected {
+        kept_until: Option<Timestamp>,
+    },
+    FenceAccepted {
+        high_water: Fence,
+    },
+    Broken {
+        grants: usize,
+    },
+    FileRemoved {
+        grants: usize,
+        waiters: usize,
+    },
+    Withdrawn {
+        found: bool,
+    },
+    EpochBegun {
+        recovering: usize,
+    },
+    Done,
+}
+
+/// A grant as its holder sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub lease: LeaseId,
+    pub owner: Owner,
+    pub fence: Fence,
+    pub ttl: Millis,
+    pub deadline: Timestamp,
+    pub granted_at: Timestamp,
+    pub waited: Duration,
+    /// The same request was granted before; this is that grant.
+    pub replayed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    pub ttl: Millis,
+    pub deadline: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queued {
+    pub ticket: Ticket,
+    /// How many waiters stand before it in its longest queue, plus one.
+    pub position: usize,
+}
+
+/// Something to do about a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// A waiting call has its grant.
+    Granted { call: CallId, grant: Box<Grant> },
+    /// A waiting call will not be granted.
+    Refused { call: CallId, refusal: Refusal },
+    /// The holder should hear at once that the whole lease, or the grant with this fence, is gone.
+    Lost {
+        namespace: Namespace,
+        lease: LeaseId,
+        fence: Option<Fence>,
+        ending: Ending,
+    },
+    /// Somebody has begun to wait for what this session holds.
+    Wanted {
+        namespace: Namespace,
+        session: LeaseId,
+        scope: Scope,
+        waiter: Owner,
+    },
+    /// Something for those who watch.
+    Event(Box<Event>),
+}
+
+/// Something that watchers are told of.
+///
+/// Changes that last raise the revision; news of the queues do not, and carry that of the last change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub revision: Revision,
+    pub at: Timestamp,
+    pub namespace: Namespace,
+    pub news: News,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    EpochBegan {
+        epoch: Epoch,
+    },
+    GraceEnded,
+    SessionOpened {
+        number: u64,
+        owner: Owner,
+        adapter: Adapter,
+    },
+    SessionEnded {
+        number: u64,
+        owner: Owner,
+        ending: Ending,
+    },
+    Granted {
+        scope: Scope,
+        owner: Owner,
+        mode: Mode,
+        fence: Fence,
+        ttl: Millis,
+    },
+    /// `window` is set when the last owner may still take it back.
+    Ended {
+        scope: Scope,
+        owner: Owner,
+        mode: Mode,
+        fence: Fence,
+        ending: Ending,
+        window: Option<Millis>,
+    },
+    TtlChanged {
+        owner: Owner,
+        ttl: Millis,
+    },
+    FenceAccepted {
+        register: RegisterName,
+        fence: Fence,
+    },
+    Queued {
+        scopes: Vec<Scope>,
+        owner: Owner,
+        ticket: Ticket,
+    },
+    /// A waiter left without a grant.
+    Left {
+        scopes: Vec<Scope>,
+        owner: Owner,
+        ticket: Ticket,
+    },
+    Deadlock {
+        victim: Owner,
+        cycle: Arc<[WaitEdge]>,
+    },
+}
+
+/// What came of one command besides its outcome.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    pub transitions: Vec<Transition>,
+    pub effects: Vec<Effect>,
+}
+
+impl Step {
+    pub fn new() -> Step {
+        Step::default()
+    }
+
+    pub fn clear(&mut self) {
+        self.transitions.clear();
+        self.effects.clear();
+    }
+}

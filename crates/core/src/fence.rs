@@ -1,0 +1,40 @@
+//! Fencing tokens: the numbers that let a guarded resource turn a stale writer away.
+
+use std::fmt;
+
+/// A fencing token. Each grant is stamped with one, higher than every token before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fence(u64);
+
+impl Fence {
+    /// Below every token ever handed out.
+    pub const ZERO: Fence = Fence(0);
+    /// The largest integer that JSON readers and JavaScript keep exactly.
+    pub const MAX: Fence = Fence((1 << 53) - 1);
+
+    /// A token as it came from outside; `None` past 53 bits, which no server ever handed out.
+    pub const fn new(value: u64) -> Option<Fence> {
+        if value <= Fence::MAX.0 {
+            Some(Fence(value))
+        } else {
+            None
+        }
+    }
+
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The next token. At a million grants a second the 53 bits last 285 years.
+    #[must_use]
+    pub(crate) fn next(self) -> Fence {
+        assert!(self < Fence::MAX, "the fencing tokens are used up");
+        Fence(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}

@@ -1,0 +1,48 @@
+//! How much of anything one table takes.
+
+use std::time::Duration;
+
+/// The limits that belong to the rules; each has its own refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub lease_ttl_min: Duration,
+    pub lease_ttl_max: Duration,
+    pub disconnect_ttl_max: Duration,
+    pub reclaim_window_max: Duration,
+    pub wait_max: Duration,
+    pub set_len_max: usize,
+    pub metadata_bytes_max: usize,
+    pub waiters_per_scope_max: usize,
+    pub waiters_max: usize,
+    pub locks_per_session_max: usize,
+    pub sessions_per_adapter_max: usize,
+    pub registers_per_namespace_max: usize,
+    pub namespaces_max: usize,
+    /// How long a place in the queue is kept for a caller that means to come back.
+    pub ticket_kept: Duration,
+    /// How many deadlines one command works off at most, so that a million at once do not stop the service.
+    pub deadlines_per_step_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        Limits {
+            lease_ttl_min: Duration::from_millis(100),
+            lease_ttl_max: DAY,
+            disconnect_ttl_max: DAY,
+            reclaim_window_max: DAY,
+            wait_max: DAY,
+            set_len_max: 64,
+            metadata_bytes_max: 4096,
+            waiters_per_scope_max: 10_000,
+            waiters_max: 200_000,
+            locks_per_session_max: 100_000,
+            sessions_per_adapter_max: 10_000,
+            registers_per_namespace_max: 100_000,
+            namespaces_max: 10_000,
+            ticket_kept: Duration::from_secs(10),
+            deadlines_per_step_max: 1000,
+        }
+    }
+}

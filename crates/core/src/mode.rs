@@ -1,0 +1,42 @@
+//! How a scope is held, and which ways of holding it go together.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+/// How a scope is asked for or held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// By one holder alone.
+    #[default]
+    Exclusive,
+    /// By any number of holders, all of them shared.
+    Shared,
+    /// By up to so many holders at once: a counting semaphore.
+    Permits(NonZeroU32),
+}
+
+impl Mode {
+    /// The semaphore's limit, if this is one.
+    pub fn permits(self) -> Option<NonZeroU32> {
+        match self {
+            Mode::Permits(limit) => Some(limit),
+            Mode::Exclusive | Mode::Shared => None,
+        }
+    }
+
+    /// Whether two owners may hold overlapping scopes in these modes. Permits of one scope are counted instead:
+    /// across different scopes they keep others out as an exclusive lock does.
+    pub fn conflicts_with(self, other: Mode) -> bool {
+        !(self == Mode::Shared && other == Mode::Shared)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mode::Exclusive => f.write_str("exclusive"),
+            Mode::Shared => f.write_str("shared"),
+            Mode::Permits(limit) => write!(f, "permits({limit})"),
+        }
+    }
+}

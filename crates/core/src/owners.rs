@@ -1,0 +1,85 @@
+//! The owners of one namespace, each kept once under a small number for as long as anything mentions it.
+
+use crate::id::Owner;
+use crate::index::{Index, hash_bytes};
+use crate::slab::Slab;
+
+/// An owner's number inside its namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OwnerNo(u32);
+
+impl OwnerNo {
+    pub(crate) const MIN: OwnerNo = OwnerNo(0);
+    pub(crate) const MAX: OwnerNo = OwnerNo(u32::MAX);
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Owners {
+    seed: u64,
+    entries: Slab<Entry>,
+    index: Index,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    owner: Owner,
+    mentions: u32,
+}
+
+impl Owners {
+    pub(crate) fn new(seed: u64) -> Owners {
+        Owners { seed, entries: Slab::default(), index: Index::new() }
+    }
+
+    pub(crate) fn find(&self, owner: &Owner) -> Option<OwnerNo> {
+        self.index
+            .find(self.hash(owner), |number| &self.entries[number].owner == owner)
+            .map(OwnerNo)
+    }
+
+    pub(crate) fn name(&self, number: OwnerNo) -> &Owner {
+        &self.entries[number.0].owner
+    }
+
+    /// One mention more; the owner gets a number if it has none.
+    pub(crate) fn mention(&mut self, owner: &Owner) -> OwnerNo {
+        if let Some(number) = self.find(owner) {
+            self.mention_again(number);
+            return number;
+        }
+        let number = self.entries.insert(Entry { owner: owner.clone(), mentions: 1 });
+        self.index.insert(self.hash(owner), number);
+        OwnerNo(number)
+    }
+
+    pub(crate) fn mention_again(&mut self, number: OwnerNo) {
+        self.entries[number.0].mentions += 1;
+    }
+
+    /// One mention less; with the last one the owner is forgotten.
+    pub(crate) fn forget(&mut self, number: OwnerNo) {
+        let entry = &mut self.entries[number.0];
+        entry.mentions -= 1;
+        if entry.mentions == 0 {
+            let hash = hash_bytes(self.seed, entry.owner.text().as_bytes());
+            self.index.remove(hash, number.0);
+            self.entries.remove(number.0);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.len() == 0
+    }
+
+    pub(crate) fn mentions(&self, number: OwnerNo) -> u32 {
+        self.entries[number.0].mentions
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (OwnerNo, &Owner)> {
+        self.entries.iter().map(|(number, entry)| (OwnerNo(number), &entry.owner))
+    }
+
+    fn hash(&self, owner: &Owner) -> u32 {
+        hash_bytes(self.seed, owner.text().as_bytes())
+    }
+}

@@ -1,0 +1,172 @@
+//! Every way to say no. A refusal is an answer, not a failure, and carries what its reader needs to react.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fence::Fence;
+use crate::id::{Adapter, Epoch, Namespace, Owner, Ticket};
+use crate::mode::Mode;
+use crate::scope::Scope;
+use crate::time::Timestamp;
+
+/// An expected "no".
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("{0}")]
+    Held(Box<Conflict>),
+    #[error("{0}; its last owner may still take it back")]
+    ReclaimWindow(Box<Conflict>),
+    #[error("a recovery grace is on for {} ms more", ends_in.as_millis())]
+    GracePeriod {
+        ends_in: Duration,
+        conflict: Option<Box<Conflict>>,
+    },
+    #[error("there is no recovery grace to reclaim in")]
+    NoGrace,
+    #[error("waiting would close a circle of {} owners", cycle.len())]
+    Deadlock { cycle: Arc<[WaitEdge]> },
+    #[error("the lease has ended")]
+    LeaseLost,
+    #[error("owner, lease and fence do not match a grant on {0}")]
+    NotHolder(Scope),
+    #[error("{scope} is used with {}, not with {}", said(*current), said(*asked))]
+    LimitMismatch {
+        scope: Scope,
+        current: Mode,
+        asked: Mode,
+    },
+    #[error("the request id was used for another request")]
+    RequestIdReused,
+    #[error("there is no such session")]
+    SessionNotFound,
+    #[error("place {} in the queue is no longer kept", .0.0)]
+    TicketNotFound(Ticket),
+    #[error("fence {presented} is lower than {high_water}")]
+    StaleFence { presented: Fence, high_water: Fence },
+    #[error("{0}")]
+    Limit(Limit),
+    #[error("{0}")]
+    Invalid(Invalid),
+    #[error("the file of inode {0} was removed")]
+    FileRemoved(u64),
+    #[error("no grants are made for now")]
+    Suspended,
+    #[error("epoch {presented:?} is not above {current:?}")]
+    StaleEpoch { presented: Epoch, current: Epoch },
+}
+
+/// Why a request cannot be granted now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{scope} is held by {} until {}",
+    holders.first().map_or("an earlier waiter", |holder| holder.owner.as_str()),
+    holders.first().map_or(Timestamp::ZERO, |holder| holder.deadline))]
+pub struct Conflict {
+    /// The first of the asked scopes that is not free.
+    pub scope: Scope,
+    /// Those in the way; the first few if they are many.
+    pub holders: Vec<Holder>,
+    /// How many requests wait for that scope.
+    pub waiters: usize,
+    pub waited: Duration,
+    /// Set when a place in the queue is kept for the caller.
+    pub place: Option<Place>,
+}
+
+impl Conflict {
+    /// How many holders a conflict names at most.
+    pub const HOLDERS_MAX: usize = 16;
+}
+
+/// A kept place in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub ticket: Ticket,
+    /// How many waiters stand before it, plus one.
+    pub position: usize,
+}
+
+/// One grant as others may see it: everything but the lease id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub scope: Scope,
+    pub owner: Owner,
+    pub mode: Mode,
+    pub fence: Fence,
+    pub since: Timestamp,
+    /// When the lease lapses, or, in a reclaim window, when that ends.
+    pub deadline: Timestamp,
+    pub state: HolderState,
+    /// The number of the session it stands under, if it is one.
+    pub session: Option<u64>,
+    pub metadata: Option<Arc<str>>,
+}
+
+/// How firmly a grant stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HolderState {
+    Held,
+    /// Comes from the last epoch; its holder has not been heard of yet.
+    Recovering,
+    /// The lease has lapsed; only the last owner may take the scope back.
+    ReclaimWindow,
+}
+
+/// One edge of the wait-for graph: who waits for which scope because of whom.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WaitEdge {
+    pub waiter: Owner,
+    pub scope: Scope,
+    /// The owner that holds it, or waits for it in front.
+    pub blocker: Owner,
+}
+
+/// A limit of the server that was reached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Limit {
+    #[error("{max} requests wait for {scope} already")]
+    WaitersPerScope { scope: Scope, max: usize },
+    #[error("{max} requests wait on this server already")]
+    Waiters { max: usize },
+    #[error("the session holds {max} locks already")]
+    LocksPerSession { max: usize },
+    #[error("adapter {adapter} has {max} sessions already")]
+    Sessions { adapter: Adapter, max: usize },
+    #[error("namespace {namespace} has {max} fence registers already")]
+    Registers { namespace: Namespace, max: usize },
+    #[error("there are {max} namespaces in use already")]
+    Namespaces { max: usize },
+}
+
+/// What is wrong with a request in itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    #[error("ttl is {} ms; it must be {} to {} ms", ttl.as_millis(), min.as_millis(), max.as_millis())]
+    Ttl {
+        ttl: Duration,
+        min: Duration,
+        max: Duration,
+    },
+    #[error("disconnect ttl is {} ms, the limit is {} ms", ttl.as_millis(), max.as_millis())]
+    DisconnectTtl { ttl: Duration, max: Duration },
+    #[error("reclaim window is {} ms, the limit is {} ms", window.as_millis(), max.as_millis())]
+    ReclaimWindow { window: Duration, max: Duration },
+    #[error("wait is {} ms, the limit is {} ms", wait.as_millis(), max.as_millis())]
+    Wait { wait: Duration, max: Duration },
+    #[error("a set has 1 to {max} scopes, not {len}")]
+    SetSize { len: usize, max: usize },
+    #[error("{one} and {other} in one set overlap")]
+    SetOverlap { one: Scope, other: Scope },
+    #[error("permits cannot be had on {0}: byte ranges are shared or exclusive")]
+    RangePermits(Scope),
+    #[error("metadata has {len} bytes, the limit is {max}")]
+    MetadataSize { len: usize, max: usize },
+    #[error("the lease id is in use")]
+    LeaseIdInUse,
+}
+
+fn said(mode: Mode) -> String {
+    match mode {
+        Mode::Permits(limit) => format!("a limit of {limit}"),
+        Mode::Exclusive | Mode::Shared => "no limit".into(),
+    }
+}

@@ -1,0 +1,84 @@
+//! The whole table as a list of entries: what a store keeps so that it need not replay every transition ever made.
+
+use std::sync::Arc;
+
+use crate::fence::Fence;
+use crate::id::{Epoch, LeaseId, Namespace, Owner, RegisterName, Revision};
+use crate::mode::Mode;
+use crate::range::ByteRange;
+use crate::scope::Key;
+use crate::time::{Millis, Timestamp};
+use crate::transition::{Ending, Request, SessionTerms};
+
+/// One piece of a snapshot. The order of entries does not matter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    Counters {
+        epoch: Epoch,
+        fence: Fence,
+        revision: Revision,
+    },
+    Lease(Box<LeaseEntry>),
+    Register {
+        namespace: Namespace,
+        register: RegisterName,
+        fence: Fence,
+    },
+}
+
+/// A lease and everything that stands under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseEntry {
+    pub namespace: Namespace,
+    pub lease: LeaseId,
+    pub owner: Owner,
+    pub ttl: Millis,
+    pub session: Option<SessionEntry>,
+    /// Set when the lease has lapsed and only reclaim windows are left of it.
+    pub lapsed: Option<Ending>,
+    pub grants: Vec<GrantEntry>,
+    pub pieces: Vec<PieceEntry>,
+    pub sets: Vec<SetEntry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionEntry {
+    pub opened_at: Timestamp,
+    pub terms: SessionTerms,
+}
+
+/// A grant on a name, path or subtree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantEntry {
+    pub key: Key,
+    pub owner: Owner,
+    pub mode: Mode,
+    pub fence: Fence,
+    pub granted_at: Timestamp,
+    pub reclaim_window: Millis,
+    pub request: Option<Request>,
+    pub metadata: Option<Arc<str>>,
+}
+
+/// Bytes of a file that one owner holds in one mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PieceEntry {
+    pub inode: u64,
+    pub range: ByteRange,
+    pub owner: Owner,
+    pub mode: Mode,
+    /// The lowest and the highest of the fences that merged into this piece.
+    pub fences: (Fence, Fence),
+    pub granted_at: Timestamp,
+    pub reclaim_window: Millis,
+    pub request: Option<Request>,
+    pub metadata: Option<Arc<str>>,
+}
+
+/// The byte ranges that belong to a set, so that releasing its fence releases them too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetEntry {
+    pub fence: Fence,
+    pub owner: Owner,
+    pub ranges: Vec<(u64, ByteRange)>,
+}

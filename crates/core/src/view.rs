@@ -1,0 +1,157 @@
+//! What can be read off the table without changing it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::command::OnDisconnect;
+use crate::fence::Fence;
+use crate::id::{Adapter, Epoch, Namespace, Owner, Revision, Ticket};
+use crate::mode::Mode;
+use crate::refusal::{Holder, WaitEdge};
+use crate::scope::Scope;
+use crate::time::{Millis, Timestamp};
+
+/// One scope: who holds anything that overlaps it, and who waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockView {
+    pub scope: Scope,
+    pub state: LockState,
+    /// The first few by fence; `holders_len` counts them all.
+    pub holders: Vec<Holder>,
+    pub holders_len: usize,
+    /// The first few by place; `waiters_len` counts them all.
+    pub waiters: Vec<WaiterView>,
+    pub waiters_len: usize,
+    pub last_fence: Option<Fence>,
+    pub revision: Revision,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LockState {
+    Free,
+    Held,
+    Recovering,
+    ReclaimWindow,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaiterView {
+    pub owner: Owner,
+    pub scope: Scope,
+    pub mode: Mode,
+    pub ticket: Ticket,
+    pub since: Timestamp,
+    /// When it stops waiting by itself.
+    pub deadline: Option<Timestamp>,
+}
+
+/// Whether a fence is the current holder's and still good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub valid: bool,
+    /// The grant that the fence belongs to, if there is one.
+    pub holder: Option<Holder>,
+}
+
+/// Which locks to list, and from where on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListQuery {
+    pub namespace: Namespace,
+    /// Canonical texts that start with this.
+    pub prefix: String,
+    pub owner: Option<Owner>,
+    /// The number of a session.
+    pub session: Option<u64>,
+    pub inode: Option<u64>,
+    pub state: Option<LockState>,
+    pub after: Option<ListCursor>,
+    pub len_max: usize,
+    /// How many locks may be looked at for one page; a page may be short, or even empty, and yet not be the last.
+    pub looked_at_max: usize,
+}
+
+/// Where a listing goes on: the last lock of the page before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListCursor {
+    pub scope: Scope,
+    pub fence: Fence,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    pub locks: Vec<LockSummary>,
+    /// Set when there may be more.
+    pub next: Option<ListCursor>,
+    pub revision: Revision,
+}
+
+/// One held lock in a list: a name or path with its holders, or one piece of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockSummary {
+    pub scope: Scope,
+    pub state: LockState,
+    pub holders: Vec<Holder>,
+    pub holders_len: usize,
+    pub waiters_len: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionView {
+    pub namespace: Namespace,
+    pub number: u64,
+    pub owner: Owner,
+    pub adapter: Adapter,
+    pub on_disconnect: OnDisconnect,
+    pub attached: bool,
+    pub recovering: bool,
+    pub opened_at: Timestamp,
+    pub ttl: Millis,
+    pub deadline: Timestamp,
+    pub grants: usize,
+    pub waiters: usize,
+    pub metadata: Option<Arc<str>>,
+}
+
+/// Who holds what, and who waits for whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Graph {
+    pub holds: Vec<Holder>,
+    pub waits: Vec<GraphWait>,
+    /// Circles in the graph; empty unless something is wrong with the rules.
+    pub cycles: Vec<Arc<[WaitEdge]>>,
+    pub revision: Revision,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraphWait {
+    pub waiter: Owner,
+    pub ticket: Ticket,
+    pub scope: Scope,
+    pub mode: Mode,
+    /// Owners in the way: holders first, then earlier waiters.
+    pub blockers: Vec<Owner>,
+    pub waited: Duration,
+}
+
+/// Numbers about the whole table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    pub epoch: Epoch,
+    pub revision: Revision,
+    pub fence: Fence,
+    pub namespaces: usize,
+    pub grants: usize,
+    pub leases: usize,
+    pub sessions: usize,
+    pub recovering: usize,
+    pub waiters: usize,
+}
+
+/// The recovery grace, while it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraceView {
+    pub strict: bool,
+    pub ends_at: Timestamp,
+    /// Leases of the last epoch that have not come back yet.
+    pub expected: usize,
+}
