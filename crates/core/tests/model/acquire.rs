@@ -1,0 +1,396 @@
+//! Asking for scopes: granted at once, queued, or refused with the reason.
+
+use std::time::Duration;
+
+use super::conflict::{Blockers, View};
+use super::{Asked, Held, Lease, LeaseState, Model, Set, Waiter, millis};
+use leasehold_core::*;
+
+impl Model {
+    pub fn acquire(&mut self, ask: &Acquire) -> Outcome {
+        match self.decide(ask) {
+            Ok(outcome) => outcome,
+            Err(refusal) => Outcome::Refused(refusal),
+        }
+    }
+
+    fn decide(&mut self, ask: &Acquire) -> Result<Outcome, Refusal> {
+        self.check_request(ask)?;
+        self.check_lease(ask)?;
+        if let Some(outcome) = self.replay(ask)? {
+            return Ok(outcome);
+        }
+        if self.suspended {
+            return Err(Refusal::Suspended);
+        }
+        let mut waiter = self.arrive(ask)?;
+        self.check_limits_agree(ask)?;
+        if ask.reclaim
+            && let Some(grant) = self.reclaim(ask)?
+        {
+            return Ok(granted(grant));
+        }
+        let reclaims_unknown = ask.reclaim && self.grace.is_some();
+        let held_back = self.strict_grace() && !reclaims_unknown;
+        if !held_back && self.is_free(ask, waiter.ticket, View::Arriving) {
+            self.check_locks(ask)?;
+            return Ok(granted(self.grant(ask, waiter.since)));
+        }
+        if ask.wait == Wait::Never || reclaims_unknown {
+            return Err(self.why_not(ask, &waiter, View::Arriving));
+        }
+        self.check_deadlock(&waiter)?;
+        self.check_queues(ask)?;
+        waiter.ask = ask.clone();
+        Ok(Outcome::Queued(self.queue(waiter)))
+    }
+
+    /// The request as a waiter: at the end of the queue, or at the place that was kept for it.
+    fn arrive(&mut self, ask: &Acquire) -> Result<Waiter, Refusal> {
+        let Some(ticket) = ask.ticket else {
+            return Ok(Waiter {
+                ticket: Ticket(self.tickets + 1),
+                ask: ask.clone(),
+                calls: vec![ask.call],
+                since: self.now,
+                until: self.wait_limit(ask),
+                parked_until: None,
+                returned: false,
+            });
+        };
+        let kept = self.waiters.iter().find(|waiter| {
+            waiter.ticket == ticket
+                && waiter.parked_until.is_some()
+                && waiter.ask.namespace == ask.namespace
+                && waiter.ask.owner == ask.owner
+                && asked(&waiter.ask) == asked(ask)
+        });
+        let kept = kept.ok_or(Refusal::TicketNotFound(ticket))?;
+        let back = Waiter {
+            calls: vec![ask.call],
+            until: self.wait_limit(ask),
+            parked_until: None,
+            returned: true,
+            ..kept.clone()
+        };
+        self.waiters.retain(|waiter| waiter.ticket != ticket);
+        Ok(back)
+    }
+
+    fn wait_limit(&self, ask: &Acquire) -> Option<Timestamp> {
+        match ask.wait {
+            Wait::Never => Some(self.now),
+            Wait::UpTo(length) => Some(self.now.plus(millis(length))),
+            Wait::Forever => None,
+        }
+    }
+
+    fn queue(&mut self, waiter: Waiter) -> Queued {
+        let queued = Queued { ticket: waiter.ticket, position: self.position(&waiter) };
+        self.tickets = self.tickets.max(waiter.ticket.0);
+        let news = News::Queued {
+            scopes: scopes(&waiter.ask),
+            owner: waiter.ask.owner.clone(),
+            ticket: waiter.ticket,
+        };
+        self.tell(&waiter.ask.namespace, news);
+        self.waiters.push(waiter);
+        queued
+    }
+
+    /// "How many waiters stand before it in its longest queue, plus one."
+    pub fn position(&self, waiter: &Waiter) -> usize {
+        let in_front = |scope: &Scope| {
+            self.waiting_for(&waiter.ask.namespace, scope)
+                .filter(|other| other.ticket < waiter.ticket)
+                .count()
+        };
+        waiter.ask.claims.iter().map(|claim| in_front(&claim.scope)).max().unwrap_or(0) + 1
+    }
+
+    /// Those that wait for anything that overlaps the scope.
+    pub fn waiting_for(&self, namespace: &Namespace, scope: &Scope) -> impl Iterator<Item = &Waiter> {
+        self.waiters.iter().filter(move |waiter| {
+            waiter.parked_until.is_none()
+                && waiter.ask.namespace == *namespace
+                && waiter.ask.claims.iter().any(|claim| claim.scope.overlaps(scope))
+        })
+    }
+
+    /// "If that leads back to the requester, the request is refused."
+    fn check_deadlock(&mut self, waiter: &Waiter) -> Result<(), Refusal> {
+        self.waiters.push(waiter.clone());
+        let cycle = self.cycle_from(&waiter.ask.namespace, &waiter.ask.owner);
+        self.waiters.pop();
+        match cycle {
+            Some(cycle) => Err(self.deadlock(&waiter.ask, &cycle)),
+            None => Ok(()),
+        }
+    }
+
+    /// The waiter's turn has come.
+    pub fn grant_waiter(&mut self, ticket: Ticket) {
+        let waiter = self.take_waiter(ticket);
+        if let Err(refusal) = self.check_locks(&waiter.ask) {
+            self.tell_left(&waiter);
+            self.refuse_waiter(&waiter, &refusal);
+            return;
+        }
+        let grant = self.grant(&waiter.ask, waiter.since);
+        for &call in &waiter.calls {
+            self.step.effects.push(Effect::Granted { call, grant: Box::new(grant.clone()) });
+        }
+    }
+
+    pub fn take_waiter(&mut self, ticket: Ticket) -> Waiter {
+        let place = self.waiters.iter().position(|waiter| waiter.ticket == ticket);
+        self.waiters.remove(place.expect("the waiter was just found"))
+    }
+
+    /// "A set is granted whole or not at all, in one step, under one lease with one token."
+    fn grant(&mut self, ask: &Acquire, since: Timestamp) -> Grant {
+        for claim in &ask.claims {
+            self.end_own_window(ask, &claim.scope);
+        }
+        self.fence = Fence::new(self.fence.get() + 1).expect("tests do not run that long");
+        let (lease, opens) = self.lease_for(ask);
+        self.record(Transition::Granted(Granted {
+            namespace: ask.namespace.clone(),
+            lease,
+            opens,
+            owner: ask.owner.clone(),
+            claims: ask.claims.clone(),
+            fence: self.fence,
+            granted_at: self.now,
+            reclaim_window: millis(ask.reclaim_window),
+            request: ask.request_id.clone().map(|id| Request { id, digest: 0 }),
+            metadata: ask.metadata.clone(),
+        }));
+        for claim in &ask.claims {
+            self.hold(ask, lease, claim);
+        }
+        self.remember_set(ask, lease);
+        self.forget_empty_leases();
+        let grant = self.grant_view(ask, lease, since);
+        if self.waits(&ask.namespace, &ask.owner) {
+            self.break_circles_through(&ask.namespace, &ask.owner);
+        }
+        grant
+    }
+
+    fn waits(&self, namespace: &Namespace, owner: &Owner) -> bool {
+        self.waiters.iter().any(|waiter| {
+            waiter.parked_until.is_none()
+                && waiter.ask.namespace == *namespace
+                && waiter.ask.owner == *owner
+        })
+    }
+
+    fn grant_view(&self, ask: &Acquire, lease: LeaseId, since: Timestamp) -> Grant {
+        let lease = self.lease(&ask.namespace, lease).expect("it was opened or looked up");
+        Grant {
+            lease: lease.id,
+            owner: ask.owner.clone(),
+            fence: self.fence,
+            ttl: lease.ttl,
+            deadline: lease.deadline,
+            granted_at: self.now,
+            waited: self.now.since(since),
+            replayed: false,
+        }
+    }
+
+    /// "A plain `acquire` opens a lease for that one grant."
+    fn lease_for(&mut self, ask: &Acquire) -> (LeaseId, Option<Millis>) {
+        let fence_max = self.fence;
+        match ask.under {
+            Under::Session(id) => {
+                self.lease_mut(&ask.namespace, id).fence_max = fence_max;
+                (id, None)
+            }
+            Under::NewLease { id, ttl } => {
+                let ttl = millis(ttl);
+                self.leases.push(Lease {
+                    namespace: ask.namespace.clone(),
+                    id,
+                    owner: ask.owner.clone(),
+                    ttl,
+                    deadline: self.now.plus(ttl),
+                    state: LeaseState::Live,
+                    session: None,
+                    fence_max,
+                });
+                (id, Some(ttl))
+            }
+        }
+    }
+
+    fn hold(&mut self, ask: &Acquire, lease: LeaseId, claim: &Claim) {
+        let new = Held {
+            namespace: ask.namespace.clone(),
+            lease,
+            scope: claim.scope.clone(),
+            owner: ask.owner.clone(),
+            mode: claim.mode,
+            fences: (self.fence, self.fence),
+            granted_at: self.now,
+            window: millis(ask.reclaim_window),
+            window_until: None,
+            request: ask.request_id.clone().map(|id| (id, asked(ask))),
+            metadata: ask.metadata.clone(),
+        };
+        let news = News::Granted {
+            scope: claim.scope.clone(),
+            owner: ask.owner.clone(),
+            mode: claim.mode,
+            fence: self.fence,
+            ttl: self.lease(&ask.namespace, lease).expect("it was just opened").ttl,
+        };
+        self.tell(&ask.namespace, news);
+        match claim.scope {
+            Scope::Key(_) => self.held.push(new),
+            Scope::Range { .. } => self.lock_range(new),
+        }
+    }
+
+    fn remember_set(&mut self, ask: &Acquire, lease: LeaseId) {
+        let ranges: Vec<Scope> =
+            scopes(ask).into_iter().filter(|scope| matches!(scope, Scope::Range { .. })).collect();
+        if ask.claims.len() > 1 && !ranges.is_empty() {
+            self.sets.push(Set {
+                namespace: ask.namespace.clone(),
+                lease,
+                fence: self.fence,
+                owner: ask.owner.clone(),
+                ranges,
+            });
+        }
+    }
+
+    /// Why a request is not granted: "a refused try says who holds it, since when, until when, how many wait".
+    pub fn why_not(&self, ask: &Acquire, waiter: &Waiter, view: View) -> Refusal {
+        let blocked = ask.claims.iter().find_map(|claim| {
+            let blockers = self.blockers(ask, claim, waiter.ticket, view);
+            (!blockers.none()).then(|| (claim.scope.clone(), blockers))
+        });
+        let ends_in = self.grace.map(|grace| Timestamp::since(grace.ends_at, self.now));
+        let Some((scope, blockers)) = blocked else {
+            return match ends_in {
+                Some(ends_in) => Refusal::GracePeriod { ends_in, conflict: None },
+                None => Refusal::Suspended,
+            };
+        };
+        let state_is = |state| move |held: &Held| self.state_of(held) == state;
+        let conflict = Box::new(self.conflict(scope, &blockers, waiter));
+        let recovering = self.all_blockers(ask, waiter.ticket, view);
+        match ends_in {
+            Some(ends_in) if self.strict_grace() && !ask.reclaim => {
+                Refusal::GracePeriod { ends_in, conflict: None }
+            }
+            Some(ends_in) if recovering.iter().any(state_is(HolderState::Recovering)) => {
+                Refusal::GracePeriod { ends_in, conflict: Some(conflict) }
+            }
+            _ if blockers.waiters.is_empty()
+                && blockers.holders.iter().all(state_is(HolderState::ReclaimWindow)) =>
+            {
+                Refusal::ReclaimWindow(conflict)
+            }
+            _ => Refusal::Held(conflict),
+        }
+    }
+
+    fn all_blockers(&self, ask: &Acquire, ticket: Ticket, view: View) -> Vec<Held> {
+        let claims = ask.claims.iter();
+        claims.flat_map(|claim| self.blockers(ask, claim, ticket, view).holders).collect()
+    }
+
+    fn conflict(&self, scope: Scope, blockers: &Blockers, waiter: &Waiter) -> Conflict {
+        let mut holders: Vec<Holder> =
+            blockers.holders.iter().map(|held| self.holder(held)).collect();
+        holders.sort_by_key(|holder| holder.fence);
+        holders.truncate(Conflict::HOLDERS_MAX);
+        let others = |other: &&Waiter| other.ticket != waiter.ticket;
+        Conflict {
+            waiters: self.waiting_for(&waiter.ask.namespace, &scope).filter(others).count(),
+            scope,
+            holders,
+            waited: self.now.since(waiter.since),
+            place: None,
+        }
+    }
+
+    /// "`acquire` with the same `request_id` by the same owner returns the same grant, not a conflict."
+    fn replay(&mut self, ask: &Acquire) -> Result<Option<Outcome>, Refusal> {
+        let Some(id) = &ask.request_id else {
+            return Ok(None);
+        };
+        if let Some(held) = self.granted_before(ask, id) {
+            let same = held.request.as_ref().is_some_and(|(_, before)| *before == asked(ask));
+            return if same { Ok(Some(self.replayed(held))) } else { Err(Refusal::RequestIdReused) };
+        }
+        let until = self.wait_limit(ask);
+        let Some(waiter) = self.waiters.iter_mut().find(|waiter| {
+            waiter.parked_until.is_none()
+                && waiter.ask.namespace == ask.namespace
+                && waiter.ask.owner == ask.owner
+                && waiter.ask.request_id == ask.request_id
+        }) else {
+            return Ok(None);
+        };
+        if asked(&waiter.ask) != asked(ask) {
+            return Err(Refusal::RequestIdReused);
+        }
+        waiter.calls.push(ask.call);
+        waiter.until = waiter.until.and_then(|old| until.map(|new| old.max(new)));
+        let waiter = waiter.clone();
+        let position = self.position(&waiter);
+        Ok(Some(Outcome::Queued(Queued { ticket: waiter.ticket, position })))
+    }
+
+    fn granted_before(&self, ask: &Acquire, again: &RequestId) -> Option<&Held> {
+        self.held.iter().find(|held| {
+            held.namespace == ask.namespace
+                && held.owner == ask.owner
+                && held.window_until.is_none()
+                && held.request.as_ref().is_some_and(|(id, _)| id == again)
+        })
+    }
+
+    fn replayed(&self, held: &Held) -> Outcome {
+        let lease = self.lease_of(held);
+        granted(Grant {
+            lease: lease.id,
+            owner: held.owner.clone(),
+            fence: held.fences.1,
+            ttl: lease.ttl,
+            deadline: lease.deadline,
+            granted_at: held.granted_at,
+            waited: Duration::ZERO,
+            replayed: true,
+        })
+    }
+}
+
+pub fn granted(grant: Grant) -> Outcome {
+    Outcome::Answered(Answer::Granted(Box::new(grant)))
+}
+
+pub fn scopes(ask: &Acquire) -> Vec<Scope> {
+    ask.claims.iter().map(|claim| claim.scope.clone()).collect()
+}
+
+/// What makes a request the same request: everything but how long it waits and where its answer goes.
+pub fn asked(ask: &Acquire) -> Asked {
+    let (session, ttl) = match ask.under {
+        Under::Session(id) => (Some(id), None),
+        Under::NewLease { ttl, .. } => (None, Some(ttl)),
+    };
+    Asked {
+        claims: ask.claims.clone(),
+        session,
+        ttl,
+        reclaim_window: ask.reclaim_window,
+        reclaim: ask.reclaim,
+        metadata: ask.metadata.clone(),
+    }
+}

@@ -1,0 +1,147 @@
+//! What time alone brings about.
+
+use super::conflict::View;
+use super::{Held, Lease, LeaseState, Model, Waiter};
+use leasehold_core::*;
+
+/// Something whose moment has passed.
+enum Due {
+    Wait(Ticket),
+    Place(Ticket),
+    Lease(Namespace, LeaseId),
+    Window(Namespace, LeaseId, Fence, Scope),
+    Grace,
+}
+
+impl Model {
+    /// "The deadline moment itself still belongs to the holder": due is what lies before now. Waits come first, then
+    /// kept places, leases, windows and the grace, each in the order of their moments; only so many in one step.
+    pub fn work_off_what_is_due(&mut self) {
+        for _ in 0..self.limits.deadlines_per_step_max {
+            match self.first_due() {
+                Some(Due::Wait(ticket)) => self.end_wait(ticket),
+                Some(Due::Place(ticket)) => drop(self.take_waiter(ticket)),
+                Some(Due::Lease(namespace, id)) => self.lapse(&namespace, id),
+                Some(Due::Window(namespace, id, fence, scope)) => {
+                    self.end_window(&namespace, id, fence, &scope);
+                }
+                Some(Due::Grace) => self.end_grace(),
+                None => return,
+            }
+        }
+    }
+
+    fn first_due(&self) -> Option<Due> {
+        let now = self.now;
+        let waiting = self.waiters.iter().filter(|waiter| waiter.parked_until.is_none());
+        let wait = waiting
+            .filter(|waiter| waiter.until.is_some_and(|until| until < now))
+            .min_by_key(|waiter| (waiter.until, waiter.ticket))
+            .map(|waiter| Due::Wait(waiter.ticket));
+        let parked = self.waiters.iter();
+        let place = parked
+            .filter(|waiter| waiter.parked_until.is_some_and(|until| until < now))
+            .min_by_key(|waiter| (waiter.parked_until, waiter.ticket))
+            .map(|waiter| Due::Place(waiter.ticket));
+        let lease = self
+            .leases
+            .iter()
+            .filter(|lease| lease.state != LeaseState::Lapsed && lease.deadline < now)
+            .min_by_key(|lease| (lease.deadline, lease.fence_max, lease.id))
+            .map(|lease| Due::Lease(lease.namespace.clone(), lease.id));
+        let window = self
+            .held
+            .iter()
+            .filter(|held| held.window_until.is_some_and(|until| until < now))
+            .min_by_key(|held| (held.window_until, held.fences.1, held.scope.clone()))
+            .map(|held| {
+                let (namespace, scope) = (held.namespace.clone(), held.scope.clone());
+                Due::Window(namespace, held.lease, held.fences.1, scope)
+            });
+        let grace = self.grace.filter(|grace| grace.ends_at < now).map(|_| Due::Grace);
+        wait.or(place).or(lease).or(window).or(grace)
+    }
+
+    /// A wait has run out; the place may be kept for a caller that means to come back.
+    fn end_wait(&mut self, ticket: Ticket) {
+        let waiter = self.take_waiter(ticket);
+        let mut refusal = self.why_not(&waiter.ask, &waiter, View::Queued);
+        if waiter.ask.keep_place {
+            let place = Place { ticket, position: self.position(&waiter) };
+            keep_in_mind(&mut refusal, place);
+            self.park(waiter.clone());
+        } else {
+            self.tell_left(&waiter);
+        }
+        self.refuse_waiter(&waiter, &refusal);
+    }
+
+    pub fn park(&mut self, waiter: Waiter) {
+        let until = self.now.plus(super::millis(self.limits.ticket_kept));
+        self.waiters.push(Waiter { parked_until: Some(until), calls: Vec::new(), ..waiter });
+    }
+
+    /// "When the lease lapses, for that long only the last owner may take the scope back."
+    fn lapse(&mut self, namespace: &Namespace, id: LeaseId) {
+        let lease = self.lease(namespace, id).expect("it is due").clone();
+        let ending = match lease.state {
+            LeaseState::Recovering => Ending::GraceExpired,
+            LeaseState::Live | LeaseState::Lapsed => Ending::Expired,
+        };
+        let under = |held: &Held| held.namespace == *namespace && held.lease == id;
+        if !self.held.iter().any(|held| under(held) && held.window > Millis::ZERO) {
+            self.end_lease(namespace, id, &ending);
+        } else {
+            self.record(Transition::LeaseLapsed {
+                namespace: namespace.clone(),
+                lease: id,
+                ending: ending.clone(),
+            });
+            self.open_windows(&lease, &ending);
+            self.tell_session_ended(namespace, id, &ending);
+            self.lease_mut(namespace, id).state = LeaseState::Lapsed;
+            self.fail_waiters_of(namespace, id);
+        }
+        self.end_grace_early();
+    }
+
+    fn open_windows(&mut self, lease: &Lease, ending: &Ending) {
+        for held in self.held.clone() {
+            if held.namespace == lease.namespace && held.lease == lease.id {
+                let window = (held.window > Millis::ZERO).then_some(held.window);
+                self.tell_ended(&held, ending, window);
+            }
+        }
+        self.held.retain(|held| {
+            held.namespace != lease.namespace || held.lease != lease.id || held.window > Millis::ZERO
+        });
+        for held in &mut self.held {
+            if held.namespace == lease.namespace && held.lease == lease.id {
+                held.window_until = Some(lease.deadline.plus(held.window));
+            }
+        }
+    }
+
+    fn end_window(&mut self, namespace: &Namespace, id: LeaseId, fence: Fence, scope: &Scope) {
+        match scope {
+            Scope::Key(_) => self.end_fence(namespace, id, fence, &Ending::WindowOver),
+            Scope::Range { range, .. } => {
+                let piece = self.held.iter().find(|held| {
+                    held.namespace == *namespace && held.lease == id && held.scope == *scope
+                });
+                let piece = piece.expect("it is due").clone();
+                self.end_range(&piece, *range, &Ending::WindowOver);
+            }
+        }
+    }
+}
+
+/// A refusal that names a conflict can also name the place that is kept.
+fn keep_in_mind(refusal: &mut Refusal, place: Place) {
+    match refusal {
+        Refusal::Held(conflict)
+        | Refusal::ReclaimWindow(conflict)
+        | Refusal::GracePeriod { conflict: Some(conflict), .. } => conflict.place = Some(place),
+        _ => {}
+    }
+}

@@ -1,0 +1,145 @@
+//! A new authority, the recovery grace, and taking up again what was held before it.
+
+use std::time::Duration;
+
+use super::range::{bytes_of, covered};
+use super::{Answered, Grace, Held, LeaseState, Model, millis};
+use leasehold_core::*;
+
+impl Model {
+    /// "All stored grants come back as `recovering`, with their full ttl counted from now; the epoch has risen."
+    pub fn begin_epoch(&mut self, ask: &BeginEpoch) -> Answered {
+        self.check_epoch(ask.epoch)?;
+        self.epoch = ask.epoch;
+        self.waiters.clear();
+        self.record(Transition::EpochBegan { epoch: ask.epoch });
+        self.tell(&Namespace::default(), News::EpochBegan { epoch: ask.epoch });
+        let now = self.now;
+        for lease in self.leases.iter_mut().filter(|lease| lease.state != LeaseState::Lapsed) {
+            let kept = match lease.session.as_ref().map(|session| session.terms.on_disconnect) {
+                Some(OnDisconnect::Keep(kept)) => millis(kept),
+                Some(OnDisconnect::Release) | None => Millis::ZERO,
+            };
+            lease.state = LeaseState::Recovering;
+            lease.deadline = now.plus(lease.ttl.max(kept));
+            if let Some(session) = &mut lease.session {
+                session.attached = false;
+            }
+        }
+        for held in self.held.iter_mut().filter(|held| held.window_until.is_some()) {
+            held.window_until = Some(now.plus(held.window));
+        }
+        let recovering = self.recovering();
+        let on = ask.grace == GracePolicy::Strict || recovering > 0;
+        let ends_at = now.plus(millis(ask.grace_length));
+        self.grace = on.then_some(Grace { policy: ask.grace, ends_at });
+        Ok(Answer::EpochBegun { recovering })
+    }
+
+    fn check_epoch(&self, presented: Epoch) -> Result<(), Refusal> {
+        if presented <= self.epoch {
+            return Err(Refusal::StaleEpoch { presented, current: self.epoch });
+        }
+        Ok(())
+    }
+
+    /// After a restore: both go on above anything handed out since the backup.
+    pub fn jump(&mut self, ask: &Jump) -> Answered {
+        self.check_epoch(ask.epoch)?;
+        self.epoch = ask.epoch;
+        self.fence = self.fence.max(ask.fence);
+        self.record(Transition::Jumped { epoch: ask.epoch, fence: ask.fence });
+        Ok(Answer::Done)
+    }
+
+    pub fn recovering(&self) -> usize {
+        self.leases.iter().filter(|lease| lease.state == LeaseState::Recovering).count()
+    }
+
+    /// "The grace is over when every expected session has come back or lapsed (early exit)"; where nobody knows who
+    /// is expected, only its timer ends it.
+    pub fn end_grace_early(&mut self) {
+        if self.grace.is_some() && !self.strict_grace() && self.recovering() == 0 {
+            self.end_grace();
+        }
+    }
+
+    /// "Then refusals for grace stop, and a recovering grant still inside its ttl is simply a grant."
+    pub fn end_grace(&mut self) {
+        self.grace = None;
+        self.tell(&Namespace::default(), News::GraceEnded);
+    }
+
+    /// The holder was heard of.
+    pub fn revive(&mut self, namespace: &Namespace, id: LeaseId) {
+        let now = self.now;
+        let lease = self.lease_mut(namespace, id);
+        lease.state = LeaseState::Live;
+        lease.deadline = now.plus(lease.ttl);
+        self.end_grace_early();
+    }
+
+    /// "An acquire with `reclaim: true` by the same owner and session makes the grant live again." `None` when it
+    /// goes on as a request for something new.
+    pub fn reclaim(&mut self, ask: &Acquire) -> Result<Option<Grant>, Refusal> {
+        let Some(grace) = self.grace else {
+            let all_windows = ask.claims.iter().all(|claim| {
+                matches!(claim.scope, Scope::Key(_)) && self.has_window(ask, &claim.scope)
+            });
+            return if all_windows { Ok(None) } else { Err(Refusal::NoGrace) };
+        };
+        let Some(held) = self.held_before(ask) else {
+            return match grace.policy {
+                GracePolicy::Conflicting => Err(Refusal::LeaseLost),
+                GracePolicy::Strict => Ok(None),
+            };
+        };
+        let newest = held.into_iter().max_by_key(|held| held.fences.1).expect("a set has claims");
+        self.revive(&newest.namespace, newest.lease);
+        let lease = self.lease_of(&newest);
+        Ok(Some(Grant {
+            lease: lease.id,
+            owner: newest.owner.clone(),
+            fence: newest.fences.1,
+            ttl: lease.ttl,
+            deadline: lease.deadline,
+            granted_at: newest.granted_at,
+            waited: Duration::ZERO,
+            replayed: true,
+        }))
+    }
+
+    /// All that a reclaim asks for, if the owner holds all of it, recovering, under the lease it names.
+    fn held_before(&self, ask: &Acquire) -> Option<Vec<Held>> {
+        let Under::Session(id) = ask.under else {
+            return None;
+        };
+        let own: Vec<&Held> = self
+            .held
+            .iter()
+            .filter(|held| held.namespace == ask.namespace && held.owner == ask.owner)
+            .filter(|held| held.lease == id && self.state_of(held) == HolderState::Recovering)
+            .collect();
+        let mut matched = Vec::new();
+        for claim in &ask.claims {
+            let same_mode = own.iter().filter(|held| held.mode == claim.mode);
+            let found: Vec<Held> = same_mode
+                .filter(|held| held.scope.overlaps(&claim.scope))
+                .filter(|held| matches!(held.scope, Scope::Range { .. }) || held.scope == claim.scope)
+                .map(|held| Held::clone(held))
+                .collect();
+            if let Scope::Range { inode, range } = claim.scope {
+                let bytes: Vec<ByteRange> =
+                    found.iter().filter_map(|held| bytes_of(held, inode)).collect();
+                if !covered(range, &bytes) {
+                    return None;
+                }
+            }
+            if found.is_empty() {
+                return None;
+            }
+            matched.extend(found);
+        }
+        Some(matched)
+    }
+}

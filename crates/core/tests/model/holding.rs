@@ -1,0 +1,251 @@
+//! Keeping and giving back what is held, taking it away, and the registers.
+
+use std::time::Duration;
+
+use super::range::range_of;
+use super::{Answered, Held, LeaseState, Model, Register};
+use leasehold_core::*;
+
+impl Model {
+    /// "`renew` and `release` must present owner, lease id and token; all three are compared."
+    pub fn renew(&mut self, ask: &Renew) -> Answered {
+        if let Some(ttl) = ask.ttl {
+            self.check_ttl(ttl)?;
+        }
+        if self.standing(&ask.namespace, ask.lease).is_none() {
+            return Err(Refusal::LeaseLost);
+        }
+        let own = self.presented(&ask.namespace, &ask.owner, ask.lease, &ask.scope);
+        if !own.iter().any(|held| good_for(held, ask.fence)) {
+            return Err(Refusal::NotHolder(ask.scope.clone()));
+        }
+        Ok(self.renew_lease(&ask.namespace, ask.lease, ask.ttl))
+    }
+
+    /// What the owner holds of the scope under the lease.
+    fn presented(
+        &self,
+        namespace: &Namespace,
+        owner: &Owner,
+        lease: LeaseId,
+        scope: &Scope,
+    ) -> Vec<Held> {
+        let own = self.held.iter().filter(|held| {
+            held.namespace == *namespace && held.owner == *owner && held.lease == lease
+        });
+        own.filter(|held| match scope {
+            Scope::Key(_) => held.scope == *scope,
+            Scope::Range { .. } => held.scope.overlaps(scope),
+        })
+        .cloned()
+        .collect()
+    }
+
+    /// A key takes everything with it that was granted with the same fence; a range just the named bytes.
+    pub fn release(&mut self, ask: &Release) -> Answered {
+        let refused = || Refusal::NotHolder(ask.scope.clone());
+        let lease = self.standing(&ask.namespace, ask.lease).ok_or_else(refused)?;
+        let is_session = lease.session.is_some();
+        let own = self.presented(&ask.namespace, &ask.owner, ask.lease, &ask.scope);
+        let held = match ask.scope {
+            Scope::Key(_) => {
+                let own = own.iter().find(|held| good_for(held, ask.fence)).ok_or_else(refused)?;
+                self.or_the_whole_lease(is_session, own, &Ending::Released, |model| {
+                    model.end_fence(&ask.namespace, ask.lease, ask.fence, &Ending::Released);
+                });
+                self.now.since(own.granted_at)
+            }
+            Scope::Range { range, .. } => {
+                if !own.iter().all(|held| good_for(held, ask.fence)) {
+                    return Err(refused());
+                }
+                match own.iter().min_by_key(|held| held.granted_at) {
+                    None => Duration::ZERO,
+                    Some(first) => {
+                        self.or_the_whole_lease(is_session, first, &Ending::Released, |model| {
+                            model.end_range(first, range, &Ending::Released);
+                        });
+                        self.now.since(first.granted_at)
+                    }
+                }
+            }
+        };
+        self.end_grace_early();
+        Ok(Answer::Released { held })
+    }
+
+    /// A plain lease that would have nothing left ends as a whole.
+    fn or_the_whole_lease(
+        &mut self,
+        is_session: bool,
+        of: &Held,
+        ending: &Ending,
+        end: impl Fn(&mut Model),
+    ) {
+        let mut after = self.clone();
+        end(&mut after);
+        if !is_session && after.lease(&of.namespace, of.lease).is_none() {
+            self.end_lease(&of.namespace, of.lease, ending);
+        } else {
+            *self = after;
+        }
+    }
+
+    /// "Unlocking what is not held succeeds and changes nothing."
+    pub fn unlock(&mut self, ask: &Unlock) -> Answered {
+        let lease = self.standing(&ask.namespace, ask.session).ok_or(Refusal::SessionNotFound)?;
+        let is_session = lease.session.is_some();
+        let scope = Scope::range(ask.inode, ask.range);
+        let own = self.presented(&ask.namespace, &ask.owner, ask.session, &scope);
+        if let Some(first) = own.first() {
+            self.or_the_whole_lease(is_session, first, &Ending::Released, |model| {
+                model.end_range(first, ask.range, &Ending::Released);
+            });
+            self.end_grace_early();
+        }
+        Ok(Answer::Unlocked { changed: !own.is_empty() })
+    }
+
+    /// "A waiter that leaves is forgotten at once", unless it came back for a kept place: that is kept once more.
+    pub fn cancel(&mut self, ask: &Cancel) -> Answer {
+        let found = self.waiters.iter_mut().find(|waiter| {
+            waiter.ask.namespace == ask.namespace && waiter.calls.contains(&ask.call)
+        });
+        let Some(waiter) = found else {
+            return Answer::Cancelled { waiting: false };
+        };
+        waiter.calls.retain(|call| *call != ask.call);
+        if waiter.calls.is_empty() {
+            let ticket = waiter.ticket;
+            let waiter = self.take_waiter(ticket);
+            if waiter.returned {
+                self.park(waiter);
+            } else {
+                self.tell_left(&waiter);
+            }
+        }
+        Answer::Cancelled { waiting: true }
+    }
+
+    /// "A named high-water mark that accepts a token only if it is not lower than the last one accepted."
+    pub fn accept_fence(&mut self, ask: &AcceptFence) -> Answered {
+        let of = |register: &&mut Register| register.namespace == ask.namespace;
+        let found = self.registers.iter_mut().filter(of).find(|r| r.name == ask.register);
+        let raised = match found {
+            Some(register) if ask.fence < register.high_water => {
+                let (presented, high_water) = (ask.fence, register.high_water);
+                return Err(Refusal::StaleFence { presented, high_water });
+            }
+            Some(register) => std::mem::replace(&mut register.high_water, ask.fence) < ask.fence,
+            None => {
+                self.check_namespace(&ask.namespace)?;
+                let max = self.limits.registers_per_namespace_max;
+                if self.registers.iter_mut().filter(of).count() >= max {
+                    let namespace = ask.namespace.clone();
+                    return Err(Refusal::Limit(Limit::Registers { namespace, max }));
+                }
+                let (namespace, name) = (ask.namespace.clone(), ask.register.clone());
+                self.registers.push(Register { namespace, name, high_water: ask.fence });
+                true
+            }
+        };
+        if raised {
+            let (namespace, register, fence) = (&ask.namespace, ask.register.clone(), ask.fence);
+            self.record(Transition::FenceAccepted {
+                namespace: namespace.clone(),
+                register: register.clone(),
+                fence,
+            });
+            self.tell(namespace, News::FenceAccepted { register, fence });
+        }
+        Ok(Answer::FenceAccepted { high_water: ask.fence })
+    }
+
+    /// An operator ends every grant that overlaps the scope: keys with all their set, files just inside the scope.
+    pub fn break_grants(&mut self, ask: &Break) -> Answer {
+        let ending = Ending::Revoked(ask.reason.clone());
+        let meant = |held: &&Held| {
+            held.namespace == ask.namespace
+                && held.scope.overlaps(&ask.scope)
+                && ask.fence.is_none_or(|fence| fence == held.fences.1)
+        };
+        let found: Vec<Held> = self.held.iter().filter(meant).cloned().collect();
+        for held in &found {
+            match (&held.scope, &ask.scope) {
+                (Scope::Range { range, .. }, Scope::Range { range: asked, .. }) => {
+                    let bytes = range.intersection(*asked).expect("they overlap");
+                    self.end_range(held, bytes, &ending);
+                }
+                _ if self.held.iter().any(|other| other.fences == held.fences) => {
+                    self.end_fence(&held.namespace, held.lease, held.fences.1, &ending);
+                }
+                _ => {}
+            }
+        }
+        self.end_grace_early();
+        Answer::Broken { grants: found.len() }
+    }
+
+    /// "`remove file` drops all grants and fails all waiters of an inode."
+    pub fn remove_file(&mut self, ask: &RemoveFile) -> Answer {
+        let whole = Scope::inode(ask.inode);
+        let of = |held: &&Held| held.namespace == ask.namespace && held.scope.overlaps(&whole);
+        let found: Vec<Held> = self.held.iter().filter(of).cloned().collect();
+        for held in &found {
+            self.end_range(held, range_of(held), &Ending::FileRemoved);
+        }
+        let wants = |claim: &Claim| claim.scope.overlaps(&whole);
+        let gone = self.take_waiters(|waiter| {
+            waiter.ask.namespace == ask.namespace && waiter.ask.claims.iter().any(wants)
+        });
+        for waiter in &gone {
+            self.tell_left(waiter);
+            self.refuse_waiter(waiter, &Refusal::FileRemoved(ask.inode));
+        }
+        self.end_grace_early();
+        Answer::FileRemoved { grants: found.len(), waiters: gone.len() }
+    }
+
+    /// "A grant whose reply could not be delivered is released again at once": only what this fence was stamped on.
+    pub fn withdraw(&mut self, ask: &Withdraw) -> Answer {
+        let Some(lease) = self.standing(&ask.namespace, ask.lease) else {
+            return Answer::Withdrawn { found: false };
+        };
+        let is_session = lease.session.is_some();
+        let stamped = |held: &&Held| {
+            held.namespace == ask.namespace
+                && held.lease == ask.lease
+                && held.fences == (ask.fence, ask.fence)
+        };
+        let found: Vec<Held> = self.held.iter().filter(stamped).cloned().collect();
+        let Some(first) = found.first() else {
+            return Answer::Withdrawn { found: false };
+        };
+        self.or_the_whole_lease(is_session, first, &Ending::Withdrawn, |model| {
+            for held in &found {
+                match held.scope {
+                    Scope::Key(_) if model.held.iter().any(|other| other.fences == held.fences) => {
+                        model.end_fence(&ask.namespace, ask.lease, ask.fence, &Ending::Withdrawn);
+                    }
+                    Scope::Key(_) => {}
+                    Scope::Range { range, .. } => {
+                        model.end_range(held, range, &Ending::Withdrawn);
+                    }
+                }
+            }
+        });
+        self.end_grace_early();
+        Answer::Withdrawn { found: true }
+    }
+}
+
+/// Any fence that merged into a piece is good for it.
+fn good_for(held: &Held, fence: Fence) -> bool {
+    held.window_until.is_none() && held.fences.0 <= fence && fence <= held.fences.1
+}
+
+impl LeaseState {
+    pub fn stands(&self) -> bool {
+        *self != LeaseState::Lapsed
+    }
+}
