@@ -7,7 +7,7 @@ use super::{Asked, Held, Lease, LeaseState, Model, Set, Waiter, millis};
 use leasehold_core::*;
 
 impl Model {
-    pub fn acquire(&mut self, ask: &Acquire) -> Outcome {
+    pub(crate) fn acquire(&mut self, ask: &Acquire) -> Outcome {
         match self.decide(ask) {
             Ok(outcome) => outcome,
             Err(refusal) => Outcome::Refused(refusal),
@@ -99,7 +99,7 @@ impl Model {
     }
 
     /// "How many waiters stand before it in its longest queue, plus one."
-    pub fn position(&self, waiter: &Waiter) -> usize {
+    pub(crate) fn position(&self, waiter: &Waiter) -> usize {
         let in_front = |scope: &Scope| {
             self.waiting_for(&waiter.ask.namespace, scope)
                 .filter(|other| other.ticket < waiter.ticket)
@@ -109,7 +109,7 @@ impl Model {
     }
 
     /// Those that wait for anything that overlaps the scope.
-    pub fn waiting_for(&self, namespace: &Namespace, scope: &Scope) -> impl Iterator<Item = &Waiter> {
+    pub(crate) fn waiting_for(&self, namespace: &Namespace, scope: &Scope) -> impl Iterator<Item = &Waiter> {
         self.waiters.iter().filter(move |waiter| {
             waiter.parked_until.is_none()
                 && waiter.ask.namespace == *namespace
@@ -129,7 +129,7 @@ impl Model {
     }
 
     /// The waiter's turn has come.
-    pub fn grant_waiter(&mut self, ticket: Ticket) {
+    pub(crate) fn grant_waiter(&mut self, ticket: Ticket) {
         let waiter = self.take_waiter(ticket);
         if let Err(refusal) = self.check_locks(&waiter.ask) {
             self.tell_left(&waiter);
@@ -142,7 +142,7 @@ impl Model {
         }
     }
 
-    pub fn take_waiter(&mut self, ticket: Ticket) -> Waiter {
+    pub(crate) fn take_waiter(&mut self, ticket: Ticket) -> Waiter {
         let place = self.waiters.iter().position(|waiter| waiter.ticket == ticket);
         self.waiters.remove(place.expect("the waiter was just found"))
     }
@@ -268,7 +268,7 @@ impl Model {
     }
 
     /// Why a request is not granted: "a refused try says who holds it, since when, until when, how many wait".
-    pub fn why_not(&self, ask: &Acquire, waiter: &Waiter, view: View) -> Refusal {
+    pub(crate) fn why_not(&self, ask: &Acquire, waiter: &Waiter, view: View) -> Refusal {
         let blocked = ask.claims.iter().find_map(|claim| {
             let blockers = self.blockers(ask, claim, waiter.ticket, view);
             (!blockers.none()).then(|| (claim.scope.clone(), blockers))
@@ -371,16 +371,16 @@ impl Model {
     }
 }
 
-pub fn granted(grant: Grant) -> Outcome {
+pub(crate) fn granted(grant: Grant) -> Outcome {
     Outcome::Answered(Answer::Granted(Box::new(grant)))
 }
 
-pub fn scopes(ask: &Acquire) -> Vec<Scope> {
+pub(crate) fn scopes(ask: &Acquire) -> Vec<Scope> {
     ask.claims.iter().map(|claim| claim.scope.clone()).collect()
 }
 
 /// What makes a request the same request: everything but how long it waits and where its answer goes.
-pub fn asked(ask: &Acquire) -> Asked {
+pub(crate) fn asked(ask: &Acquire) -> Asked {
     let (session, ttl) = match ask.under {
         Under::Session(id) => (Some(id), None),
         Under::NewLease { ttl, .. } => (None, Some(ttl)),

@@ -8,7 +8,7 @@ use leasehold_core::*;
 
 impl Model {
     /// Requests that no state of the table could satisfy.
-    pub fn check_request(&self, ask: &Acquire) -> Result<(), Refusal> {
+    pub(crate) fn check_request(&self, ask: &Acquire) -> Result<(), Refusal> {
         self.check_set(&ask.claims)?;
         if let Under::NewLease { ttl, .. } = ask.under {
             self.check_ttl(ttl)?;
@@ -47,7 +47,7 @@ impl Model {
         Ok(())
     }
 
-    pub fn check_ttl(&self, ttl: Duration) -> Result<(), Refusal> {
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), Refusal> {
         let (min, max) = (self.limits.lease_ttl_min, self.limits.lease_ttl_max);
         if ttl < min || ttl > max {
             return invalid(Invalid::Ttl { ttl, min, max });
@@ -55,7 +55,7 @@ impl Model {
         Ok(())
     }
 
-    pub fn check_metadata(&self, metadata: Option<&str>) -> Result<(), Refusal> {
+    pub(crate) fn check_metadata(&self, metadata: Option<&str>) -> Result<(), Refusal> {
         let (len, max) = (metadata.map_or(0, str::len), self.limits.metadata_bytes_max);
         if len > max {
             return invalid(Invalid::MetadataSize { len, max });
@@ -64,7 +64,7 @@ impl Model {
     }
 
     /// A session must be there and live; the id of a new lease must not be in use, and its namespace must have room.
-    pub fn check_lease(&self, ask: &Acquire) -> Result<(), Refusal> {
+    pub(crate) fn check_lease(&self, ask: &Acquire) -> Result<(), Refusal> {
         match ask.under {
             Under::Session(id) => match self.standing(&ask.namespace, id) {
                 Some(_) => Ok(()),
@@ -74,14 +74,14 @@ impl Model {
         }
     }
 
-    pub fn check_new_id(&self, namespace: &Namespace, id: LeaseId) -> Result<(), Refusal> {
+    pub(crate) fn check_new_id(&self, namespace: &Namespace, id: LeaseId) -> Result<(), Refusal> {
         match self.lease(namespace, id) {
             Some(_) => invalid(Invalid::LeaseIdInUse),
             None => Ok(()),
         }
     }
 
-    pub fn check_namespace(&self, namespace: &Namespace) -> Result<(), Refusal> {
+    pub(crate) fn check_namespace(&self, namespace: &Namespace) -> Result<(), Refusal> {
         let (used, max) = (self.namespaces(), self.limits.namespaces_max);
         if !used.contains(namespace) && used.len() >= max {
             return Err(Refusal::Limit(Limit::Namespaces { max }));
@@ -90,7 +90,7 @@ impl Model {
     }
 
     /// Namespaces in which anything is held, waited for or kept.
-    pub fn namespaces(&self) -> Vec<Namespace> {
+    pub(crate) fn namespaces(&self) -> Vec<Namespace> {
         let leases = self.leases.iter().map(|lease| &lease.namespace);
         let waiters = self.waiters.iter().map(|waiter| &waiter.ask.namespace);
         let registers = self.registers.iter().map(|register| &register.namespace);
@@ -101,7 +101,7 @@ impl Model {
     }
 
     /// "All contenders must ask with the same limit, a different one is refused."
-    pub fn check_limits_agree(&self, ask: &Acquire) -> Result<(), Refusal> {
+    pub(crate) fn check_limits_agree(&self, ask: &Acquire) -> Result<(), Refusal> {
         for claim in ask.claims.iter().filter(|claim| matches!(claim.scope, Scope::Key(_))) {
             let held = self.held.iter().filter(|held| held.namespace == ask.namespace);
             let wanted = self.waiting_for(&ask.namespace, &claim.scope);
@@ -120,7 +120,7 @@ impl Model {
         Ok(())
     }
 
-    pub fn check_locks(&self, ask: &Acquire) -> Result<(), Refusal> {
+    pub(crate) fn check_locks(&self, ask: &Acquire) -> Result<(), Refusal> {
         let Under::Session(id) = ask.under else {
             return Ok(());
         };
@@ -131,13 +131,13 @@ impl Model {
         Ok(())
     }
 
-    pub fn grants_under(&self, namespace: &Namespace, lease: LeaseId) -> usize {
+    pub(crate) fn grants_under(&self, namespace: &Namespace, lease: LeaseId) -> usize {
         let under = |held: &&super::Held| held.namespace == *namespace && held.lease == lease;
         self.held.iter().filter(under).count()
     }
 
     /// Queues have an end too.
-    pub fn check_queues(&self, ask: &Acquire) -> Result<(), Refusal> {
+    pub(crate) fn check_queues(&self, ask: &Acquire) -> Result<(), Refusal> {
         let max = self.limits.waiters_per_scope_max;
         for scope in scopes(ask) {
             let wants = |waiter: &&Waiter| scopes(&waiter.ask).contains(&scope);
@@ -153,6 +153,6 @@ impl Model {
     }
 }
 
-pub fn invalid<T>(invalid: Invalid) -> Result<T, Refusal> {
+pub(crate) fn invalid<T>(invalid: Invalid) -> Result<T, Refusal> {
     Err(Refusal::Invalid(invalid))
 }

@@ -6,22 +6,22 @@ use leasehold_core::*;
 /// Whether a request is looked at as it arrives or as it stands in the queue: an owner that comes back for what is in
 /// its own reclaim window need not stand behind those who queued up for it meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+pub(crate) enum View {
     Arriving,
     Queued,
 }
 
 /// Those in the way of one claim.
 #[derive(Clone, Debug, Default)]
-pub struct Blockers {
-    pub holders: Vec<Held>,
-    pub waiters: Vec<Waiter>,
+pub(crate) struct Blockers {
+    pub(crate) holders: Vec<Held>,
+    pub(crate) waiters: Vec<Waiter>,
     /// They hold or want a permit of the same scope each: any of them may free one, and so many must.
-    pub permits: Option<usize>,
+    pub(crate) permits: Option<usize>,
 }
 
 impl Blockers {
-    pub fn none(&self) -> bool {
+    pub(crate) fn none(&self) -> bool {
         self.holders.is_empty() && self.waiters.is_empty()
     }
 }
@@ -29,7 +29,7 @@ impl Blockers {
 impl Model {
     /// "A waiter whose scope conflicts with no holder and no earlier waiter is granted at once, whatever else is
     /// queued", but only if it is still there, its session is live, and grants are made at all.
-    pub fn may_be_granted(&self, waiter: &Waiter) -> bool {
+    pub(crate) fn may_be_granted(&self, waiter: &Waiter) -> bool {
         waiter.parked_until.is_none()
             && !self.suspended
             && !self.strict_grace()
@@ -37,7 +37,7 @@ impl Model {
             && self.is_free(&waiter.ask, waiter.ticket, View::Queued)
     }
 
-    pub fn strict_grace(&self) -> bool {
+    pub(crate) fn strict_grace(&self) -> bool {
         self.grace.is_some_and(|grace| grace.policy == GracePolicy::Strict)
     }
 
@@ -52,12 +52,12 @@ impl Model {
     }
 
     /// Whether nothing stands in the way of any claim.
-    pub fn is_free(&self, ask: &Acquire, ticket: Ticket, view: View) -> bool {
+    pub(crate) fn is_free(&self, ask: &Acquire, ticket: Ticket, view: View) -> bool {
         ask.claims.iter().all(|claim| self.blockers(ask, claim, ticket, view).none())
     }
 
     /// The holders and the earlier waiters that stand in the way of one claim.
-    pub fn blockers(&self, ask: &Acquire, claim: &Claim, ticket: Ticket, view: View) -> Blockers {
+    pub(crate) fn blockers(&self, ask: &Acquire, claim: &Claim, ticket: Ticket, view: View) -> Blockers {
         let in_front = |waiter: &&Waiter| {
             waiter.parked_until.is_none()
                 && waiter.ask.namespace == ask.namespace
@@ -115,7 +115,7 @@ impl Model {
     }
 
     /// Whether the owner's own reclaim window is open on exactly this key.
-    pub fn has_window(&self, ask: &Acquire, scope: &Scope) -> bool {
+    pub(crate) fn has_window(&self, ask: &Acquire, scope: &Scope) -> bool {
         self.held.iter().any(|held| {
             held.namespace == ask.namespace
                 && held.scope == *scope
@@ -124,11 +124,11 @@ impl Model {
         })
     }
 
-    pub fn lease_of(&self, held: &Held) -> &Lease {
+    pub(crate) fn lease_of(&self, held: &Held) -> &Lease {
         self.lease(&held.namespace, held.lease).expect("what is held stands under a lease")
     }
 
-    pub fn state_of(&self, held: &Held) -> HolderState {
+    pub(crate) fn state_of(&self, held: &Held) -> HolderState {
         match self.lease_of(held).state {
             LeaseState::Live => HolderState::Held,
             LeaseState::Recovering => HolderState::Recovering,
@@ -138,7 +138,7 @@ impl Model {
 }
 
 impl Held {
-    pub fn claim(&self) -> Claim {
+    pub(crate) fn claim(&self) -> Claim {
         Claim { scope: self.scope.clone(), mode: self.mode }
     }
 }
@@ -150,12 +150,12 @@ fn key_in_the_way(ask: &Acquire, claim: &Claim, held: &Held) -> bool {
 }
 
 /// "Overlapping scopes conflict unless both are shared."
-pub fn clash(one: &Claim, other: &Claim) -> bool {
+pub(crate) fn clash(one: &Claim, other: &Claim) -> bool {
     one.scope.overlaps(&other.scope) && one.mode.conflicts_with(other.mode)
 }
 
 /// Whether both ask for a permit of the very same scope.
-pub fn same_semaphore(claim: &Claim, other: &Claim) -> bool {
+pub(crate) fn same_semaphore(claim: &Claim, other: &Claim) -> bool {
     claim.scope == other.scope && claim.mode.permits().is_some() && other.mode.permits().is_some()
 }
 

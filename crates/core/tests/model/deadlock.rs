@@ -9,9 +9,9 @@ use leasehold_core::*;
 
 /// An edge of the wait-for graph, and the waiter that it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edge {
-    pub ticket: Ticket,
-    pub edge: WaitEdge,
+pub(crate) struct Edge {
+    pub(crate) ticket: Ticket,
+    pub(crate) edge: WaitEdge,
 }
 
 impl Model {
@@ -19,7 +19,7 @@ impl Model {
     ///
     /// Only what is left of the table when everybody who can finish has finished can be part of a circle: so a free
     /// permit that somebody will give back is no alarm.
-    pub fn cycle_from(&self, namespace: &Namespace, owner: &Owner) -> Option<Vec<Edge>> {
+    pub(crate) fn cycle_from(&self, namespace: &Namespace, owner: &Owner) -> Option<Vec<Edge>> {
         let stuck = self.without_those_who_finish(namespace);
         let mut paths = VecDeque::from([Vec::<Edge>::new()]);
         let mut seen: Vec<Owner> = vec![owner.clone()];
@@ -84,7 +84,7 @@ impl Model {
     }
 
     /// Who an owner waits for, and with which of its waiters.
-    pub fn edges_of(&self, namespace: &Namespace, owner: &Owner) -> Vec<Edge> {
+    pub(crate) fn edges_of(&self, namespace: &Namespace, owner: &Owner) -> Vec<Edge> {
         let rest = self.after_the_windows_of_others(owner);
         let mut edges = Vec::new();
         let waiting = |w: &&Waiter| {
@@ -109,7 +109,7 @@ impl Model {
     }
 
     /// A grant can close a circle that no request began: then the youngest waiter of the circle gives way.
-    pub fn break_circles_through(&mut self, namespace: &Namespace, owner: &Owner) {
+    pub(crate) fn break_circles_through(&mut self, namespace: &Namespace, owner: &Owner) {
         while let Some(cycle) = self.cycle_from(namespace, owner) {
             let victim = cycle.iter().map(|edge| edge.ticket).max().expect("a circle has edges");
             let waiter = self.take_waiter(victim);
@@ -120,7 +120,7 @@ impl Model {
     }
 
     /// The refusal, and the news of it.
-    pub fn deadlock(&mut self, ask: &Acquire, cycle: &[Edge]) -> Refusal {
+    pub(crate) fn deadlock(&mut self, ask: &Acquire, cycle: &[Edge]) -> Refusal {
         let cycle: Arc<[WaitEdge]> = cycle.iter().map(|edge| edge.edge.clone()).collect();
         let victim = ask.owner.clone();
         self.tell(&ask.namespace, News::Deadlock { victim, cycle: cycle.clone() });

@@ -16,7 +16,7 @@ enum Due {
 impl Model {
     /// "The deadline moment itself still belongs to the holder": due is what lies before now. Waits come first, then
     /// kept places, leases, windows and the grace, each in the order of their moments; only so many in one step.
-    pub fn work_off_what_is_due(&mut self) {
+    pub(crate) fn work_off_what_is_due(&mut self) {
         for _ in 0..self.limits.deadlines_per_step_max {
             match self.first_due() {
                 Some(Due::Wait(ticket)) => self.end_wait(ticket),
@@ -76,7 +76,7 @@ impl Model {
         self.refuse_waiter(&waiter, &refusal);
     }
 
-    pub fn park(&mut self, waiter: Waiter) {
+    pub(crate) fn park(&mut self, waiter: Waiter) {
         let until = self.now.plus(super::millis(self.limits.ticket_kept));
         self.waiters.push(Waiter { parked_until: Some(until), calls: Vec::new(), ..waiter });
     }

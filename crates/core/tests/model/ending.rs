@@ -6,7 +6,7 @@ use leasehold_core::*;
 
 impl Model {
     /// The lease and everything under it ends; nothing has a window.
-    pub fn end_lease(&mut self, namespace: &Namespace, id: LeaseId, ending: &Ending) {
+    pub(crate) fn end_lease(&mut self, namespace: &Namespace, id: LeaseId, ending: &Ending) {
         self.record(Transition::LeaseEnded {
             namespace: namespace.clone(),
             lease: id,
@@ -20,7 +20,7 @@ impl Model {
     }
 
     /// What was granted with this fence ends: its keys, and its ranges where they are still held under it.
-    pub fn end_fence(&mut self, namespace: &Namespace, id: LeaseId, fence: Fence, ending: &Ending) {
+    pub(crate) fn end_fence(&mut self, namespace: &Namespace, id: LeaseId, fence: Fence, ending: &Ending) {
         let set = self
             .sets
             .iter()
@@ -53,7 +53,7 @@ impl Model {
     }
 
     /// An owner's hold on some bytes under a lease ends.
-    pub fn end_range(&mut self, of: &Held, range: ByteRange, ending: &Ending) {
+    pub(crate) fn end_range(&mut self, of: &Held, range: ByteRange, ending: &Ending) {
         let Scope::Range { inode, .. } = of.scope else {
             panic!("{} is not a byte range", of.scope)
         };
@@ -85,7 +85,7 @@ impl Model {
         self.unlock_range(range, ends);
     }
 
-    pub fn end_held(&mut self, ending: &Ending, ends: impl Fn(&Held) -> bool) {
+    pub(crate) fn end_held(&mut self, ending: &Ending, ends: impl Fn(&Held) -> bool) {
         for held in self.held.clone().iter().filter(|held| ends(held)) {
             self.tell_ended(held, ending, None);
         }
@@ -93,7 +93,7 @@ impl Model {
     }
 
     /// "Reclaiming gives a new token": the window on what is granted again is over.
-    pub fn end_own_window(&mut self, ask: &Acquire, scope: &Scope) {
+    pub(crate) fn end_own_window(&mut self, ask: &Acquire, scope: &Scope) {
         let own = |held: &&Held| {
             held.namespace == ask.namespace
                 && held.scope == *scope
@@ -108,7 +108,7 @@ impl Model {
     }
 
     /// A lease that is no session is gone with the last thing under it.
-    pub fn forget_empty_leases(&mut self) {
+    pub(crate) fn forget_empty_leases(&mut self) {
         let held = &self.held;
         self.leases.retain(|lease| {
             let is_session = lease.session.is_some() && lease.state != LeaseState::Lapsed;
@@ -120,26 +120,26 @@ impl Model {
     }
 
     /// "A waiter that leaves is forgotten at once": one whose session ended is told so.
-    pub fn fail_waiters_of(&mut self, namespace: &Namespace, id: LeaseId) {
+    pub(crate) fn fail_waiters_of(&mut self, namespace: &Namespace, id: LeaseId) {
         for waiter in self.take_waiters_of(namespace, id) {
             self.tell_left(&waiter);
             self.refuse_waiter(&waiter, &Refusal::LeaseLost);
         }
     }
 
-    pub fn take_waiters_of(&mut self, namespace: &Namespace, id: LeaseId) -> Vec<Waiter> {
+    pub(crate) fn take_waiters_of(&mut self, namespace: &Namespace, id: LeaseId) -> Vec<Waiter> {
         self.take_waiters(|waiter| {
             waiter.ask.namespace == *namespace && waiter.ask.under == Under::Session(id)
         })
     }
 
-    pub fn take_waiters(&mut self, leaves: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
+    pub(crate) fn take_waiters(&mut self, leaves: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
         let (gone, stay) = std::mem::take(&mut self.waiters).into_iter().partition(leaves);
         self.waiters = stay;
         gone
     }
 
-    pub fn tell_ended(&mut self, held: &Held, ending: &Ending, window: Option<Millis>) {
+    pub(crate) fn tell_ended(&mut self, held: &Held, ending: &Ending, window: Option<Millis>) {
         let news = News::Ended {
             scope: held.scope.clone(),
             owner: held.owner.clone(),
@@ -151,7 +151,7 @@ impl Model {
         self.tell(&held.namespace, news);
     }
 
-    pub fn tell_session_ended(&mut self, namespace: &Namespace, id: LeaseId, ending: &Ending) {
+    pub(crate) fn tell_session_ended(&mut self, namespace: &Namespace, id: LeaseId, ending: &Ending) {
         let lease = self.lease(namespace, id).expect("it has just ended").clone();
         let ended_before = lease.state == LeaseState::Lapsed;
         if let Some(session) = lease.session.filter(|_| !ended_before) {
@@ -160,7 +160,7 @@ impl Model {
         }
     }
 
-    pub fn tell_left(&mut self, waiter: &Waiter) {
+    pub(crate) fn tell_left(&mut self, waiter: &Waiter) {
         let news = News::Left {
             scopes: super::acquire::scopes(&waiter.ask),
             owner: waiter.ask.owner.clone(),

@@ -8,7 +8,7 @@ use leasehold_core::*;
 
 impl Model {
     /// "All stored grants come back as `recovering`, with their full ttl counted from now; the epoch has risen."
-    pub fn begin_epoch(&mut self, ask: &BeginEpoch) -> Answered {
+    pub(crate) fn begin_epoch(&mut self, ask: &BeginEpoch) -> Answered {
         self.check_epoch(ask.epoch)?;
         self.epoch = ask.epoch;
         self.waiters.clear();
@@ -44,7 +44,7 @@ impl Model {
     }
 
     /// After a restore: both go on above anything handed out since the backup.
-    pub fn jump(&mut self, ask: &Jump) -> Answered {
+    pub(crate) fn jump(&mut self, ask: &Jump) -> Answered {
         self.check_epoch(ask.epoch)?;
         self.epoch = ask.epoch;
         self.fence = self.fence.max(ask.fence);
@@ -52,26 +52,26 @@ impl Model {
         Ok(Answer::Done)
     }
 
-    pub fn recovering(&self) -> usize {
+    pub(crate) fn recovering(&self) -> usize {
         self.leases.iter().filter(|lease| lease.state == LeaseState::Recovering).count()
     }
 
     /// "The grace is over when every expected session has come back or lapsed (early exit)"; where nobody knows who
     /// is expected, only its timer ends it.
-    pub fn end_grace_early(&mut self) {
+    pub(crate) fn end_grace_early(&mut self) {
         if self.grace.is_some() && !self.strict_grace() && self.recovering() == 0 {
             self.end_grace();
         }
     }
 
     /// "Then refusals for grace stop, and a recovering grant still inside its ttl is simply a grant."
-    pub fn end_grace(&mut self) {
+    pub(crate) fn end_grace(&mut self) {
         self.grace = None;
         self.tell(&Namespace::default(), News::GraceEnded);
     }
 
     /// The holder was heard of.
-    pub fn revive(&mut self, namespace: &Namespace, id: LeaseId) {
+    pub(crate) fn revive(&mut self, namespace: &Namespace, id: LeaseId) {
         let now = self.now;
         let lease = self.lease_mut(namespace, id);
         lease.state = LeaseState::Live;
@@ -81,7 +81,7 @@ impl Model {
 
     /// "An acquire with `reclaim: true` by the same owner and session makes the grant live again." `None` when it
     /// goes on as a request for something new.
-    pub fn reclaim(&mut self, ask: &Acquire) -> Result<Option<Grant>, Refusal> {
+    pub(crate) fn reclaim(&mut self, ask: &Acquire) -> Result<Option<Grant>, Refusal> {
         let Some(grace) = self.grace else {
             let all_windows = ask.claims.iter().all(|claim| {
                 matches!(claim.scope, Scope::Key(_)) && self.has_window(ask, &claim.scope)

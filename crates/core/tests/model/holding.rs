@@ -8,7 +8,7 @@ use leasehold_core::*;
 
 impl Model {
     /// "`renew` and `release` must present owner, lease id and token; all three are compared."
-    pub fn renew(&mut self, ask: &Renew) -> Answered {
+    pub(crate) fn renew(&mut self, ask: &Renew) -> Answered {
         if let Some(ttl) = ask.ttl {
             self.check_ttl(ttl)?;
         }
@@ -42,7 +42,7 @@ impl Model {
     }
 
     /// A key takes everything with it that was granted with the same fence; a range just the named bytes.
-    pub fn release(&mut self, ask: &Release) -> Answered {
+    pub(crate) fn release(&mut self, ask: &Release) -> Answered {
         let refused = || Refusal::NotHolder(ask.scope.clone());
         let lease = self.standing(&ask.namespace, ask.lease).ok_or_else(refused)?;
         let is_session = lease.session.is_some();
@@ -92,7 +92,7 @@ impl Model {
     }
 
     /// "Unlocking what is not held succeeds and changes nothing."
-    pub fn unlock(&mut self, ask: &Unlock) -> Answered {
+    pub(crate) fn unlock(&mut self, ask: &Unlock) -> Answered {
         let lease = self.standing(&ask.namespace, ask.session).ok_or(Refusal::SessionNotFound)?;
         let is_session = lease.session.is_some();
         let scope = Scope::range(ask.inode, ask.range);
@@ -107,7 +107,7 @@ impl Model {
     }
 
     /// "A waiter that leaves is forgotten at once", unless it came back for a kept place: that is kept once more.
-    pub fn cancel(&mut self, ask: &Cancel) -> Answer {
+    pub(crate) fn cancel(&mut self, ask: &Cancel) -> Answer {
         let found = self.waiters.iter_mut().find(|waiter| {
             waiter.ask.namespace == ask.namespace && waiter.calls.contains(&ask.call)
         });
@@ -128,7 +128,7 @@ impl Model {
     }
 
     /// "A named high-water mark that accepts a token only if it is not lower than the last one accepted."
-    pub fn accept_fence(&mut self, ask: &AcceptFence) -> Answered {
+    pub(crate) fn accept_fence(&mut self, ask: &AcceptFence) -> Answered {
         let of = |register: &&mut Register| register.namespace == ask.namespace;
         let found = self.registers.iter_mut().filter(of).find(|r| r.name == ask.register);
         let raised = match found {
@@ -162,7 +162,7 @@ impl Model {
     }
 
     /// An operator ends every grant that overlaps the scope: keys with all their set, files just inside the scope.
-    pub fn break_grants(&mut self, ask: &Break) -> Answer {
+    pub(crate) fn break_grants(&mut self, ask: &Break) -> Answer {
         let ending = Ending::Revoked(ask.reason.clone());
         let meant = |held: &&Held| {
             held.namespace == ask.namespace
@@ -187,7 +187,7 @@ impl Model {
     }
 
     /// "`remove file` drops all grants and fails all waiters of an inode."
-    pub fn remove_file(&mut self, ask: &RemoveFile) -> Answer {
+    pub(crate) fn remove_file(&mut self, ask: &RemoveFile) -> Answer {
         let whole = Scope::inode(ask.inode);
         let of = |held: &&Held| held.namespace == ask.namespace && held.scope.overlaps(&whole);
         let found: Vec<Held> = self.held.iter().filter(of).cloned().collect();
@@ -207,7 +207,7 @@ impl Model {
     }
 
     /// "A grant whose reply could not be delivered is released again at once": only what this fence was stamped on.
-    pub fn withdraw(&mut self, ask: &Withdraw) -> Answer {
+    pub(crate) fn withdraw(&mut self, ask: &Withdraw) -> Answer {
         let Some(lease) = self.standing(&ask.namespace, ask.lease) else {
             return Answer::Withdrawn { found: false };
         };
@@ -245,7 +245,7 @@ fn good_for(held: &Held, fence: Fence) -> bool {
 }
 
 impl LeaseState {
-    pub fn stands(&self) -> bool {
+    pub(crate) fn stands(&self) -> bool {
         *self != LeaseState::Lapsed
     }
 }

@@ -24,46 +24,46 @@ use leasehold_core::*;
 
 /// All there is to know about a table of locks.
 #[derive(Clone, Debug)]
-pub struct Model {
-    pub limits: Limits,
-    pub now: Timestamp,
-    pub epoch: Epoch,
-    pub fence: Fence,
-    pub revision: Revision,
-    pub tickets: u64,
-    pub suspended: bool,
-    pub grace: Option<Grace>,
-    pub leases: Vec<Lease>,
-    pub held: Vec<Held>,
-    pub sets: Vec<Set>,
-    pub waiters: Vec<Waiter>,
-    pub registers: Vec<Register>,
+pub(crate) struct Model {
+    pub(crate) limits: Limits,
+    pub(crate) now: Timestamp,
+    pub(crate) epoch: Epoch,
+    pub(crate) fence: Fence,
+    pub(crate) revision: Revision,
+    pub(crate) tickets: u64,
+    pub(crate) suspended: bool,
+    pub(crate) grace: Option<Grace>,
+    pub(crate) leases: Vec<Lease>,
+    pub(crate) held: Vec<Held>,
+    pub(crate) sets: Vec<Set>,
+    pub(crate) waiters: Vec<Waiter>,
+    pub(crate) registers: Vec<Register>,
     /// What came of the command in hand.
-    pub step: Step,
+    pub(crate) step: Step,
 }
 
 /// The recovery grace, while it is on.
 #[derive(Clone, Copy, Debug)]
-pub struct Grace {
-    pub policy: GracePolicy,
-    pub ends_at: Timestamp,
+pub(crate) struct Grace {
+    pub(crate) policy: GracePolicy,
+    pub(crate) ends_at: Timestamp,
 }
 
 #[derive(Clone, Debug)]
-pub struct Lease {
-    pub namespace: Namespace,
-    pub id: LeaseId,
-    pub owner: Owner,
-    pub ttl: Millis,
-    pub deadline: Timestamp,
-    pub state: LeaseState,
-    pub session: Option<Session>,
+pub(crate) struct Lease {
+    pub(crate) namespace: Namespace,
+    pub(crate) id: LeaseId,
+    pub(crate) owner: Owner,
+    pub(crate) ttl: Millis,
+    pub(crate) deadline: Timestamp,
+    pub(crate) state: LeaseState,
+    pub(crate) session: Option<Session>,
     /// The highest fence issued under it.
-    pub fence_max: Fence,
+    pub(crate) fence_max: Fence,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LeaseState {
+pub(crate) enum LeaseState {
     Live,
     /// From the last epoch, and not heard of since.
     Recovering,
@@ -73,77 +73,77 @@ pub enum LeaseState {
 
 /// What makes a lease a session.
 #[derive(Clone, Debug)]
-pub struct Session {
-    pub terms: SessionTerms,
-    pub opened_at: Timestamp,
-    pub attached: bool,
+pub(crate) struct Session {
+    pub(crate) terms: SessionTerms,
+    pub(crate) opened_at: Timestamp,
+    pub(crate) attached: bool,
 }
 
 /// One key, or one piece of a file, that an owner holds under a lease.
 #[derive(Clone, Debug)]
-pub struct Held {
-    pub namespace: Namespace,
-    pub lease: LeaseId,
-    pub scope: Scope,
-    pub owner: Owner,
-    pub mode: Mode,
+pub(crate) struct Held {
+    pub(crate) namespace: Namespace,
+    pub(crate) lease: LeaseId,
+    pub(crate) scope: Scope,
+    pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
     /// The lowest and the highest fence that merged into it; the same one twice for a key.
-    pub fences: (Fence, Fence),
-    pub granted_at: Timestamp,
-    pub window: Millis,
+    pub(crate) fences: (Fence, Fence),
+    pub(crate) granted_at: Timestamp,
+    pub(crate) window: Millis,
     /// Set in the reclaim window: when that ends.
-    pub window_until: Option<Timestamp>,
-    pub request: Option<(RequestId, Asked)>,
-    pub metadata: Option<std::sync::Arc<str>>,
+    pub(crate) window_until: Option<Timestamp>,
+    pub(crate) request: Option<(RequestId, Asked)>,
+    pub(crate) metadata: Option<std::sync::Arc<str>>,
 }
 
 /// The byte ranges that were granted together with other scopes.
 #[derive(Clone, Debug)]
-pub struct Set {
-    pub namespace: Namespace,
-    pub lease: LeaseId,
-    pub fence: Fence,
-    pub owner: Owner,
-    pub ranges: Vec<Scope>,
+pub(crate) struct Set {
+    pub(crate) namespace: Namespace,
+    pub(crate) lease: LeaseId,
+    pub(crate) fence: Fence,
+    pub(crate) owner: Owner,
+    pub(crate) ranges: Vec<Scope>,
 }
 
 /// What a retry must ask again to be the same request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    pub claims: Vec<Claim>,
-    pub session: Option<LeaseId>,
-    pub ttl: Option<Duration>,
-    pub reclaim_window: Duration,
-    pub reclaim: bool,
-    pub metadata: Option<std::sync::Arc<str>>,
+pub(crate) struct Asked {
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) session: Option<LeaseId>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) reclaim_window: Duration,
+    pub(crate) reclaim: bool,
+    pub(crate) metadata: Option<std::sync::Arc<str>>,
 }
 
 /// A request that stands in the queue, or has a place kept there.
 #[derive(Clone, Debug)]
-pub struct Waiter {
-    pub ticket: Ticket,
-    pub ask: Acquire,
-    pub calls: Vec<CallId>,
-    pub since: Timestamp,
+pub(crate) struct Waiter {
+    pub(crate) ticket: Ticket,
+    pub(crate) ask: Acquire,
+    pub(crate) calls: Vec<CallId>,
+    pub(crate) since: Timestamp,
     /// When it stops waiting by itself.
-    pub until: Option<Timestamp>,
+    pub(crate) until: Option<Timestamp>,
     /// Set while nobody waits: how long the place is kept.
-    pub parked_until: Option<Timestamp>,
+    pub(crate) parked_until: Option<Timestamp>,
     /// Whether its caller came back with a ticket, and so may once more.
-    pub returned: bool,
+    pub(crate) returned: bool,
 }
 
 #[derive(Clone, Debug)]
-pub struct Register {
-    pub namespace: Namespace,
-    pub name: RegisterName,
-    pub high_water: Fence,
+pub(crate) struct Register {
+    pub(crate) namespace: Namespace,
+    pub(crate) name: RegisterName,
+    pub(crate) high_water: Fence,
 }
 
-pub type Answered = Result<Answer, Refusal>;
+pub(crate) type Answered = Result<Answer, Refusal>;
 
 impl Model {
-    pub fn new(limits: Limits) -> Model {
+    pub(crate) fn new(limits: Limits) -> Model {
         Model {
             limits,
             now: Timestamp::ZERO,
@@ -163,7 +163,7 @@ impl Model {
     }
 
     /// Time never goes back; what is due comes first; then the command; waiters are served after each of them.
-    pub fn handle(&mut self, now: Timestamp, command: &Command) -> (Outcome, Step) {
+    pub(crate) fn handle(&mut self, now: Timestamp, command: &Command) -> (Outcome, Step) {
         self.now = self.now.max(now);
         self.step = Step::new();
         self.work_off_what_is_due();
@@ -202,7 +202,7 @@ impl Model {
     }
 
     /// Grants, in the order of arrival, every waiter that nothing stands in the way of any more.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         loop {
             self.waiters.sort_by_key(|waiter| waiter.ticket);
             let free = |waiter: &&Waiter| self.may_be_granted(waiter);
@@ -218,16 +218,16 @@ impl Model {
         Answer::Done
     }
 
-    pub fn lease(&self, namespace: &Namespace, id: LeaseId) -> Option<&Lease> {
+    pub(crate) fn lease(&self, namespace: &Namespace, id: LeaseId) -> Option<&Lease> {
         self.leases.iter().find(|lease| lease.id == id && lease.namespace == *namespace)
     }
 
     /// A lease that has not lapsed.
-    pub fn standing(&self, namespace: &Namespace, id: LeaseId) -> Option<&Lease> {
+    pub(crate) fn standing(&self, namespace: &Namespace, id: LeaseId) -> Option<&Lease> {
         self.lease(namespace, id).filter(|lease| lease.state != LeaseState::Lapsed)
     }
 
-    pub fn lease_mut(&mut self, namespace: &Namespace, id: LeaseId) -> &mut Lease {
+    pub(crate) fn lease_mut(&mut self, namespace: &Namespace, id: LeaseId) -> &mut Lease {
         self.leases
             .iter_mut()
             .find(|lease| lease.id == id && lease.namespace == *namespace)
@@ -235,13 +235,13 @@ impl Model {
     }
 
     /// Writes a lasting change down: each is one revision.
-    pub fn record(&mut self, transition: Transition) {
+    pub(crate) fn record(&mut self, transition: Transition) {
         self.revision = Revision(self.revision.0 + 1);
         self.step.transitions.push(transition);
     }
 
     /// Tells those who watch.
-    pub fn tell(&mut self, namespace: &Namespace, news: News) {
+    pub(crate) fn tell(&mut self, namespace: &Namespace, news: News) {
         self.step.effects.push(Effect::Event(Box::new(Event {
             revision: self.revision,
             at: self.now,
@@ -250,17 +250,17 @@ impl Model {
         })));
     }
 
-    pub fn refuse_waiter(&mut self, waiter: &Waiter, refusal: &Refusal) {
+    pub(crate) fn refuse_waiter(&mut self, waiter: &Waiter, refusal: &Refusal) {
         for &call in &waiter.calls {
             self.step.effects.push(Effect::Refused { call, refusal: refusal.clone() });
         }
     }
 }
 
-pub fn millis(length: Duration) -> Millis {
+pub(crate) fn millis(length: Duration) -> Millis {
     Millis::from_duration(length).expect("checked against the limits")
 }
 
-pub fn same<T: PartialEq>(one: &T, other: &T) -> bool {
+pub(crate) fn same<T: PartialEq>(one: &T, other: &T) -> bool {
     one == other
 }

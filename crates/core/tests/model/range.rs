@@ -5,7 +5,7 @@ use leasehold_core::*;
 
 impl Model {
     /// Whether every byte of the range is held by the asking owner already, in whatever mode and under whatever lease.
-    pub fn covers(&self, ask: &Acquire, inode: u64, range: ByteRange) -> bool {
+    pub(crate) fn covers(&self, ask: &Acquire, inode: u64, range: ByteRange) -> bool {
         let own: Vec<ByteRange> = self
             .held
             .iter()
@@ -18,7 +18,7 @@ impl Model {
     /// "A new lock over a range the owner already holds replaces it (upgrade, downgrade, extend); adjacent or
     /// overlapping ranges of one owner, one session and one mode merge." Under another lease "the overlapped part
     /// moves to the newer lease".
-    pub fn lock_range(&mut self, new: Held) {
+    pub(crate) fn lock_range(&mut self, new: Held) {
         let (mut merged, mut rest) = (new.clone(), Vec::new());
         let new_range = range_of(&new);
         for old in std::mem::take(&mut self.held) {
@@ -38,7 +38,7 @@ impl Model {
     }
 
     /// "Unlocking part of a range splits it."
-    pub fn unlock_range(&mut self, hole: ByteRange, ends: impl Fn(&Held) -> bool) {
+    pub(crate) fn unlock_range(&mut self, hole: ByteRange, ends: impl Fn(&Held) -> bool) {
         let mut rest = Vec::new();
         for old in std::mem::take(&mut self.held) {
             if ends(&old) { rest.extend(cut(&old, hole)) } else { rest.push(old) }
@@ -48,7 +48,7 @@ impl Model {
 }
 
 /// Whether the ranges together have every byte of `whole`: look at each byte where something begins.
-pub fn covered(whole: ByteRange, ranges: &[ByteRange]) -> bool {
+pub(crate) fn covered(whole: ByteRange, ranges: &[ByteRange]) -> bool {
     let ends = ranges.iter().filter_map(|range| range.end());
     let mut starts: Vec<u64> = ends.chain([whole.start()]).collect();
     starts.retain(|start| whole.start() <= *start && *start <= whole.last());
@@ -57,14 +57,14 @@ pub fn covered(whole: ByteRange, ranges: &[ByteRange]) -> bool {
         .all(|byte| ranges.iter().any(|range| range.start() <= *byte && *byte <= range.last()))
 }
 
-pub fn range_of(held: &Held) -> ByteRange {
+pub(crate) fn range_of(held: &Held) -> ByteRange {
     match held.scope {
         Scope::Range { range, .. } => range,
         Scope::Key(_) => panic!("{} is not a byte range", held.scope),
     }
 }
 
-pub fn bytes_of(held: &Held, of: u64) -> Option<ByteRange> {
+pub(crate) fn bytes_of(held: &Held, of: u64) -> Option<ByteRange> {
     match held.scope {
         Scope::Range { inode, range } if inode == of => Some(range),
         Scope::Range { .. } | Scope::Key(_) => None,

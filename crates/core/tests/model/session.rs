@@ -5,7 +5,7 @@ use super::{Answered, Lease, LeaseState, Model, Session, millis};
 use leasehold_core::*;
 
 impl Model {
-    pub fn open_session(&mut self, ask: &OpenSession) -> Answered {
+    pub(crate) fn open_session(&mut self, ask: &OpenSession) -> Answered {
         self.check_ttl(ask.ttl)?;
         let max = self.limits.disconnect_ttl_max;
         if let OnDisconnect::Keep(ttl) = ask.on_disconnect
@@ -74,7 +74,7 @@ impl Model {
         }
     }
 
-    pub fn check_session(&self, namespace: &Namespace, id: LeaseId) -> Result<(), Refusal> {
+    pub(crate) fn check_session(&self, namespace: &Namespace, id: LeaseId) -> Result<(), Refusal> {
         match self.standing(namespace, id).and_then(|lease| lease.session.as_ref()) {
             Some(_) => Ok(()),
             None => Err(Refusal::SessionNotFound),
@@ -82,7 +82,7 @@ impl Model {
     }
 
     /// "One heartbeat renews them all."
-    pub fn keep_alive(&mut self, ask: &KeepAlive) -> Answered {
+    pub(crate) fn keep_alive(&mut self, ask: &KeepAlive) -> Answered {
         if let Some(ttl) = ask.ttl {
             self.check_ttl(ttl)?;
         }
@@ -91,7 +91,7 @@ impl Model {
     }
 
     /// "Renewing sets deadline = now + ttl"; another ttl is a lasting change.
-    pub fn renew_lease(
+    pub(crate) fn renew_lease(
         &mut self,
         namespace: &Namespace,
         id: LeaseId,
@@ -109,7 +109,7 @@ impl Model {
     }
 
     /// "One close releases them all."
-    pub fn close_session(&mut self, ask: &CloseSession) -> Answered {
+    pub(crate) fn close_session(&mut self, ask: &CloseSession) -> Answered {
         self.check_standing(&ask.namespace, ask.session)?;
         let grants = self.grants_under(&ask.namespace, ask.session);
         self.end_lease(&ask.namespace, ask.session, &Ending::Closed);
@@ -117,7 +117,7 @@ impl Model {
         Ok(Answer::SessionClosed { grants })
     }
 
-    pub fn attach(&mut self, ask: &Attach) -> Answered {
+    pub(crate) fn attach(&mut self, ask: &Attach) -> Answered {
         self.check_session(&ask.namespace, ask.session)?;
         let lease = self.lease_mut(&ask.namespace, ask.session);
         lease.session.as_mut().expect("it is a session").attached = true;
@@ -126,7 +126,7 @@ impl Model {
     }
 
     /// "`release` (at once, the NFS habit) or `keep` for `disconnect_ttl_ms` (the SMB durable-handle habit)."
-    pub fn disconnect(&mut self, ask: &Disconnect) -> Answered {
+    pub(crate) fn disconnect(&mut self, ask: &Disconnect) -> Answered {
         self.check_session(&ask.namespace, ask.session)?;
         let now = self.now;
         let lease = self.lease_mut(&ask.namespace, ask.session);

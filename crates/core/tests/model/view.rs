@@ -5,7 +5,7 @@ use super::{Held, LeaseState, Model};
 use leasehold_core::*;
 
 impl Model {
-    pub fn holder(&self, held: &Held) -> Holder {
+    pub(crate) fn holder(&self, held: &Held) -> Holder {
         let lease = self.lease_of(held);
         Holder {
             scope: held.scope.clone(),
@@ -21,13 +21,13 @@ impl Model {
     }
 
     /// Everything held in a namespace, by scope, fence and owner.
-    pub fn holders(&self, namespace: &Namespace) -> Vec<Holder> {
+    pub(crate) fn holders(&self, namespace: &Namespace) -> Vec<Holder> {
         let held = self.held.iter().filter(|held| held.namespace == *namespace);
         held.map(|held| self.holder(held)).collect()
     }
 
     /// The first moment at which a tick would find something to do: past the earliest of all deadlines.
-    pub fn next_deadline(&self) -> Option<Timestamp> {
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let leases = self.leases.iter().filter(|lease| lease.state != LeaseState::Lapsed);
         let leases = leases.map(|lease| lease.deadline);
         let waits = self.waiters.iter().filter_map(|w| w.parked_until.or(w.until));
@@ -37,7 +37,7 @@ impl Model {
         Some(first.plus(Millis::new(1)))
     }
 
-    pub fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         let standing = || self.leases.iter().filter(|lease| lease.state != LeaseState::Lapsed);
         Stats {
             epoch: self.epoch,
@@ -52,7 +52,7 @@ impl Model {
         }
     }
 
-    pub fn grace_view(&self) -> Option<GraceView> {
+    pub(crate) fn grace_view(&self) -> Option<GraceView> {
         self.grace.map(|grace| GraceView {
             strict: grace.policy == GracePolicy::Strict,
             ends_at: grace.ends_at,
@@ -61,7 +61,7 @@ impl Model {
     }
 
     /// `F_GETLK`: those that would be in the way of a new request, waiters aside.
-    pub fn in_the_way(&self, namespace: &Namespace, owner: &Owner, claim: &Claim) -> Vec<Holder> {
+    pub(crate) fn in_the_way(&self, namespace: &Namespace, owner: &Owner, claim: &Claim) -> Vec<Holder> {
         let ranges_of_others = |held: &&Held| match held.scope {
             Scope::Range { .. } => held.owner != *owner,
             Scope::Key(_) => held.owner != *owner || held.window_until.is_none(),
@@ -74,7 +74,7 @@ impl Model {
     }
 
     /// Waiters in the order of arrival with the claims they are seen by.
-    pub fn waiter_views(&self, namespace: &Namespace) -> Vec<WaiterView> {
+    pub(crate) fn waiter_views(&self, namespace: &Namespace) -> Vec<WaiterView> {
         let mut views = Vec::new();
         let waiting = |w: &&super::Waiter| w.parked_until.is_none() && w.ask.namespace == *namespace;
         for waiter in self.waiters.iter().filter(waiting) {
@@ -93,11 +93,11 @@ impl Model {
     }
 
     /// Every waiter stands behind somebody, or grants are held back altogether.
-    pub fn every_waiter_is_blocked(&self) -> bool {
+    pub(crate) fn every_waiter_is_blocked(&self) -> bool {
         self.waiters.iter().all(|waiter| !self.may_be_granted(waiter))
     }
 
-    pub fn blocked_by_others(&self, ticket: Ticket) -> bool {
+    pub(crate) fn blocked_by_others(&self, ticket: Ticket) -> bool {
         let waiter = self.waiters.iter().find(|waiter| waiter.ticket == ticket);
         waiter.is_some_and(|w| !self.is_free(&w.ask, w.ticket, View::Queued))
     }

@@ -1,0 +1,159 @@
+//! A small world for the table and the model to disagree in: few owners, few scopes, short times, low limits.
+
+mod compare;
+mod coverage;
+mod moves;
+mod resolve;
+mod transcript;
+
+use std::time::Duration;
+
+use leasehold_core::*;
+use proptest::prelude::*;
+use proptest_state_machine::ReferenceStateMachine;
+
+pub(crate) use coverage::Coverage;
+pub(crate) use moves::{After, Move};
+
+use crate::model::Model;
+
+/// What a case is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Focus {
+    All,
+    Keys,
+    Ranges,
+    Permits,
+}
+
+/// How a case begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) focus: Focus,
+    /// Limits so low that requests run into them.
+    pub(crate) tight: bool,
+}
+
+/// The table, the model, and what the moves are resolved against.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) focus: Focus,
+    pub(crate) model: Model,
+    pub(crate) table: LockTable,
+    last_lease: u128,
+    last_call: u64,
+    /// Requests with an id that can be sent again, newest first.
+    recent: Vec<Acquire>,
+    /// Grants that somebody was told of, newest first.
+    grants: Vec<(Namespace, Grant)>,
+    steps: usize,
+    /// The last lines of what was said and done.
+    pub(crate) transcript: Vec<String>,
+}
+
+impl World {
+    pub(crate) fn new(setup: &Setup) -> World {
+        let limits = setup.limits();
+        World {
+            focus: setup.focus,
+            model: Model::new(limits.clone()),
+            table: LockTable::new(limits, 7),
+            last_lease: 0,
+            last_call: 0,
+            recent: Vec::new(),
+            grants: Vec::new(),
+            steps: 0,
+            transcript: Vec::new(),
+        }
+    }
+
+    /// Does one move on both sides; says where they part.
+    pub(crate) fn go(
+        &mut self,
+        after: After,
+        what: &Move,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        let now = self.moment(after);
+        let command = self.command(what);
+        self.transcript.push(transcript::line(now, &command));
+        coverage.command(&command);
+        let (expected, expected_step) = self.model.handle(now, &command);
+        let mut step = Step::new();
+        let outcome = self.table.handle(now, command.clone(), &mut step);
+        self.transcript.push(format!("    => {}", transcript::outcome(&expected)));
+        coverage.outcome(&expected);
+        coverage.step(&expected_step);
+        self.remember_grants(&command, &outcome, &step);
+        self.steps += 1;
+        self.compare(&command, (&expected, &expected_step), (&outcome, &step))
+    }
+
+    fn remember_grants(&mut self, command: &Command, outcome: &Outcome, step: &Step) {
+        if let (Command::Acquire(ask), Outcome::Answered(Answer::Granted(grant))) =
+            (command, outcome)
+        {
+            self.grants.insert(0, (ask.namespace.clone(), Grant::clone(grant)));
+        }
+        for effect in &step.effects {
+            if let Effect::Granted { grant, .. } = effect {
+                let lease = self.model.leases.iter().find(|lease| lease.id == grant.lease);
+                let namespace = lease.map(|lease| lease.namespace.clone()).unwrap_or_default();
+                self.grants.insert(0, (namespace, Grant::clone(grant)));
+            }
+        }
+        self.grants.truncate(5);
+    }
+}
+
+impl Setup {
+    fn limits(self) -> Limits {
+        let ms = Duration::from_millis;
+        let room = if self.tight { 1 } else { 4 };
+        Limits {
+            lease_ttl_min: ms(10),
+            lease_ttl_max: ms(100),
+            disconnect_ttl_max: ms(100),
+            reclaim_window_max: ms(100),
+            wait_max: ms(100),
+            set_len_max: 3,
+            metadata_bytes_max: 8,
+            waiters_per_scope_max: 3 * room,
+            waiters_max: 7 * room,
+            locks_per_session_max: 5 * room,
+            sessions_per_adapter_max: 3 * room,
+            registers_per_namespace_max: 3 * room,
+            namespaces_max: 2,
+            ticket_kept: ms(15),
+            deadlines_per_step_max: 1000,
+        }
+    }
+}
+
+/// Cases: how each begins, and what moves are made. Moves are told relative to the state they meet, so every
+/// sequence of them is a case.
+#[derive(Debug)]
+pub(crate) struct Cases;
+
+impl ReferenceStateMachine for Cases {
+    type State = Setup;
+    type Transition = (After, Move);
+
+    fn init_state() -> BoxedStrategy<Setup> {
+        let focus = prop_oneof![
+            2 => Just(Focus::All),
+            2 => Just(Focus::Keys),
+            2 => Just(Focus::Ranges),
+            1 => Just(Focus::Permits),
+        ];
+        (focus, any::<bool>()).prop_map(|(focus, tight)| Setup { focus, tight }).boxed()
+    }
+
+    fn transitions(_: &Setup) -> BoxedStrategy<(After, Move)> {
+        moves::steps()
+    }
+
+    fn apply(setup: Setup, _: &(After, Move)) -> Setup {
+        setup
+    }
+}
