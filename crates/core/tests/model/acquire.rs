@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::conflict::{Blockers, View};
+use super::due::keep_in_mind;
 use super::{Asked, Held, Lease, LeaseState, Model, Set, Waiter, millis};
 use leasehold_core::*;
 
@@ -16,37 +17,53 @@ impl Model {
 
     fn decide(&mut self, ask: &Acquire) -> Result<Outcome, Refusal> {
         self.check_request(ask)?;
-        self.check_lease(ask)?;
+        self.check_namespace(&ask.namespace)?;
         if let Some(outcome) = self.replay(ask)? {
             return Ok(outcome);
         }
         if self.suspended {
             return Err(Refusal::Suspended);
         }
-        let mut waiter = self.arrive(ask)?;
-        self.check_limits_agree(ask)?;
+        self.check_lease(ask)?;
         if ask.reclaim
             && let Some(grant) = self.reclaim(ask)?
         {
             return Ok(granted(grant));
         }
-        let reclaims_unknown = ask.reclaim && self.grace.is_some();
+        self.check_locks(ask)?;
+        self.check_limits_agree(ask)?;
+        self.grant_or_wait(ask, self.arrival(ask)?)
+    }
+
+    fn grant_or_wait(&mut self, ask: &Acquire, waiter: Waiter) -> Result<Outcome, Refusal> {
+        let reclaims_unknown = ask.reclaim && self.strict_grace();
         let held_back = self.strict_grace() && !reclaims_unknown;
         if !held_back && self.is_free(ask, waiter.ticket, View::Arriving) {
-            self.check_locks(ask)?;
+            self.forget_place(&waiter);
             return Ok(granted(self.grant(ask, waiter.since)));
         }
         if ask.wait == Wait::Never || reclaims_unknown {
-            return Err(self.why_not(ask, &waiter, View::Arriving));
+            return Err(self.refuse_try(ask, waiter));
         }
+        self.check_queues(ask, &waiter)?;
         self.check_deadlock(&waiter)?;
-        self.check_queues(ask)?;
-        waiter.ask = ask.clone();
+        self.forget_place(&waiter);
         Ok(Outcome::Queued(self.queue(waiter)))
     }
 
+    /// A try is told who is in the way; one that came back for its place keeps it a while longer.
+    fn refuse_try(&mut self, ask: &Acquire, waiter: Waiter) -> Refusal {
+        let mut refusal = self.why_not(ask, &waiter, View::Arriving);
+        if waiter.returned {
+            keep_in_mind(&mut refusal, self.place(&waiter));
+            self.forget_place(&waiter);
+            self.park(waiter);
+        }
+        refusal
+    }
+
     /// The request as a waiter: at the end of the queue, or at the place that was kept for it.
-    fn arrive(&mut self, ask: &Acquire) -> Result<Waiter, Refusal> {
+    fn arrival(&self, ask: &Acquire) -> Result<Waiter, Refusal> {
         let Some(ticket) = ask.ticket else {
             return Ok(Waiter {
                 ticket: Ticket(self.tickets + 1),
@@ -66,15 +83,18 @@ impl Model {
                 && asked(&waiter.ask) == asked(ask)
         });
         let kept = kept.ok_or(Refusal::TicketNotFound(ticket))?;
-        let back = Waiter {
+        Ok(Waiter {
+            ask: ask.clone(),
             calls: vec![ask.call],
             until: self.wait_limit(ask),
             parked_until: None,
             returned: true,
             ..kept.clone()
-        };
-        self.waiters.retain(|waiter| waiter.ticket != ticket);
-        Ok(back)
+        })
+    }
+
+    fn forget_place(&mut self, waiter: &Waiter) {
+        self.waiters.retain(|other| other.ticket != waiter.ticket);
     }
 
     fn wait_limit(&self, ask: &Acquire) -> Option<Timestamp> {
@@ -86,6 +106,7 @@ impl Model {
     }
 
     fn queue(&mut self, waiter: Waiter) -> Queued {
+        self.tell_holders(&waiter);
         let queued = Queued { ticket: waiter.ticket, position: self.position(&waiter) };
         self.tickets = self.tickets.max(waiter.ticket.0);
         let news = News::Queued {
@@ -98,23 +119,62 @@ impl Model {
         queued
     }
 
-    /// "How many waiters stand before it in its longest queue, plus one."
+    /// Sessions on a live stream hear that somebody has begun to wait for what they hold.
+    fn tell_holders(&mut self, waiter: &Waiter) {
+        for claim in &waiter.ask.claims {
+            let blockers = self.blockers(&waiter.ask, claim, waiter.ticket, View::Queued);
+            for held in blockers.holders {
+                let lease = self.lease_of(&held);
+                if lease.session.as_ref().is_some_and(|session| session.attached) {
+                    self.step.effects.push(Effect::Wanted {
+                        namespace: waiter.ask.namespace.clone(),
+                        session: lease.id,
+                        scope: claim.scope.clone(),
+                        waiter: waiter.ask.owner.clone(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// "How many waiters stand before it in its longest queue, plus one." Each scope is a queue.
     pub(crate) fn position(&self, waiter: &Waiter) -> usize {
         let in_front = |scope: &Scope| {
-            self.waiting_for(&waiter.ask.namespace, scope)
+            self.queue_of(&waiter.ask.namespace, scope)
                 .filter(|other| other.ticket < waiter.ticket)
                 .count()
         };
         waiter.ask.claims.iter().map(|claim| in_front(&claim.scope)).max().unwrap_or(0) + 1
     }
 
-    /// Those that wait for anything that overlaps the scope.
-    pub(crate) fn waiting_for(&self, namespace: &Namespace, scope: &Scope) -> impl Iterator<Item = &Waiter> {
+    pub(crate) fn place(&self, waiter: &Waiter) -> Place {
+        Place { ticket: waiter.ticket, position: self.position(waiter) }
+    }
+
+    /// Those that wait for exactly this scope.
+    pub(crate) fn queue_of(
+        &self,
+        namespace: &Namespace,
+        scope: &Scope,
+    ) -> impl Iterator<Item = &Waiter> {
+        self.waiting(namespace)
+            .filter(move |waiter| waiter.ask.claims.iter().any(|claim| claim.scope == *scope))
+    }
+
+    pub(crate) fn waiting(&self, namespace: &Namespace) -> impl Iterator<Item = &Waiter> {
         self.waiters.iter().filter(move |waiter| {
-            waiter.parked_until.is_none()
-                && waiter.ask.namespace == *namespace
-                && waiter.ask.claims.iter().any(|claim| claim.scope.overlaps(scope))
+            waiter.parked_until.is_none() && waiter.ask.namespace == *namespace
         })
+    }
+
+    /// "How many requests wait for that scope": for the key, or for any of the bytes.
+    fn waiting_for(&self, namespace: &Namespace, scope: &Scope) -> impl Iterator<Item = &Waiter> {
+        let wants = move |wanted: &Scope| match scope {
+            Scope::Key(_) => wanted == scope,
+            Scope::Range { .. } => wanted.overlaps(scope),
+        };
+        self.waiting(namespace)
+            .filter(move |waiter| waiter.ask.claims.iter().any(|claim| wants(&claim.scope)))
     }
 
     /// "If that leads back to the requester, the request is refused."
@@ -131,11 +191,6 @@ impl Model {
     /// The waiter's turn has come.
     pub(crate) fn grant_waiter(&mut self, ticket: Ticket) {
         let waiter = self.take_waiter(ticket);
-        if let Err(refusal) = self.check_locks(&waiter.ask) {
-            self.tell_left(&waiter);
-            self.refuse_waiter(&waiter, &refusal);
-            return;
-        }
         let grant = self.grant(&waiter.ask, waiter.since);
         for &call in &waiter.calls {
             self.step.effects.push(Effect::Granted { call, grant: Box::new(grant.clone()) });
@@ -153,6 +208,7 @@ impl Model {
             self.end_own_window(ask, &claim.scope);
         }
         self.fence = Fence::new(self.fence.get() + 1).expect("tests do not run that long");
+        let gained = self.gained(ask);
         let (lease, opens) = self.lease_for(ask);
         self.record(Transition::Granted(Granted {
             namespace: ask.namespace.clone(),
@@ -171,7 +227,7 @@ impl Model {
         }
         self.remember_set(ask, lease);
         self.forget_empty_leases();
-        let grant = self.grant_view(ask, lease, since);
+        let grant = self.grant_view(ask, lease, since, gained);
         if self.waits(&ask.namespace, &ask.owner) {
             self.break_circles_through(&ask.namespace, &ask.owner);
         }
@@ -186,7 +242,13 @@ impl Model {
         })
     }
 
-    fn grant_view(&self, ask: &Acquire, lease: LeaseId, since: Timestamp) -> Grant {
+    fn grant_view(
+        &self,
+        ask: &Acquire,
+        lease: LeaseId,
+        since: Timestamp,
+        gained: Vec<(u64, ByteRange)>,
+    ) -> Grant {
         let lease = self.lease(&ask.namespace, lease).expect("it was opened or looked up");
         Grant {
             lease: lease.id,
@@ -197,6 +259,7 @@ impl Model {
             granted_at: self.now,
             waited: self.now.since(since),
             replayed: false,
+            gained,
         }
     }
 
@@ -239,6 +302,10 @@ impl Model {
             request: ask.request_id.clone().map(|id| (id, asked(ask))),
             metadata: ask.metadata.clone(),
         };
+        match claim.scope {
+            Scope::Key(_) => self.held.push(new),
+            Scope::Range { .. } => self.lock_range(new),
+        }
         let news = News::Granted {
             scope: claim.scope.clone(),
             owner: ask.owner.clone(),
@@ -247,10 +314,6 @@ impl Model {
             ttl: self.lease(&ask.namespace, lease).expect("it was just opened").ttl,
         };
         self.tell(&ask.namespace, news);
-        match claim.scope {
-            Scope::Key(_) => self.held.push(new),
-            Scope::Range { .. } => self.lock_range(new),
-        }
     }
 
     fn remember_set(&mut self, ask: &Acquire, lease: LeaseId) {
@@ -328,20 +391,19 @@ impl Model {
             let same = held.request.as_ref().is_some_and(|(_, before)| *before == asked(ask));
             return if same { Ok(Some(self.replayed(held))) } else { Err(Refusal::RequestIdReused) };
         }
-        let until = self.wait_limit(ask);
-        let Some(waiter) = self.waiters.iter_mut().find(|waiter| {
-            waiter.parked_until.is_none()
-                && waiter.ask.namespace == ask.namespace
+        let same_id = |waiter: &&mut Waiter| {
+            waiter.ask.namespace == ask.namespace
                 && waiter.ask.owner == ask.owner
                 && waiter.ask.request_id == ask.request_id
-        }) else {
-            return Ok(None);
         };
-        if asked(&waiter.ask) != asked(ask) {
+        let mut known: Vec<&mut Waiter> = self.waiters.iter_mut().filter(same_id).collect();
+        if known.iter().any(|waiter| asked(&waiter.ask) != asked(ask)) {
             return Err(Refusal::RequestIdReused);
         }
+        let Some(waiter) = known.iter_mut().find(|waiter| waiter.parked_until.is_none()) else {
+            return Ok(None);
+        };
         waiter.calls.push(ask.call);
-        waiter.until = waiter.until.and_then(|old| until.map(|new| old.max(new)));
         let waiter = waiter.clone();
         let position = self.position(&waiter);
         Ok(Some(Outcome::Queued(Queued { ticket: waiter.ticket, position })))
@@ -367,6 +429,7 @@ impl Model {
             granted_at: held.granted_at,
             waited: Duration::ZERO,
             replayed: true,
+            gained: Vec::new(),
         })
     }
 }

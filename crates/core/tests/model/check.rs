@@ -9,21 +9,21 @@ use leasehold_core::*;
 impl Model {
     /// Requests that no state of the table could satisfy.
     pub(crate) fn check_request(&self, ask: &Acquire) -> Result<(), Refusal> {
-        self.check_set(&ask.claims)?;
         if let Under::NewLease { ttl, .. } = ask.under {
             self.check_ttl(ttl)?;
         }
         let limits = &self.limits;
+        if ask.reclaim_window > limits.reclaim_window_max {
+            let (window, max) = (ask.reclaim_window, limits.reclaim_window_max);
+            return invalid(Invalid::ReclaimWindow { window, max });
+        }
         if let Wait::UpTo(wait) = ask.wait
             && wait > limits.wait_max
         {
             return invalid(Invalid::Wait { wait, max: limits.wait_max });
         }
-        if ask.reclaim_window > limits.reclaim_window_max {
-            let (window, max) = (ask.reclaim_window, limits.reclaim_window_max);
-            return invalid(Invalid::ReclaimWindow { window, max });
-        }
-        self.check_metadata(ask.metadata.as_deref())
+        self.check_metadata(ask.metadata.as_deref())?;
+        self.check_set(&ask.claims)
     }
 
     fn check_set(&self, claims: &[Claim]) -> Result<(), Refusal> {
@@ -31,15 +31,13 @@ impl Model {
         if len == 0 || len > max {
             return invalid(Invalid::SetSize { len, max });
         }
-        for claim in claims {
+        for (place, claim) in claims.iter().enumerate() {
             if matches!(claim.scope, Scope::Range { .. }) && claim.mode.permits().is_some() {
                 return invalid(Invalid::RangePermits(claim.scope.clone()));
             }
-        }
-        for (place, one) in claims.iter().enumerate() {
-            for other in &claims[place + 1..] {
-                if one.scope.overlaps(&other.scope) {
-                    let (one, other) = (one.scope.clone(), other.scope.clone());
+            for one in &claims[..place] {
+                if one.scope.overlaps(&claim.scope) {
+                    let (one, other) = (one.scope.clone(), claim.scope.clone());
                     return invalid(Invalid::SetOverlap { one, other });
                 }
             }
@@ -66,11 +64,12 @@ impl Model {
     /// A session must be there and live; the id of a new lease must not be in use, and its namespace must have room.
     pub(crate) fn check_lease(&self, ask: &Acquire) -> Result<(), Refusal> {
         match ask.under {
+            // A reclaim may name the plain lease that it held under.
             Under::Session(id) => match self.standing(&ask.namespace, id) {
-                Some(_) => Ok(()),
-                None => Err(Refusal::SessionNotFound),
+                Some(lease) if lease.session.is_some() || ask.reclaim => Ok(()),
+                Some(_) | None => Err(Refusal::SessionNotFound),
             },
-            Under::NewLease { .. } => self.check_namespace(&ask.namespace),
+            Under::NewLease { id, .. } => self.check_new_id(&ask.namespace, id),
         }
     }
 
@@ -104,7 +103,7 @@ impl Model {
     pub(crate) fn check_limits_agree(&self, ask: &Acquire) -> Result<(), Refusal> {
         for claim in ask.claims.iter().filter(|claim| matches!(claim.scope, Scope::Key(_))) {
             let held = self.held.iter().filter(|held| held.namespace == ask.namespace);
-            let wanted = self.waiting_for(&ask.namespace, &claim.scope);
+            let wanted = self.queue_of(&ask.namespace, &claim.scope);
             let contenders = held
                 .map(|held| held.claim())
                 .chain(wanted.flat_map(|waiter| waiter.ask.claims.clone()))
@@ -120,12 +119,18 @@ impl Model {
         Ok(())
     }
 
+    /// Locking bytes inside an own range can leave two more pieces behind: room for them must be there before.
     pub(crate) fn check_locks(&self, ask: &Acquire) -> Result<(), Refusal> {
         let Under::Session(id) = ask.under else {
             return Ok(());
         };
+        let more = |claim: &Claim| match claim.scope {
+            Scope::Key(_) => 1,
+            Scope::Range { .. } => 2,
+        };
+        let more: usize = ask.claims.iter().map(more).sum();
         let max = self.limits.locks_per_session_max;
-        if self.grants_under(&ask.namespace, id) + ask.claims.len() > max {
+        if self.grants_under(&ask.namespace, id) + more > max {
             return Err(Refusal::Limit(Limit::LocksPerSession { max }));
         }
         Ok(())
@@ -136,18 +141,17 @@ impl Model {
         self.held.iter().filter(under).count()
     }
 
-    /// Queues have an end too.
-    pub(crate) fn check_queues(&self, ask: &Acquire) -> Result<(), Refusal> {
+    /// Queues have an end too; a place that was kept is counted already.
+    pub(crate) fn check_queues(&self, ask: &Acquire, waiter: &Waiter) -> Result<(), Refusal> {
+        let max = self.limits.waiters_max;
+        if !waiter.returned && self.waiters.len() >= max {
+            return Err(Refusal::Limit(Limit::Waiters { max }));
+        }
         let max = self.limits.waiters_per_scope_max;
         for scope in scopes(ask) {
-            let wants = |waiter: &&Waiter| scopes(&waiter.ask).contains(&scope);
-            if self.waiting_for(&ask.namespace, &scope).filter(wants).count() >= max {
+            if self.queue_of(&ask.namespace, &scope).count() >= max {
                 return Err(Refusal::Limit(Limit::WaitersPerScope { scope, max }));
             }
-        }
-        let max = self.limits.waiters_max;
-        if self.waiters.len() >= max {
-            return Err(Refusal::Limit(Limit::Waiters { max }));
         }
         Ok(())
     }

@@ -31,6 +31,7 @@ impl Model {
     /// queued", but only if it is still there, its session is live, and grants are made at all.
     pub(crate) fn may_be_granted(&self, waiter: &Waiter) -> bool {
         waiter.parked_until.is_none()
+            && waiter.until.is_none_or(|until| self.now <= until)
             && !self.suspended
             && !self.strict_grace()
             && self.session_is_live(waiter)

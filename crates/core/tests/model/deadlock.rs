@@ -113,8 +113,8 @@ impl Model {
         while let Some(cycle) = self.cycle_from(namespace, owner) {
             let victim = cycle.iter().map(|edge| edge.ticket).max().expect("a circle has edges");
             let waiter = self.take_waiter(victim);
-            self.tell_left(&waiter);
             let refusal = self.deadlock(&waiter.ask, &cycle);
+            self.tell_left(&waiter);
             self.refuse_waiter(&waiter, &refusal);
         }
     }

@@ -20,15 +20,20 @@ impl Model {
         for _ in 0..self.limits.deadlines_per_step_max {
             match self.first_due() {
                 Some(Due::Wait(ticket)) => self.end_wait(ticket),
-                Some(Due::Place(ticket)) => drop(self.take_waiter(ticket)),
+                Some(Due::Place(ticket)) => {
+                    let waiter = self.take_waiter(ticket);
+                    self.tell_left(&waiter);
+                }
                 Some(Due::Lease(namespace, id)) => self.lapse(&namespace, id),
                 Some(Due::Window(namespace, id, fence, scope)) => {
                     self.end_window(&namespace, id, fence, &scope);
                 }
                 Some(Due::Grace) => self.end_grace(),
-                None => return,
+                None => break,
             }
+            self.settle();
         }
+        self.end_grace_early();
     }
 
     fn first_due(&self) -> Option<Due> {
@@ -67,8 +72,7 @@ impl Model {
         let waiter = self.take_waiter(ticket);
         let mut refusal = self.why_not(&waiter.ask, &waiter, View::Queued);
         if waiter.ask.keep_place {
-            let place = Place { ticket, position: self.position(&waiter) };
-            keep_in_mind(&mut refusal, place);
+            keep_in_mind(&mut refusal, self.place(&waiter));
             self.park(waiter.clone());
         } else {
             self.tell_left(&waiter);
@@ -88,6 +92,8 @@ impl Model {
             LeaseState::Recovering => Ending::GraceExpired,
             LeaseState::Live | LeaseState::Lapsed => Ending::Expired,
         };
+        self.fail_waiters_of(namespace, id);
+        self.tell_lost(namespace, id, None, &ending);
         let under = |held: &Held| held.namespace == *namespace && held.lease == id;
         if !self.held.iter().any(|held| under(held) && held.window > Millis::ZERO) {
             self.end_lease(namespace, id, &ending);
@@ -99,10 +105,10 @@ impl Model {
             });
             self.open_windows(&lease, &ending);
             self.tell_session_ended(namespace, id, &ending);
-            self.lease_mut(namespace, id).state = LeaseState::Lapsed;
-            self.fail_waiters_of(namespace, id);
+            let lapsed = self.lease_mut(namespace, id);
+            lapsed.state = LeaseState::Lapsed;
+            lapsed.session = None;
         }
-        self.end_grace_early();
     }
 
     fn open_windows(&mut self, lease: &Lease, ending: &Ending) {
@@ -137,7 +143,7 @@ impl Model {
 }
 
 /// A refusal that names a conflict can also name the place that is kept.
-fn keep_in_mind(refusal: &mut Refusal, place: Place) {
+pub(crate) fn keep_in_mind(refusal: &mut Refusal, place: Place) {
     match refusal {
         Refusal::Held(conflict)
         | Refusal::ReclaimWindow(conflict)

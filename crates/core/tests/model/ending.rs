@@ -1,12 +1,13 @@
 //! How things end: a lease with all under it, what one fence stands for, or some bytes of a file.
 
 use super::range::range_of;
-use super::{Held, LeaseState, Model, Waiter};
+use super::{Held, Model, Waiter};
 use leasehold_core::*;
 
 impl Model {
     /// The lease and everything under it ends; nothing has a window.
     pub(crate) fn end_lease(&mut self, namespace: &Namespace, id: LeaseId, ending: &Ending) {
+        self.fail_waiters_of(namespace, id);
         self.record(Transition::LeaseEnded {
             namespace: namespace.clone(),
             lease: id,
@@ -16,7 +17,6 @@ impl Model {
         self.tell_session_ended(namespace, id, ending);
         self.leases.retain(|lease| lease.id != id || lease.namespace != *namespace);
         self.forget_empty_leases();
-        self.fail_waiters_of(namespace, id);
     }
 
     /// What was granted with this fence ends: its keys, and its ranges where they are still held under it.
@@ -111,7 +111,7 @@ impl Model {
     pub(crate) fn forget_empty_leases(&mut self) {
         let held = &self.held;
         self.leases.retain(|lease| {
-            let is_session = lease.session.is_some() && lease.state != LeaseState::Lapsed;
+            let is_session = lease.session.is_some();
             let under = |held: &Held| held.lease == lease.id && held.namespace == lease.namespace;
             is_session || held.iter().any(under)
         });
@@ -139,6 +139,18 @@ impl Model {
         gone
     }
 
+    /// The holder should hear at once.
+    pub(crate) fn tell_lost(
+        &mut self,
+        namespace: &Namespace,
+        lease: LeaseId,
+        fence: Option<Fence>,
+        ending: &Ending,
+    ) {
+        let (namespace, ending) = (namespace.clone(), ending.clone());
+        self.step.effects.push(Effect::Lost { namespace, lease, fence, ending });
+    }
+
     pub(crate) fn tell_ended(&mut self, held: &Held, ending: &Ending, window: Option<Millis>) {
         let news = News::Ended {
             scope: held.scope.clone(),
@@ -153,8 +165,7 @@ impl Model {
 
     pub(crate) fn tell_session_ended(&mut self, namespace: &Namespace, id: LeaseId, ending: &Ending) {
         let lease = self.lease(namespace, id).expect("it has just ended").clone();
-        let ended_before = lease.state == LeaseState::Lapsed;
-        if let Some(session) = lease.session.filter(|_| !ended_before) {
+        if let Some(session) = lease.session {
             let (number, owner, ending) = (session.terms.number, lease.owner, ending.clone());
             self.tell(namespace, News::SessionEnded { number, owner, ending });
         }

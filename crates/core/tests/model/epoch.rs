@@ -9,7 +9,10 @@ use leasehold_core::*;
 impl Model {
     /// "All stored grants come back as `recovering`, with their full ttl counted from now; the epoch has risen."
     pub(crate) fn begin_epoch(&mut self, ask: &BeginEpoch) -> Answered {
-        self.check_epoch(ask.epoch)?;
+        if ask.epoch <= self.epoch {
+            let (presented, current) = (ask.epoch, self.epoch);
+            return Err(Refusal::StaleEpoch { presented, current });
+        }
         self.epoch = ask.epoch;
         self.waiters.clear();
         self.record(Transition::EpochBegan { epoch: ask.epoch });
@@ -36,20 +39,12 @@ impl Model {
         Ok(Answer::EpochBegun { recovering })
     }
 
-    fn check_epoch(&self, presented: Epoch) -> Result<(), Refusal> {
-        if presented <= self.epoch {
-            return Err(Refusal::StaleEpoch { presented, current: self.epoch });
-        }
-        Ok(())
-    }
-
     /// After a restore: both go on above anything handed out since the backup.
-    pub(crate) fn jump(&mut self, ask: &Jump) -> Answered {
-        self.check_epoch(ask.epoch)?;
-        self.epoch = ask.epoch;
+    pub(crate) fn jump(&mut self, ask: &Jump) -> Answer {
+        self.epoch = self.epoch.max(ask.epoch);
         self.fence = self.fence.max(ask.fence);
         self.record(Transition::Jumped { epoch: ask.epoch, fence: ask.fence });
-        Ok(Answer::Done)
+        Answer::Done
     }
 
     pub(crate) fn recovering(&self) -> usize {
@@ -82,14 +77,13 @@ impl Model {
     /// "An acquire with `reclaim: true` by the same owner and session makes the grant live again." `None` when it
     /// goes on as a request for something new.
     pub(crate) fn reclaim(&mut self, ask: &Acquire) -> Result<Option<Grant>, Refusal> {
+        let all_windows = ask.claims.iter().all(|claim| self.may_take_back(ask, &claim.scope));
         let Some(grace) = self.grace else {
-            let all_windows = ask.claims.iter().all(|claim| {
-                matches!(claim.scope, Scope::Key(_)) && self.has_window(ask, &claim.scope)
-            });
             return if all_windows { Ok(None) } else { Err(Refusal::NoGrace) };
         };
         let Some(held) = self.held_before(ask) else {
             return match grace.policy {
+                GracePolicy::Conflicting if all_windows => Ok(None),
                 GracePolicy::Conflicting => Err(Refusal::LeaseLost),
                 GracePolicy::Strict => Ok(None),
             };
@@ -106,7 +100,22 @@ impl Model {
             granted_at: newest.granted_at,
             waited: Duration::ZERO,
             replayed: true,
+            gained: Vec::new(),
         }))
+    }
+
+    /// Whether all of a scope is in the owner's own reclaim window.
+    fn may_take_back(&self, ask: &Acquire, scope: &Scope) -> bool {
+        let Scope::Range { inode, range } = *scope else {
+            return self.has_window(ask, scope);
+        };
+        let own = self.held.iter().filter(|held| {
+            held.namespace == ask.namespace
+                && held.owner == ask.owner
+                && held.window_until.is_some()
+        });
+        let bytes: Vec<ByteRange> = own.filter_map(|held| bytes_of(held, inode)).collect();
+        covered(range, &bytes)
     }
 
     /// All that a reclaim asks for, if the owner holds all of it, recovering, under the lease it names.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::range::range_of;
-use super::{Answered, Held, LeaseState, Model, Register};
+use super::range::{bytes_of, range_of};
+use super::{Answered, Held, Model, Register};
 use leasehold_core::*;
 
 impl Model {
@@ -44,15 +44,12 @@ impl Model {
     /// A key takes everything with it that was granted with the same fence; a range just the named bytes.
     pub(crate) fn release(&mut self, ask: &Release) -> Answered {
         let refused = || Refusal::NotHolder(ask.scope.clone());
-        let lease = self.standing(&ask.namespace, ask.lease).ok_or_else(refused)?;
-        let is_session = lease.session.is_some();
+        self.standing(&ask.namespace, ask.lease).ok_or_else(refused)?;
         let own = self.presented(&ask.namespace, &ask.owner, ask.lease, &ask.scope);
         let held = match ask.scope {
             Scope::Key(_) => {
                 let own = own.iter().find(|held| good_for(held, ask.fence)).ok_or_else(refused)?;
-                self.or_the_whole_lease(is_session, own, &Ending::Released, |model| {
-                    model.end_fence(&ask.namespace, ask.lease, ask.fence, &Ending::Released);
-                });
+                self.end_fence(&ask.namespace, ask.lease, ask.fence, &Ending::Released);
                 self.now.since(own.granted_at)
             }
             Scope::Range { range, .. } => {
@@ -62,47 +59,23 @@ impl Model {
                 match own.iter().min_by_key(|held| held.granted_at) {
                     None => Duration::ZERO,
                     Some(first) => {
-                        self.or_the_whole_lease(is_session, first, &Ending::Released, |model| {
-                            model.end_range(first, range, &Ending::Released);
-                        });
+                        self.end_range(first, range, &Ending::Released);
                         self.now.since(first.granted_at)
                     }
                 }
             }
         };
-        self.end_grace_early();
         Ok(Answer::Released { held })
-    }
-
-    /// A plain lease that would have nothing left ends as a whole.
-    fn or_the_whole_lease(
-        &mut self,
-        is_session: bool,
-        of: &Held,
-        ending: &Ending,
-        end: impl Fn(&mut Model),
-    ) {
-        let mut after = self.clone();
-        end(&mut after);
-        if !is_session && after.lease(&of.namespace, of.lease).is_none() {
-            self.end_lease(&of.namespace, of.lease, ending);
-        } else {
-            *self = after;
-        }
     }
 
     /// "Unlocking what is not held succeeds and changes nothing."
     pub(crate) fn unlock(&mut self, ask: &Unlock) -> Answered {
-        let lease = self.standing(&ask.namespace, ask.session).ok_or(Refusal::SessionNotFound)?;
-        let is_session = lease.session.is_some();
+        self.standing(&ask.namespace, ask.session).ok_or(Refusal::SessionNotFound)?;
         let scope = Scope::range(ask.inode, ask.range);
         let own = self.presented(&ask.namespace, &ask.owner, ask.session, &scope);
         if let Some(first) = own.first() {
-            self.or_the_whole_lease(is_session, first, &Ending::Released, |model| {
-                model.end_range(first, ask.range, &Ending::Released);
-            });
-            self.end_grace_early();
-        }
+            self.end_range(first, ask.range, &Ending::Released);
+            }
         Ok(Answer::Unlocked { changed: !own.is_empty() })
     }
 
@@ -129,6 +102,7 @@ impl Model {
 
     /// "A named high-water mark that accepts a token only if it is not lower than the last one accepted."
     pub(crate) fn accept_fence(&mut self, ask: &AcceptFence) -> Answered {
+        self.check_namespace(&ask.namespace)?;
         let of = |register: &&mut Register| register.namespace == ask.namespace;
         let found = self.registers.iter_mut().filter(of).find(|r| r.name == ask.register);
         let raised = match found {
@@ -138,7 +112,6 @@ impl Model {
             }
             Some(register) => std::mem::replace(&mut register.high_water, ask.fence) < ask.fence,
             None => {
-                self.check_namespace(&ask.namespace)?;
                 let max = self.limits.registers_per_namespace_max;
                 if self.registers.iter_mut().filter(of).count() >= max {
                     let namespace = ask.namespace.clone();
@@ -173,27 +146,38 @@ impl Model {
         for held in &found {
             match (&held.scope, &ask.scope) {
                 (Scope::Range { range, .. }, Scope::Range { range: asked, .. }) => {
+                    self.tell_held_lost(held, &ending);
                     let bytes = range.intersection(*asked).expect("they overlap");
                     self.end_range(held, bytes, &ending);
                 }
-                _ if self.held.iter().any(|other| other.fences == held.fences) => {
+                // An earlier ending may have taken it along: the whole set goes with its fence.
+                _ if self.is_held(held) => {
+                    self.tell_held_lost(held, &ending);
                     self.end_fence(&held.namespace, held.lease, held.fences.1, &ending);
                 }
                 _ => {}
             }
         }
-        self.end_grace_early();
         Answer::Broken { grants: found.len() }
+    }
+
+    fn is_held(&self, held: &Held) -> bool {
+        self.held.iter().any(|other| {
+            (&other.namespace, other.lease, &other.scope, other.fences)
+                == (&held.namespace, held.lease, &held.scope, held.fences)
+        })
+    }
+
+    /// Who is in its reclaim window has lost it before.
+    fn tell_held_lost(&mut self, held: &Held, ending: &Ending) {
+        if held.window_until.is_none() {
+            self.tell_lost(&held.namespace, held.lease, Some(held.fences.1), ending);
+        }
     }
 
     /// "`remove file` drops all grants and fails all waiters of an inode."
     pub(crate) fn remove_file(&mut self, ask: &RemoveFile) -> Answer {
         let whole = Scope::inode(ask.inode);
-        let of = |held: &&Held| held.namespace == ask.namespace && held.scope.overlaps(&whole);
-        let found: Vec<Held> = self.held.iter().filter(of).cloned().collect();
-        for held in &found {
-            self.end_range(held, range_of(held), &Ending::FileRemoved);
-        }
         let wants = |claim: &Claim| claim.scope.overlaps(&whole);
         let gone = self.take_waiters(|waiter| {
             waiter.ask.namespace == ask.namespace && waiter.ask.claims.iter().any(wants)
@@ -202,50 +186,43 @@ impl Model {
             self.tell_left(waiter);
             self.refuse_waiter(waiter, &Refusal::FileRemoved(ask.inode));
         }
-        self.end_grace_early();
+        let of = |held: &&Held| held.namespace == ask.namespace && held.scope.overlaps(&whole);
+        let found: Vec<Held> = self.held.iter().filter(of).cloned().collect();
+        for held in &found {
+            self.tell_held_lost(held, &Ending::FileRemoved);
+            self.end_range(held, range_of(held), &Ending::FileRemoved);
+        }
         Answer::FileRemoved { grants: found.len(), waiters: gone.len() }
     }
 
-    /// "A grant whose reply could not be delivered is released again at once": only what this fence was stamped on.
+    /// "A grant whose reply could not be delivered is released again at once": its keys, and the bytes that came with
+    /// it. Bytes held before stay held.
     pub(crate) fn withdraw(&mut self, ask: &Withdraw) -> Answer {
-        let Some(lease) = self.standing(&ask.namespace, ask.lease) else {
-            return Answer::Withdrawn { found: false };
-        };
-        let is_session = lease.session.is_some();
-        let stamped = |held: &&Held| {
+        let under = |held: &Held| {
             held.namespace == ask.namespace
                 && held.lease == ask.lease
-                && held.fences == (ask.fence, ask.fence)
+                && good_for(held, ask.fence)
         };
-        let found: Vec<Held> = self.held.iter().filter(stamped).cloned().collect();
-        let Some(first) = found.first() else {
-            return Answer::Withdrawn { found: false };
-        };
-        self.or_the_whole_lease(is_session, first, &Ending::Withdrawn, |model| {
-            for held in &found {
-                match held.scope {
-                    Scope::Key(_) if model.held.iter().any(|other| other.fences == held.fences) => {
-                        model.end_fence(&ask.namespace, ask.lease, ask.fence, &Ending::Withdrawn);
-                    }
-                    Scope::Key(_) => {}
-                    Scope::Range { range, .. } => {
-                        model.end_range(held, range, &Ending::Withdrawn);
-                    }
+        let is_key = |held: &Held| matches!(held.scope, Scope::Key(_));
+        let mut found = self.held.iter().any(|held| under(held) && is_key(held));
+        if found {
+            self.sets.retain(|set| set.lease != ask.lease || set.fence != ask.fence);
+            self.end_fence(&ask.namespace, ask.lease, ask.fence, &Ending::Withdrawn);
+        }
+        for &(inode, gained) in &ask.gained {
+            for held in self.held.clone().iter().filter(|held| under(held)) {
+                let bytes = bytes_of(held, inode).and_then(|range| range.intersection(gained));
+                if let Some(bytes) = bytes {
+                    self.end_range(held, bytes, &Ending::Withdrawn);
+                    found = true;
                 }
             }
-        });
-        self.end_grace_early();
-        Answer::Withdrawn { found: true }
+        }
+        Answer::Withdrawn { found }
     }
 }
 
 /// Any fence that merged into a piece is good for it.
 fn good_for(held: &Held, fence: Fence) -> bool {
     held.window_until.is_none() && held.fences.0 <= fence && fence <= held.fences.1
-}
-
-impl LeaseState {
-    pub(crate) fn stands(&self) -> bool {
-        *self != LeaseState::Lapsed
-    }
 }

@@ -170,6 +170,8 @@ impl Model {
         self.settle();
         let outcome = self.obey(command);
         self.settle();
+        self.end_grace_early();
+        self.settle();
         (outcome, std::mem::take(&mut self.step))
     }
 
@@ -190,7 +192,7 @@ impl Model {
             Command::RemoveFile(ask) => Ok(self.remove_file(ask)),
             Command::Withdraw(ask) => Ok(self.withdraw(ask)),
             Command::BeginEpoch(ask) => self.begin_epoch(ask),
-            Command::Jump(ask) => self.jump(ask),
+            Command::Jump(ask) => Ok(self.jump(ask)),
             Command::Suspend => Ok(self.suspend(true)),
             Command::Resume => Ok(self.suspend(false)),
             Command::Tick => Ok(Answer::Done),

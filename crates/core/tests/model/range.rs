@@ -19,7 +19,7 @@ impl Model {
     /// overlapping ranges of one owner, one session and one mode merge." Under another lease "the overlapped part
     /// moves to the newer lease".
     pub(crate) fn lock_range(&mut self, new: Held) {
-        let (mut merged, mut rest) = (new.clone(), Vec::new());
+        let (mut merged, mut rest, mut replaced) = (new.clone(), Vec::new(), Vec::new());
         let new_range = range_of(&new);
         for old in std::mem::take(&mut self.held) {
             if !same_file(&old, &new) || old.owner != new.owner {
@@ -30,11 +30,38 @@ impl Model {
             {
                 merge(&mut merged, &old);
             } else {
+                if let Some(gone) = range_of(&old).intersection(new_range) {
+                    replaced.push(Held { scope: same_inode(&old, gone), ..old.clone() });
+                }
                 rest.extend(cut(&old, new_range));
             }
         }
         rest.push(merged);
         self.held = rest;
+        for gone in &replaced {
+            self.tell_ended(gone, &Ending::Replaced, None);
+        }
+    }
+
+    /// The claimed bytes that the owner does not hold yet.
+    pub(crate) fn gained(&self, ask: &Acquire) -> Vec<(u64, ByteRange)> {
+        let mut gained = Vec::new();
+        for claim in &ask.claims {
+            let Scope::Range { inode, range } = claim.scope else {
+                continue;
+            };
+            let mut left = vec![range];
+            for held in self.held.iter().filter(|held| held.owner == ask.owner) {
+                if held.namespace == ask.namespace
+                    && let Some(own) = bytes_of(held, inode)
+                {
+                    left = left.into_iter().flat_map(|part| outside(part, own)).collect();
+                }
+            }
+            left.sort();
+            gained.extend(left.into_iter().map(|part| (inode, part)));
+        }
+        gained
     }
 
     /// "Unlocking part of a range splits it."
@@ -79,24 +106,30 @@ fn same_file(one: &Held, other: &Held) -> bool {
     same(&one.namespace, &other.namespace) && file(one).is_some() && file(one) == file(other)
 }
 
-/// What is left of a piece outside the hole.
-fn cut(old: &Held, hole: ByteRange) -> Vec<Held> {
-    let Scope::Range { inode, range } = old.scope else {
-        return vec![old.clone()];
-    };
+fn same_inode(of: &Held, range: ByteRange) -> Scope {
+    match of.scope {
+        Scope::Range { inode, .. } => Scope::Range { inode, range },
+        Scope::Key(_) => panic!("{} is not a byte range", of.scope),
+    }
+}
+
+fn outside(range: ByteRange, hole: ByteRange) -> Vec<ByteRange> {
     if !range.overlaps(hole) {
-        return vec![old.clone()];
+        return vec![range];
     }
     let (before, after) = range.without(hole);
-    let left = [before, after].into_iter().flatten();
-    left.map(|range| Held { scope: Scope::Range { inode, range }, ..old.clone() }).collect()
+    [before, after].into_iter().flatten().collect()
+}
+
+/// What is left of a piece outside the hole.
+fn cut(old: &Held, hole: ByteRange) -> Vec<Held> {
+    let left = outside(range_of(old), hole).into_iter();
+    left.map(|range| Held { scope: same_inode(old, range), ..old.clone() }).collect()
 }
 
 /// "Merged ranges carry the highest of their tokens"; any of them is good, so the lowest is kept too.
 fn merge(new: &mut Held, old: &Held) {
-    let Scope::Range { inode, range } = new.scope else {
-        return;
-    };
-    new.scope = Scope::Range { inode, range: range.union(range_of(old)) };
+    new.scope = same_inode(new, range_of(new).union(range_of(old)));
     new.fences.0 = new.fences.0.min(old.fences.0);
+    new.window = new.window.max(old.window);
 }

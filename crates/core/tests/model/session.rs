@@ -14,9 +14,12 @@ impl Model {
             return invalid(Invalid::DisconnectTtl { ttl, max });
         }
         self.check_metadata(ask.metadata.as_deref())?;
-        self.check_new_id(&ask.namespace, ask.id)?;
         self.check_sessions(&ask.adapter)?;
+        if self.suspended {
+            return Err(Refusal::Suspended);
+        }
         self.check_namespace(&ask.namespace)?;
+        self.check_new_id(&ask.namespace, ask.id)?;
         let ttl = millis(ask.ttl);
         let terms = SessionTerms {
             number: self.revision.0 + 1,
@@ -113,7 +116,6 @@ impl Model {
         self.check_standing(&ask.namespace, ask.session)?;
         let grants = self.grants_under(&ask.namespace, ask.session);
         self.end_lease(&ask.namespace, ask.session, &Ending::Closed);
-        self.end_grace_early();
         Ok(Answer::SessionClosed { grants })
     }
 
@@ -121,8 +123,7 @@ impl Model {
         self.check_session(&ask.namespace, ask.session)?;
         let lease = self.lease_mut(&ask.namespace, ask.session);
         lease.session.as_mut().expect("it is a session").attached = true;
-        self.revive(&ask.namespace, ask.session);
-        Ok(Answer::Done)
+        Ok(self.renew_lease(&ask.namespace, ask.session, None))
     }
 
     /// "`release` (at once, the NFS habit) or `keep` for `disconnect_ttl_ms` (the SMB durable-handle habit)."
@@ -134,16 +135,13 @@ impl Model {
         match session.terms.on_disconnect {
             OnDisconnect::Release => {
                 self.end_lease(&ask.namespace, ask.session, &Ending::Disconnected);
-                self.end_grace_early();
                 Ok(Answer::Disconnected { kept_until: None })
             }
             OnDisconnect::Keep(kept) => {
                 session.attached = false;
                 lease.deadline = now.plus(millis(kept));
                 let kept_until = Some(lease.deadline);
-                for waiter in self.take_waiters_of(&ask.namespace, ask.session) {
-                    self.tell_left(&waiter);
-                }
+                self.fail_waiters_of(&ask.namespace, ask.session);
                 Ok(Answer::Disconnected { kept_until })
             }
         }
