@@ -132,6 +132,11 @@ impl Key {
         self.0.as_str()
     }
 
+    /// Sorts before every key there can be.
+    pub(crate) fn least() -> Key {
+        Key(Text::new(""))
+    }
+
     pub fn overlaps(&self, other: &Key) -> bool {
         if self == other {
             return true;

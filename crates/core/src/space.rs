@@ -1,0 +1,372 @@
+//! One namespace: who holds what in it, and who waits. Two namespaces share nothing, so they cannot meet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::fence::Fence;
+use crate::id::{CallId, LeaseId, Namespace, RegisterName, RequestId, Ticket};
+use crate::index::{Index, hash_words};
+use crate::inode::Inode;
+use crate::lease::{Lease, LeaseNo};
+use crate::mode::Mode;
+use crate::owners::{OwnerNo, Owners};
+use crate::queue::{Queue, Waiter};
+use crate::scope::{Key, Scope, ScopeKind};
+use crate::slab::Slab;
+
+/// A namespace's number inside the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SpaceNo(pub(crate) u32);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Space {
+    pub(crate) name: Namespace,
+    seed: u64,
+    pub(crate) owners: Owners,
+    pub(crate) leases: Slab<Lease>,
+    lease_ids: Index,
+    /// Names, paths and subtrees that are held.
+    pub(crate) held: BTreeMap<Key, Holders>,
+    /// The paths and subtrees among them that are held in another mode than shared.
+    pub(crate) unshared_paths: BTreeSet<Key>,
+    pub(crate) subtrees_held: usize,
+    pub(crate) inodes: BTreeMap<u64, Inode>,
+    /// How many grants and pieces each owner has under each lease.
+    pub(crate) holds: BTreeMap<(OwnerNo, LeaseNo), u32>,
+    pub(crate) grants_len: usize,
+
+    pub(crate) waiters: BTreeMap<Ticket, Waiter>,
+    /// The queues of names, paths and subtrees.
+    pub(crate) queues: BTreeMap<Key, Queue>,
+    pub(crate) subtrees_queued: usize,
+    pub(crate) waits: BTreeSet<(OwnerNo, Ticket)>,
+    pub(crate) calls: BTreeMap<CallId, Ticket>,
+
+    /// Request ids of what is held or waited for.
+    pub(crate) requests: BTreeMap<(OwnerNo, RequestId), Known>,
+    pub(crate) registers: BTreeMap<RegisterName, Fence>,
+}
+
+/// What a request id that came before led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    Granted {
+        lease: LeaseNo,
+        fence: Fence,
+        digest: u64,
+    },
+    Waiting(Ticket),
+}
+
+/// Who holds one name, path or subtree; all in the same mode.
+#[derive(Clone, Debug)]
+pub(crate) struct Holders {
+    pub(crate) mode: Mode,
+    by_fence: ByFence,
+}
+
+#[derive(Clone, Debug)]
+enum ByFence {
+    One(Fence, LeaseNo),
+    Many(Box<BTreeMap<Fence, LeaseNo>>),
+}
+
+impl Holders {
+    fn new(mode: Mode, fence: Fence, lease: LeaseNo) -> Holders {
+        Holders {
+            mode,
+            by_fence: ByFence::One(fence, lease),
+        }
+    }
+
+    fn insert(&mut self, fence: Fence, lease: LeaseNo) {
+        match &mut self.by_fence {
+            ByFence::One(first, holder) => {
+                let many = BTreeMap::from([(*first, *holder), (fence, lease)]);
+                self.by_fence = ByFence::Many(Box::new(many));
+            }
+            ByFence::Many(many) => {
+                many.insert(fence, lease);
+            }
+        }
+    }
+
+    /// Whether anybody is left.
+    fn remove(&mut self, fence: Fence) -> bool {
+        match &mut self.by_fence {
+            ByFence::One(..) => false,
+            ByFence::Many(many) => {
+                many.remove(&fence);
+                !many.is_empty()
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match &self.by_fence {
+            ByFence::One(..) => 1,
+            ByFence::Many(many) => many.len(),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = (Fence, LeaseNo)> + '_> {
+        match &self.by_fence {
+            ByFence::One(fence, lease) => Box::new(std::iter::once((*fence, *lease))),
+            ByFence::Many(many) => Box::new(many.iter().map(|(&fence, &lease)| (fence, lease))),
+        }
+    }
+}
+
+impl Space {
+    pub(crate) fn new(name: Namespace, seed: u64) -> Space {
+        Space {
+            name,
+            seed,
+            owners: Owners::new(seed),
+            leases: Slab::default(),
+            lease_ids: Index::new(),
+            held: BTreeMap::new(),
+            unshared_paths: BTreeSet::new(),
+            subtrees_held: 0,
+            inodes: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            grants_len: 0,
+            waiters: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            subtrees_queued: 0,
+            waits: BTreeSet::new(),
+            calls: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            registers: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.leases.len() == 0 && self.waiters.is_empty() && self.registers.is_empty()
+    }
+
+    pub(crate) fn lease_no(&self, id: LeaseId) -> Option<LeaseNo> {
+        self.lease_ids
+            .find(hash_words(self.seed, id.words()), |number| {
+                self.leases[number].id == id
+            })
+            .map(LeaseNo)
+    }
+
+    /// A lease whose holder may still act on it.
+    pub(crate) fn live_lease(&self, id: LeaseId) -> Option<LeaseNo> {
+        self.lease_no(id)
+            .filter(|&lease| !self.lease(lease).is_over())
+    }
+
+    pub(crate) fn lease(&self, lease: LeaseNo) -> &Lease {
+        &self.leases[lease.0]
+    }
+
+    pub(crate) fn lease_mut(&mut self, lease: LeaseNo) -> &mut Lease {
+        &mut self.leases[lease.0]
+    }
+
+    pub(crate) fn insert_lease(&mut self, lease: Lease) -> LeaseNo {
+        let id = lease.id;
+        let number = self.leases.insert(lease);
+        self.lease_ids
+            .insert(hash_words(self.seed, id.words()), number);
+        LeaseNo(number)
+    }
+
+    pub(crate) fn remove_lease(&mut self, lease: LeaseNo) -> Lease {
+        let removed = self.leases.remove(lease.0);
+        self.lease_ids
+            .remove(hash_words(self.seed, removed.id.words()), lease.0);
+        self.owners.forget(removed.owner);
+        removed
+    }
+
+    /// Counts one grant or piece more.
+    pub(crate) fn count_hold(&mut self, owner: OwnerNo, lease: LeaseNo) {
+        let count = self.holds.entry((owner, lease)).or_insert(0);
+        *count += 1;
+        if *count == 1 {
+            self.owners.mention_again(owner);
+        }
+        self.grants_len += 1;
+    }
+
+    pub(crate) fn uncount_hold(&mut self, owner: OwnerNo, lease: LeaseNo) {
+        let count = self
+            .holds
+            .get_mut(&(owner, lease))
+            .expect("every hold was counted");
+        *count -= 1;
+        if *count == 0 {
+            self.holds.remove(&(owner, lease));
+            self.owners.forget(owner);
+        }
+        self.grants_len -= 1;
+    }
+
+    pub(crate) fn holds_anything(&self, owner: OwnerNo) -> bool {
+        self.leases_of(owner).next().is_some()
+    }
+
+    /// The leases under which an owner holds anything.
+    pub(crate) fn leases_of(&self, owner: OwnerNo) -> impl Iterator<Item = LeaseNo> + '_ {
+        let all = (owner, LeaseNo(0))..=(owner, LeaseNo(u32::MAX));
+        self.holds.range(all).map(|(&(_, lease), _)| lease)
+    }
+
+    /// An owner's waiters by place, parked ones too.
+    pub(crate) fn waits_of(&self, owner: OwnerNo) -> impl Iterator<Item = Ticket> + '_ {
+        let all = (owner, Ticket(0))..=(owner, Ticket(u64::MAX));
+        self.waits.range(all).map(|&(_, ticket)| ticket)
+    }
+
+    pub(crate) fn add_holder(&mut self, key: &Key, mode: Mode, fence: Fence, lease: LeaseNo) {
+        if let Some(holders) = self.held.get_mut(key) {
+            holders.insert(fence, lease);
+            return;
+        }
+        self.held
+            .insert(key.clone(), Holders::new(mode, fence, lease));
+        let kind = key.kind();
+        if kind != ScopeKind::Named && mode != Mode::Shared {
+            self.unshared_paths.insert(key.clone());
+        }
+        if kind == ScopeKind::Subtree {
+            self.subtrees_held += 1;
+        }
+    }
+
+    pub(crate) fn remove_holder(&mut self, key: &Key, fence: Fence) {
+        let holders = self.held.get_mut(key).expect("a grant's key is held");
+        if holders.remove(fence) {
+            return;
+        }
+        let mode = holders.mode;
+        self.held.remove(key);
+        let kind = key.kind();
+        if kind != ScopeKind::Named && mode != Mode::Shared {
+            self.unshared_paths.remove(key);
+        }
+        if kind == ScopeKind::Subtree {
+            self.subtrees_held -= 1;
+        }
+    }
+
+    pub(crate) fn queue(&self, scope: &Scope) -> Option<&Queue> {
+        match scope {
+            Scope::Key(key) => self.queues.get(key),
+            Scope::Range { inode, range } => self.inodes.get(inode)?.queues.get(range),
+        }
+    }
+
+    /// Puts a waiter into the queue of every scope it claims.
+    pub(crate) fn enqueue(&mut self, ticket: Ticket) {
+        let waiter = &self.waiters[&ticket];
+        let owner = waiter.owner;
+        for claim in waiter.request.claims.clone() {
+            match &claim.scope {
+                Scope::Key(key) => self.enqueue_at_key(key, ticket, claim.mode),
+                Scope::Range { inode, range } => {
+                    let at = self.inodes.entry(*inode).or_default();
+                    at.enqueue(*range, ticket, claim.mode);
+                    self.entangle(owner, *inode, ticket);
+                }
+            }
+        }
+    }
+
+    fn enqueue_at_key(&mut self, key: &Key, ticket: Ticket, mode: Mode) {
+        if !self.queues.contains_key(key) {
+            self.queues.insert(key.clone(), Queue::default());
+            self.subtrees_queued += usize::from(key.kind() == ScopeKind::Subtree);
+        }
+        self.queues
+            .get_mut(key)
+            .expect("just made sure")
+            .insert(ticket, mode);
+    }
+
+    /// Takes a waiter out of every queue; it stays in `waiters`.
+    pub(crate) fn dequeue(&mut self, ticket: Ticket) {
+        for claim in self.waiters[&ticket].request.claims.clone() {
+            match &claim.scope {
+                Scope::Key(key) => {
+                    let Some(queue) = self.queues.get_mut(key) else {
+                        continue;
+                    };
+                    queue.remove(ticket);
+                    if queue.is_empty() {
+                        self.queues.remove(key);
+                        self.subtrees_queued -= usize::from(key.kind() == ScopeKind::Subtree);
+                    }
+                }
+                Scope::Range { inode, range } => {
+                    let Some(at) = self.inodes.get_mut(inode) else {
+                        continue;
+                    };
+                    at.dequeue(*range, ticket);
+                    self.drop_inode_if_empty(*inode);
+                }
+            }
+        }
+    }
+
+    /// Marks an owner's waiters on a file once it holds bytes of it or has more than one of them.
+    pub(crate) fn entangle(&mut self, owner: OwnerNo, inode: u64, newest: Ticket) {
+        let others: Vec<Ticket> = self.waits_of(owner).filter(|&t| t != newest).collect();
+        let others_here = others.iter().any(|ticket| self.waits_on(*ticket, inode));
+        let Some(at) = self.inodes.get(&inode) else {
+            return;
+        };
+        if others_here || at.has_pieces_of(owner) {
+            for ticket in others.into_iter().chain([newest]) {
+                self.mark_entangled(ticket, inode);
+            }
+        }
+    }
+
+    /// Marks all of an owner's waiters on a file.
+    pub(crate) fn entangle_all(&mut self, owner: OwnerNo, inode: u64) {
+        for ticket in self.waits_of(owner).collect::<Vec<_>>() {
+            self.mark_entangled(ticket, inode);
+        }
+    }
+
+    fn mark_entangled(&mut self, ticket: Ticket, inode: u64) {
+        let Some(waiter) = self
+            .waiters
+            .get(&ticket)
+            .filter(|waiter| waiter.is_waiting())
+        else {
+            return;
+        };
+        let Some(at) = self.inodes.get_mut(&inode) else {
+            return;
+        };
+        for claim in &waiter.request.claims {
+            if let Scope::Range { inode: i, range } = claim.scope
+                && i == inode
+            {
+                at.entangle(range, ticket);
+            }
+        }
+    }
+
+    fn waits_on(&self, ticket: Ticket, inode: u64) -> bool {
+        self.waiters.get(&ticket).is_some_and(|waiter| {
+            waiter.is_waiting()
+                && waiter
+                    .request
+                    .claims
+                    .iter()
+                    .any(|claim| matches!(claim.scope, Scope::Range { inode: i, .. } if i == inode))
+        })
+    }
+
+    pub(crate) fn drop_inode_if_empty(&mut self, inode: u64) {
+        if self.inodes.get(&inode).is_some_and(Inode::is_empty) {
+            self.inodes.remove(&inode);
+        }
+    }
+}
