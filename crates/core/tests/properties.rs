@@ -84,27 +84,46 @@ fn play(
     Ok(())
 }
 
-/// Plays the shortest failing case once more and tells it.
+/// Tells the shortest failing case.
 fn fail(seed: u64, case: u64, setup: &Setup, moves: &[(After, Move)]) -> ! {
-    let mut world = World::new(setup);
-    let mut coverage = Coverage::default();
-    let mut why = String::from("it did not fail again");
-    for (after, what) in moves {
-        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            world.go(*after, what, &mut coverage)
-        }));
-        match failed {
-            Ok(Ok(())) => {}
-            Ok(Err(reason)) => why = reason,
-            Err(_) => why = "the table panicked, see above".into(),
-        }
-        if why != "it did not fail again" {
-            break;
-        }
-    }
-    let told = world.transcript.join("\n");
+    let moves = shortest(setup, moves);
+    let (told, why) = tell(setup, &moves).expect("it failed before");
     panic!(
         "{setup:?}\n{told}\n\n{why}\n\nto play this case alone:\n    LEASEHOLD_SEED={seed} \
          LEASEHOLD_CASE={case} cargo test -p leasehold-core --test properties"
     );
+}
+
+/// Leaves out, or puts a tick in place of, every move that the failure can do without.
+fn shortest(setup: &Setup, moves: &[(After, Move)]) -> Vec<(After, Move)> {
+    let mut moves = moves.to_vec();
+    loop {
+        let before = moves.len();
+        for place in (0..moves.len()).rev() {
+            let mut fewer = moves.clone();
+            let (after, _) = fewer.remove(place);
+            if tell(setup, &fewer).is_some() {
+                moves = fewer;
+                continue;
+            }
+            fewer.insert(place, (after, Move::Tick));
+            if tell(setup, &fewer).is_some() {
+                moves = fewer;
+            }
+        }
+        if moves.len() == before {
+            return moves;
+        }
+    }
+}
+
+/// What was said and done, and what was wrong with it, if anything.
+fn tell(setup: &Setup, moves: &[(After, Move)]) -> Option<(String, String)> {
+    let mut world = World::new(setup);
+    for (after, what) in moves {
+        if let Err(why) = world.go(*after, what, &mut Coverage::default()) {
+            return Some((world.transcript.join("\n"), why));
+        }
+    }
+    None
 }

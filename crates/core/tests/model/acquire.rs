@@ -63,7 +63,7 @@ impl Model {
     }
 
     /// The request as a waiter: at the end of the queue, or at the place that was kept for it.
-    fn arrival(&self, ask: &Acquire) -> Result<Waiter, Refusal> {
+    pub(crate) fn arrival(&self, ask: &Acquire) -> Result<Waiter, Refusal> {
         let Some(ticket) = ask.ticket else {
             return Ok(Waiter {
                 ticket: Ticket(self.tickets + 1),

@@ -48,7 +48,7 @@ impl Model {
             Under::NewLease { .. } => true,
             Under::Session(id) => self
                 .standing(&waiter.ask.namespace, id)
-                .is_some_and(|lease| self.now <= lease.deadline),
+                .is_some_and(|lease| true || self.now <= lease.deadline), // QUIRK F1
         }
     }
 

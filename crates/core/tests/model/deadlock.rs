@@ -108,6 +108,24 @@ impl Model {
         edges
     }
 
+    /// Whether these edges are in the graph and lead from the asking owner back to it.
+    pub(crate) fn is_cycle(&self, ask: &Acquire, cycle: &[WaitEdge]) -> bool {
+        let mut with_request = self.clone();
+        let Ok(waiter) = self.arrival(ask) else {
+            return false;
+        };
+        with_request.waiters.push(waiter);
+        let there = |edge: &WaitEdge| {
+            let edges = with_request.edges_of(&ask.namespace, &edge.waiter);
+            edges.iter().any(|other| other.edge == *edge)
+        };
+        let linked = |pair: &[WaitEdge]| pair[0].blocker == pair[1].waiter;
+        cycle.iter().all(there)
+            && cycle.windows(2).all(linked)
+            && cycle.first().is_some_and(|edge| edge.waiter == ask.owner)
+            && cycle.last().is_some_and(|edge| edge.blocker == ask.owner)
+    }
+
     /// A grant can close a circle that no request began: then the youngest waiter of the circle gives way.
     pub(crate) fn break_circles_through(&mut self, namespace: &Namespace, owner: &Owner) {
         while let Some(cycle) = self.cycle_from(namespace, owner) {

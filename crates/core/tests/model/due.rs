@@ -52,7 +52,7 @@ impl Model {
             .leases
             .iter()
             .filter(|lease| lease.state != LeaseState::Lapsed && lease.deadline < now)
-            .min_by_key(|lease| (lease.deadline, lease.fence_max, lease.id))
+            .min_by_key(|lease| (lease.deadline, lease.id))
             .map(|lease| Due::Lease(lease.namespace.clone(), lease.id));
         let window = self
             .held

@@ -1,7 +1,7 @@
 //! What can be seen of the model, in the words of the real table.
 
-use super::conflict::{View, clash};
-use super::{Held, LeaseState, Model};
+use super::conflict::clash;
+use super::{Held, Lease, LeaseState, Model, Waiter};
 use leasehold_core::*;
 
 impl Model {
@@ -20,10 +20,54 @@ impl Model {
         }
     }
 
-    /// Everything held in a namespace, by scope, fence and owner.
-    pub(crate) fn holders(&self, namespace: &Namespace) -> Vec<Holder> {
+    /// One scope: everything held that overlaps it, and everybody who waits for anything that does.
+    pub(crate) fn get(&self, namespace: &Namespace, scope: &Scope) -> LockView {
         let held = self.held.iter().filter(|held| held.namespace == *namespace);
-        held.map(|held| self.holder(held)).collect()
+        let held = held.filter(|held| held.scope.overlaps(scope));
+        let mut holders: Vec<Holder> = held.map(|held| self.holder(held)).collect();
+        holders.sort_by(|one, other| (one.fence, &one.scope).cmp(&(other.fence, &other.scope)));
+        let waiters: Vec<WaiterView> = self
+            .waiting(namespace)
+            .filter_map(|waiter| waiter_view(waiter, scope))
+            .collect();
+        LockView {
+            scope: scope.clone(),
+            state: state_of(&holders),
+            holders_len: holders.len(),
+            last_fence: holders.iter().map(|holder| holder.fence).max(),
+            holders,
+            waiters_len: waiters.len(),
+            waiters,
+            revision: self.revision,
+        }
+    }
+
+    pub(crate) fn session_views(&self, namespace: &Namespace) -> Vec<SessionView> {
+        let leases = self.leases.iter().filter(|lease| lease.namespace == *namespace);
+        let mut views: Vec<SessionView> =
+            leases.filter_map(|lease| self.session_view(lease)).collect();
+        views.sort_by_key(|view| view.number);
+        views
+    }
+
+    fn session_view(&self, lease: &Lease) -> Option<SessionView> {
+        let session = lease.session.as_ref()?;
+        let under = |waiter: &&Waiter| waiter.ask.under == Under::Session(lease.id);
+        Some(SessionView {
+            namespace: lease.namespace.clone(),
+            number: session.terms.number,
+            owner: lease.owner.clone(),
+            adapter: session.terms.adapter.clone(),
+            on_disconnect: session.terms.on_disconnect,
+            attached: session.attached,
+            recovering: lease.state == LeaseState::Recovering,
+            opened_at: session.opened_at,
+            ttl: lease.ttl,
+            deadline: lease.deadline,
+            grants: self.grants_under(&lease.namespace, lease.id),
+            waiters: self.waiters.iter().filter(under).count(),
+            metadata: session.terms.metadata.clone(),
+        })
     }
 
     /// The first moment at which a tick would find something to do: past the earliest of all deadlines.
@@ -48,7 +92,7 @@ impl Model {
             leases: self.leases.len(),
             sessions: standing().filter(|lease| lease.session.is_some()).count(),
             recovering: self.recovering(),
-            waiters: self.waiters.iter().filter(|w| w.parked_until.is_none()).count(),
+            waiters: self.waiters.len(),
         }
     }
 
@@ -72,33 +116,31 @@ impl Model {
             .map(|held| self.holder(held))
             .collect()
     }
+}
 
-    /// Waiters in the order of arrival with the claims they are seen by.
-    pub(crate) fn waiter_views(&self, namespace: &Namespace) -> Vec<WaiterView> {
-        let mut views = Vec::new();
-        let waiting = |w: &&super::Waiter| w.parked_until.is_none() && w.ask.namespace == *namespace;
-        for waiter in self.waiters.iter().filter(waiting) {
-            for claim in &waiter.ask.claims {
-                views.push(WaiterView {
-                    owner: waiter.ask.owner.clone(),
-                    scope: claim.scope.clone(),
-                    mode: claim.mode,
-                    ticket: waiter.ticket,
-                    since: waiter.since,
-                    deadline: waiter.until,
-                });
-            }
-        }
-        views
-    }
+/// A waiter as seen from one scope: by the first of its claims that overlaps it.
+fn waiter_view(waiter: &Waiter, scope: &Scope) -> Option<WaiterView> {
+    let claim = waiter.ask.claims.iter().find(|claim| claim.scope.overlaps(scope))?;
+    Some(WaiterView {
+        owner: waiter.ask.owner.clone(),
+        scope: claim.scope.clone(),
+        mode: claim.mode,
+        ticket: waiter.ticket,
+        since: waiter.since,
+        deadline: waiter.until,
+    })
+}
 
-    /// Every waiter stands behind somebody, or grants are held back altogether.
-    pub(crate) fn every_waiter_is_blocked(&self) -> bool {
-        self.waiters.iter().all(|waiter| !self.may_be_granted(waiter))
-    }
-
-    pub(crate) fn blocked_by_others(&self, ticket: Ticket) -> bool {
-        let waiter = self.waiters.iter().find(|waiter| waiter.ticket == ticket);
-        waiter.is_some_and(|w| !self.is_free(&w.ask, w.ticket, View::Queued))
+/// The firmest of the holders.
+fn state_of(holders: &[Holder]) -> LockState {
+    let has = |state| holders.iter().any(|holder| holder.state == state);
+    if has(HolderState::Held) {
+        LockState::Held
+    } else if has(HolderState::Recovering) {
+        LockState::Recovering
+    } else if has(HolderState::ReclaimWindow) {
+        LockState::ReclaimWindow
+    } else {
+        LockState::Free
     }
 }

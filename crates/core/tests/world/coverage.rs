@@ -12,10 +12,10 @@ pub(crate) struct Coverage {
 
 /// Names every variant of an enum: a function from a value to its name, and the list of all names.
 macro_rules! variants {
-    ($name:ident, $all:ident, $kind:ty, $label:literal: $($pattern:pat => $text:literal,)*) => {
+    ($name:ident, $all:ident, $kind:ty, $label:literal: $($pattern:pat $(if $guard:expr)? => $text:literal,)*) => {
         fn $name(value: &$kind) -> &'static str {
             match value {
-                $($pattern => concat!($label, " ", $text),)*
+                $($pattern $(if $guard)? => concat!($label, " ", $text),)*
             }
         }
         const $all: &[&str] = &[$(concat!($label, " ", $text)),*];

@@ -6,6 +6,8 @@ mod moves;
 mod resolve;
 mod transcript;
 
+use std::panic;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use leasehold_core::*;
@@ -80,7 +82,8 @@ impl World {
         coverage.command(&command);
         let (expected, expected_step) = self.model.handle(now, &command);
         let mut step = Step::new();
-        let outcome = self.table.handle(now, command.clone(), &mut step);
+        let table = &mut self.table;
+        let outcome = without_panic(|| table.handle(now, command.clone(), &mut step))?;
         self.transcript.push(format!("    => {}", transcript::outcome(&expected)));
         coverage.outcome(&expected);
         coverage.step(&expected_step);
@@ -104,6 +107,16 @@ impl World {
         }
         self.grants.truncate(5);
     }
+}
+
+/// What `run` gives, or what it panicked with: a panic of the table is a finding like any other.
+fn without_panic<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    let before = panic::take_hook();
+    let (told, hears) = mpsc::channel();
+    panic::set_hook(Box::new(move |panicked| drop(told.send(panicked.to_string()))));
+    let result = panic::catch_unwind(panic::AssertUnwindSafe(run));
+    panic::set_hook(before);
+    result.map_err(|_| format!("the table {}", hears.try_recv().unwrap_or_default()))
 }
 
 impl Setup {

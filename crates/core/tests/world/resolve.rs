@@ -10,7 +10,7 @@ use super::moves::{After, Ask, Move, Pick, ScopePick, Span};
 use super::{Focus, World};
 use crate::model::{Held, Lease, LeaseState, Model, Waiter};
 
-const KEYS: [&str; 7] = ["a", "sem", "path:/x", "path:/x/**", "path:/x/y", "path:/x/y/**", "b"];
+pub(super) const KEYS: [&str; 7] = ["a", "sem", "path:/x", "path:/x/**", "path:/x/y", "path:/x/y/**", "b"];
 
 impl World {
     pub(crate) fn moment(&self, after: After) -> Timestamp {
@@ -335,7 +335,8 @@ impl World {
             return Command::Tick;
         };
         let fence = if fault == 1 { Fence::ZERO } else { grant.fence };
-        Command::Withdraw(Withdraw { namespace, lease: grant.lease, fence })
+        let gained = grant.gained;
+        Command::Withdraw(Withdraw { namespace, lease: grant.lease, fence, gained })
     }
 
     /// A lease, with its namespace; rarely one that has lapsed, or that never was.
