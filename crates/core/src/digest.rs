@@ -13,9 +13,7 @@ impl LockTable {
     ///
     /// Deadlines, waiters and the grace are no part of it, as none of them survives a restart.
     pub fn digest(&self) -> u64 {
-        self.entries()
-            .map(|entry| entry_digest(entry))
-            .fold(0, u64::wrapping_add)
+        self.entries().map(entry_digest).fold(0, u64::wrapping_add)
     }
 }
 

@@ -43,8 +43,11 @@ mod graph;
 mod change;
 mod handle;
 mod read;
+mod list;
 mod digest;
 mod snapshotting;
+
+pub mod invariant;
 
 pub use command::*;
 pub use effect::*;

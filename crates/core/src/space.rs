@@ -67,6 +67,10 @@ pub(crate) struct Holders {
 #[derive(Clone, Debug)]
 enum ByFence {
     One(Fence, LeaseNo),
+    #[expect(
+        clippy::box_collection,
+        reason = "few keys have many holders: the box keeps the rest small"
+    )]
     Many(Box<BTreeMap<Fence, LeaseNo>>),
 }
 
@@ -98,13 +102,6 @@ impl Holders {
                 many.remove(&fence);
                 !many.is_empty()
             }
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        match &self.by_fence {
-            ByFence::One(..) => 1,
-            ByFence::Many(many) => many.len(),
         }
     }
 

@@ -188,11 +188,6 @@ impl LockTable {
         step.effects.push(Effect::Event(Box::new(event)));
     }
 
-    pub(crate) fn next_ticket(&mut self) -> Ticket {
-        self.last_ticket.0 += 1;
-        self.last_ticket
-    }
-
     /// Puts a lease's timer where its deadline is.
     pub(crate) fn arm(&mut self, space: SpaceNo, lease: LeaseNo, moment: Timestamp) {
         let held = self.spaces[space.0].lease_mut(lease);

@@ -37,7 +37,7 @@ impl LockTable {
             Command::Acquire(acquire) => return self.acquire(acquire, step),
             Command::Renew(renew) => self.renew(&renew, step),
             Command::Release(release) => self.release(release, step),
-            Command::Unlock(unlock) => self.unlock(unlock, step),
+            Command::Unlock(unlock) => self.unlock(&unlock, step),
             Command::Cancel(cancel) => self.cancel(&cancel, step),
             Command::OpenSession(open) => self.open(open, step),
             Command::KeepAlive(keep_alive) => self.keep_alive(&keep_alive, step),

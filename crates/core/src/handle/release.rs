@@ -35,7 +35,7 @@ impl LockTable {
             Scope::Range { inode, range } => {
                 let (inode, range) = (*inode, *range);
                 self.release_range(space, lease, owner, inode, range, release.fence, step)
-                    .ok_or_else(|| Refusal::NotHolder(release.scope))
+                    .ok_or(Refusal::NotHolder(release.scope))
             }
         }
     }
@@ -136,7 +136,7 @@ impl LockTable {
     }
 
     /// `F_UNLCK`: what is not held does not matter.
-    pub(super) fn unlock(&mut self, unlock: Unlock, step: &mut Step) -> super::Handled {
+    pub(super) fn unlock(&mut self, unlock: &Unlock, step: &mut Step) -> super::Handled {
         let space = self
             .space_no(&unlock.namespace)
             .ok_or(Refusal::SessionNotFound)?;
