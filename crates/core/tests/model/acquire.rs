@@ -122,7 +122,7 @@ impl Model {
     /// Sessions on a live stream hear that somebody has begun to wait for what they hold.
     fn tell_holders(&mut self, waiter: &Waiter) {
         for claim in &waiter.ask.claims {
-            let blockers = self.blockers(&waiter.ask, claim, waiter.ticket, View::Queued);
+            let blockers = self.queued_blockers(waiter, claim);
             for held in blockers.holders {
                 let lease = self.lease_of(&held);
                 if lease.session.as_ref().is_some_and(|session| session.attached) {
@@ -168,7 +168,7 @@ impl Model {
     }
 
     /// "How many requests wait for that scope": for the key, or for any of the bytes.
-    fn waiting_for(&self, namespace: &Namespace, scope: &Scope) -> impl Iterator<Item = &Waiter> {
+    pub(crate) fn waiting_for(&self, namespace: &Namespace, scope: &Scope) -> impl Iterator<Item = &Waiter> {
         let wants = move |wanted: &Scope| match scope {
             Scope::Key(_) => wanted == scope,
             Scope::Range { .. } => wanted.overlaps(scope),
@@ -228,13 +228,13 @@ impl Model {
         self.remember_set(ask, lease);
         self.forget_empty_leases();
         let grant = self.grant_view(ask, lease, since, gained);
-        if self.waits(&ask.namespace, &ask.owner) {
+        if self.still_waits(&ask.namespace, &ask.owner) {
             self.break_circles_through(&ask.namespace, &ask.owner);
         }
         grant
     }
 
-    fn waits(&self, namespace: &Namespace, owner: &Owner) -> bool {
+    fn still_waits(&self, namespace: &Namespace, owner: &Owner) -> bool {
         self.waiters.iter().any(|waiter| {
             waiter.parked_until.is_none()
                 && waiter.ask.namespace == *namespace
@@ -296,6 +296,7 @@ impl Model {
             owner: ask.owner.clone(),
             mode: claim.mode,
             fences: (self.fence, self.fence),
+            tokens: vec![self.fence],
             granted_at: self.now,
             window: millis(ask.reclaim_window),
             window_until: None,
@@ -333,7 +334,8 @@ impl Model {
     /// Why a request is not granted: "a refused try says who holds it, since when, until when, how many wait".
     pub(crate) fn why_not(&self, ask: &Acquire, waiter: &Waiter, view: View) -> Refusal {
         let blocked = ask.claims.iter().find_map(|claim| {
-            let blockers = self.blockers(ask, claim, waiter.ticket, view);
+            let blockers =
+                self.blockers(&ask.namespace, &ask.owner, claim, waiter.ticket, view);
             (!blockers.none()).then(|| (claim.scope.clone(), blockers))
         });
         let ends_in = self.grace.map(|grace| Timestamp::since(grace.ends_at, self.now));
@@ -363,14 +365,15 @@ impl Model {
     }
 
     fn all_blockers(&self, ask: &Acquire, ticket: Ticket, view: View) -> Vec<Held> {
-        let claims = ask.claims.iter();
-        claims.flat_map(|claim| self.blockers(ask, claim, ticket, view).holders).collect()
+        let holders =
+            |claim| self.blockers(&ask.namespace, &ask.owner, claim, ticket, view).holders;
+        ask.claims.iter().flat_map(holders).collect()
     }
 
     fn conflict(&self, scope: Scope, blockers: &Blockers, waiter: &Waiter) -> Conflict {
         let mut holders: Vec<Holder> =
             blockers.holders.iter().map(|held| self.holder(held)).collect();
-        holders.sort_by_key(|holder| holder.fence);
+        holders.sort_by(|one, other| (one.fence, &one.scope).cmp(&(other.fence, &other.scope)));
         holders.truncate(Conflict::HOLDERS_MAX);
         let others = |other: &&Waiter| other.ticket != waiter.ticket;
         Conflict {

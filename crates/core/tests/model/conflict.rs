@@ -16,8 +16,6 @@ pub(crate) enum View {
 pub(crate) struct Blockers {
     pub(crate) holders: Vec<Held>,
     pub(crate) waiters: Vec<Waiter>,
-    /// They hold or want a permit of the same scope each: any of them may free one, and so many must.
-    pub(crate) permits: Option<usize>,
 }
 
 impl Blockers {
@@ -54,21 +52,29 @@ impl Model {
 
     /// Whether nothing stands in the way of any claim.
     pub(crate) fn is_free(&self, ask: &Acquire, ticket: Ticket, view: View) -> bool {
-        ask.claims.iter().all(|claim| self.blockers(ask, claim, ticket, view).none())
+        let free = |claim| self.blockers(&ask.namespace, &ask.owner, claim, ticket, view).none();
+        ask.claims.iter().all(free)
     }
 
     /// The holders and the earlier waiters that stand in the way of one claim.
-    pub(crate) fn blockers(&self, ask: &Acquire, claim: &Claim, ticket: Ticket, view: View) -> Blockers {
+    pub(crate) fn blockers(
+        &self,
+        namespace: &Namespace,
+        owner: &Owner,
+        claim: &Claim,
+        ticket: Ticket,
+        view: View,
+    ) -> Blockers {
         let in_front = |waiter: &&Waiter| {
             waiter.parked_until.is_none()
-                && waiter.ask.namespace == ask.namespace
+                && waiter.ask.namespace == *namespace
                 && waiter.ticket < ticket
         };
-        let held = self.held.iter().filter(|held| held.namespace == ask.namespace);
+        let held = self.held.iter().filter(|held| held.namespace == *namespace);
         let mut blockers = match &claim.scope {
             Scope::Key(_) => Blockers {
                 holders: held
-                    .filter(|held| key_in_the_way(ask, claim, held))
+                    .filter(|held| key_in_the_way(owner, claim, held))
                     .cloned()
                     .collect(),
                 waiters: self
@@ -78,11 +84,10 @@ impl Model {
                     .filter(|waiter| waiter.ask.claims.iter().any(|theirs| clash(claim, theirs)))
                     .cloned()
                     .collect(),
-                permits: None,
             },
             Scope::Range { .. } => Blockers {
                 holders: held
-                    .filter(|held| held.owner != ask.owner)
+                    .filter(|held| held.owner != *owner)
                     .filter(|held| clash(claim, &held.claim()))
                     .cloned()
                     .collect(),
@@ -90,14 +95,13 @@ impl Model {
                     .waiters
                     .iter()
                     .filter(in_front)
-                    .filter(|waiter| waiter.ask.owner != ask.owner)
+                    .filter(|waiter| waiter.ask.owner != *owner)
                     .filter(|waiter| waiter.ask.claims.iter().any(|theirs| clash(claim, theirs)))
                     .cloned()
                     .collect(),
-                permits: None,
             },
         };
-        if self.need_not_queue(ask, claim, view) {
+        if self.need_not_queue(namespace, owner, claim, view) {
             blockers.waiters.clear();
         }
         if let Mode::Permits(limit) = claim.mode {
@@ -106,21 +110,34 @@ impl Model {
         blockers
     }
 
+    pub(crate) fn queued_blockers(&self, waiter: &Waiter, claim: &Claim) -> Blockers {
+        let ask = &waiter.ask;
+        self.blockers(&ask.namespace, &ask.owner, claim, waiter.ticket, View::Queued)
+    }
+
     /// An upgrade does not stand behind those who wait for the owner itself; nor does an owner that comes back for
     /// what is in its own reclaim window.
-    fn need_not_queue(&self, ask: &Acquire, claim: &Claim, view: View) -> bool {
+    fn need_not_queue(
+        &self,
+        namespace: &Namespace,
+        owner: &Owner,
+        claim: &Claim,
+        view: View,
+    ) -> bool {
         match &claim.scope {
-            Scope::Key(_) => view == View::Arriving && self.has_window(ask, &claim.scope),
-            Scope::Range { inode, range } => self.covers(ask, *inode, *range),
+            Scope::Key(_) => {
+                view == View::Arriving && self.has_window(namespace, owner, &claim.scope)
+            }
+            Scope::Range { inode, range } => self.covers(namespace, owner, *inode, *range),
         }
     }
 
     /// Whether the owner's own reclaim window is open on exactly this key.
-    pub(crate) fn has_window(&self, ask: &Acquire, scope: &Scope) -> bool {
+    pub(crate) fn has_window(&self, namespace: &Namespace, owner: &Owner, scope: &Scope) -> bool {
         self.held.iter().any(|held| {
-            held.namespace == ask.namespace
+            held.namespace == *namespace
                 && held.scope == *scope
-                && held.owner == ask.owner
+                && held.owner == *owner
                 && held.window_until.is_some()
         })
     }
@@ -145,8 +162,8 @@ impl Held {
 }
 
 /// On names and paths an owner conflicts with itself too, but never with its own reclaim window.
-fn key_in_the_way(ask: &Acquire, claim: &Claim, held: &Held) -> bool {
-    let own_window = held.owner == ask.owner && held.window_until.is_some();
+fn key_in_the_way(owner: &Owner, claim: &Claim, held: &Held) -> bool {
+    let own_window = held.owner == *owner && held.window_until.is_some();
     !own_window && clash(claim, &held.claim())
 }
 
@@ -168,7 +185,7 @@ fn count_permits(claim: &Claim, limit: usize, blockers: Blockers) -> Blockers {
     let taken = blockers.holders.iter().filter(|held| rival(held)).count()
         + blockers.waiters.iter().filter(|waiter| wants(waiter)).count();
     if taken >= limit {
-        return Blockers { permits: Some(limit), ..blockers };
+        return blockers;
     }
     // A waiter that wants another scope which overlaps this one keeps it out as an exclusive lock does; one that
     // wants this scope and another such is counted by what it wants of the other.
@@ -179,6 +196,5 @@ fn count_permits(claim: &Claim, limit: usize, blockers: Blockers) -> Blockers {
     Blockers {
         holders: blockers.holders.into_iter().filter(|held| !rival(held)).collect(),
         waiters: blockers.waiters.into_iter().filter(clashes_elsewhere).collect(),
-        permits: None,
     }
 }

@@ -92,7 +92,7 @@ impl Model {
         };
         for waiter in rest.waiters.iter().filter(waiting) {
             for claim in &waiter.ask.claims {
-                let blockers = rest.blockers(&waiter.ask, claim, waiter.ticket, View::Queued);
+                let blockers = rest.queued_blockers(waiter, claim);
                 let holders = blockers.holders.iter().map(|held| &held.owner);
                 let in_front = blockers.waiters.iter().map(|waiter| &waiter.ask.owner);
                 edges.extend(holders.chain(in_front).map(|blocker| Edge {

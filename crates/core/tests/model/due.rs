@@ -9,7 +9,7 @@ enum Due {
     Wait(Ticket),
     Place(Ticket),
     Lease(Namespace, LeaseId),
-    Window(Namespace, LeaseId, Fence, Scope),
+    Windows(Namespace, LeaseId),
     Grace,
 }
 
@@ -25,9 +25,7 @@ impl Model {
                     self.tell_left(&waiter);
                 }
                 Some(Due::Lease(namespace, id)) => self.lapse(&namespace, id),
-                Some(Due::Window(namespace, id, fence, scope)) => {
-                    self.end_window(&namespace, id, fence, &scope);
-                }
+                Some(Due::Windows(namespace, id)) => self.end_windows(&namespace, id),
                 Some(Due::Grace) => self.end_grace(),
                 None => break,
             }
@@ -58,11 +56,8 @@ impl Model {
             .held
             .iter()
             .filter(|held| held.window_until.is_some_and(|until| until < now))
-            .min_by_key(|held| (held.window_until, held.fences.1, held.scope.clone()))
-            .map(|held| {
-                let (namespace, scope) = (held.namespace.clone(), held.scope.clone());
-                Due::Window(namespace, held.lease, held.fences.1, scope)
-            });
+            .min_by_key(|held| (held.window_until, held.lease))
+            .map(|held| Due::Windows(held.namespace.clone(), held.lease));
         let grace = self.grace.filter(|grace| grace.ends_at < now).map(|_| Due::Grace);
         wait.or(place).or(lease).or(window).or(grace)
     }
@@ -128,15 +123,21 @@ impl Model {
         }
     }
 
-    fn end_window(&mut self, namespace: &Namespace, id: LeaseId, fence: Fence, scope: &Scope) {
-        match scope {
-            Scope::Key(_) => self.end_fence(namespace, id, fence, &Ending::WindowOver),
-            Scope::Range { range, .. } => {
-                let piece = self.held.iter().find(|held| {
-                    held.namespace == *namespace && held.lease == id && held.scope == *scope
-                });
-                let piece = piece.expect("it is due").clone();
-                self.end_range(&piece, *range, &Ending::WindowOver);
+    /// All windows of a lapsed lease that are over.
+    fn end_windows(&mut self, namespace: &Namespace, id: LeaseId) {
+        let now = self.now;
+        let over = |held: &&Held| {
+            held.namespace == *namespace
+                && held.lease == id
+                && held.window_until.is_some_and(|until| until < now)
+        };
+        while let Some(held) = self.held.iter().filter(over).min_by_key(|h| h.scope.clone()) {
+            let held = held.clone();
+            match held.scope {
+                Scope::Key(_) => {
+                    self.end_fence(namespace, id, held.fences.1, &Ending::WindowOver);
+                }
+                Scope::Range { range, .. } => self.end_range(&held, range, &Ending::WindowOver),
             }
         }
     }

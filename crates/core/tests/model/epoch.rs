@@ -107,7 +107,7 @@ impl Model {
     /// Whether all of a scope is in the owner's own reclaim window.
     fn may_take_back(&self, ask: &Acquire, scope: &Scope) -> bool {
         let Scope::Range { inode, range } = *scope else {
-            return self.has_window(ask, scope);
+            return self.has_window(&ask.namespace, &ask.owner, scope);
         };
         let own = self.held.iter().filter(|held| {
             held.namespace == ask.namespace

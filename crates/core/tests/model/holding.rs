@@ -142,7 +142,8 @@ impl Model {
                 && held.scope.overlaps(&ask.scope)
                 && ask.fence.is_none_or(|fence| fence == held.fences.1)
         };
-        let found: Vec<Held> = self.held.iter().filter(meant).cloned().collect();
+        let mut found: Vec<Held> = self.held.iter().filter(meant).cloned().collect();
+        found.sort_by_key(|held| (held.fences.1, held.scope.clone()));
         for held in &found {
             match (&held.scope, &ask.scope) {
                 (Scope::Range { range, .. }, Scope::Range { range: asked, .. }) => {
@@ -187,7 +188,8 @@ impl Model {
             self.refuse_waiter(waiter, &Refusal::FileRemoved(ask.inode));
         }
         let of = |held: &&Held| held.namespace == ask.namespace && held.scope.overlaps(&whole);
-        let found: Vec<Held> = self.held.iter().filter(of).cloned().collect();
+        let mut found: Vec<Held> = self.held.iter().filter(of).cloned().collect();
+        found.sort_by_key(|held| (held.fences.1, held.scope.clone()));
         for held in &found {
             self.tell_held_lost(held, &Ending::FileRemoved);
             self.end_range(held, range_of(held), &Ending::FileRemoved);

@@ -5,11 +5,17 @@ use leasehold_core::*;
 
 impl Model {
     /// Whether every byte of the range is held by the asking owner already, in whatever mode and under whatever lease.
-    pub(crate) fn covers(&self, ask: &Acquire, inode: u64, range: ByteRange) -> bool {
+    pub(crate) fn covers(
+        &self,
+        namespace: &Namespace,
+        owner: &Owner,
+        inode: u64,
+        range: ByteRange,
+    ) -> bool {
         let own: Vec<ByteRange> = self
             .held
             .iter()
-            .filter(|held| held.namespace == ask.namespace && held.owner == ask.owner)
+            .filter(|held| held.namespace == *namespace && held.owner == *owner)
             .filter_map(|held| bytes_of(held, inode))
             .collect();
         covered(range, &own)
@@ -131,5 +137,6 @@ fn cut(old: &Held, hole: ByteRange) -> Vec<Held> {
 fn merge(new: &mut Held, old: &Held) {
     new.scope = same_inode(new, range_of(new).union(range_of(old)));
     new.fences.0 = new.fences.0.min(old.fences.0);
+    new.tokens.extend(&old.tokens);
     new.window = new.window.max(old.window);
 }

@@ -1,6 +1,6 @@
 //! What can be seen of the model, in the words of the real table.
 
-use super::conflict::clash;
+use super::conflict::View;
 use super::{Held, Lease, LeaseState, Model, Waiter};
 use leasehold_core::*;
 
@@ -104,17 +104,128 @@ impl Model {
         })
     }
 
-    /// `F_GETLK`: those that would be in the way of a new request, waiters aside.
-    pub(crate) fn in_the_way(&self, namespace: &Namespace, owner: &Owner, claim: &Claim) -> Vec<Holder> {
-        let ranges_of_others = |held: &&Held| match held.scope {
-            Scope::Range { .. } => held.owner != *owner,
-            Scope::Key(_) => held.owner != *owner || held.window_until.is_none(),
-        };
-        let held = self.held.iter().filter(|held| held.namespace == *namespace);
-        held.filter(|held| clash(claim, &held.claim()))
-            .filter(ranges_of_others)
-            .map(|held| self.holder(held))
-            .collect()
+    /// `F_GETLK`: the first that would be in the way of a new request, waiters aside, by place and fence.
+    pub(crate) fn test(
+        &self,
+        namespace: &Namespace,
+        owner: &Owner,
+        claim: &Claim,
+    ) -> Result<Option<Holder>, Refusal> {
+        if let Some(grace) = self.grace.filter(|_| self.strict_grace()) {
+            let ends_in = grace.ends_at.since(self.now);
+            return Err(Refusal::GracePeriod { ends_in, conflict: None });
+        }
+        let in_the_way = self.blockers(namespace, owner, claim, Ticket(0), View::Arriving);
+        let holders = in_the_way.holders.iter().map(|held| self.holder(held));
+        Ok(holders.min_by(|one, other| (&one.scope, one.fence).cmp(&(&other.scope, other.fence))))
+    }
+
+    /// "Is this token still good?": it was stamped on something that stands and covers the scope.
+    pub(crate) fn check(
+        &self,
+        namespace: &Namespace,
+        scope: &Scope,
+        fence: Fence,
+        lease: Option<LeaseId>,
+    ) -> bool {
+        self.held.iter().any(|held| {
+            held.namespace == *namespace
+                && held.tokens.contains(&fence)
+                && covers(&held.scope, scope)
+                && held.window_until.is_none()
+                && lease.is_none_or(|id| id == held.lease)
+        })
+    }
+
+    /// Everything held that a query asks for, by canonical text: names in the order of their bytes, files by number
+    /// and place in between.
+    pub(crate) fn list(&self, query: &ListQuery) -> Vec<LockSummary> {
+        let mut locks: Vec<LockSummary> = Vec::new();
+        for held in self.held.iter().filter(|held| held.namespace == query.namespace) {
+            let holder = self.holder(held);
+            let is_wanted = query.owner.as_ref().is_none_or(|owner| *owner == holder.owner)
+                && query.session.is_none_or(|number| holder.session == Some(number))
+                && held.scope.to_string().starts_with(&query.prefix)
+                && query.inode.is_none_or(|inode| held.scope.overlaps(&Scope::inode(inode)));
+            if !is_wanted {
+                continue;
+            }
+            let is_key = matches!(held.scope, Scope::Key(_));
+            match locks.iter_mut().find(|lock| is_key && lock.scope == held.scope) {
+                Some(lock) => lock.holders.push(holder),
+                None => locks.push(self.summary(&query.namespace, holder)),
+            }
+        }
+        for lock in &mut locks {
+            lock.holders.sort_by_key(|holder| holder.fence);
+            (lock.holders_len, lock.state) = (lock.holders.len(), state_of(&lock.holders));
+        }
+        locks.retain(|lock| query.state.is_none_or(|state| state == lock.state));
+        locks.sort_by_key(|lock| (text_order(&lock.scope), lock.holders[0].fence));
+        locks
+    }
+
+    fn summary(&self, namespace: &Namespace, holder: Holder) -> LockSummary {
+        LockSummary {
+            scope: holder.scope.clone(),
+            state: LockState::Free,
+            waiters_len: self.waiting_for(namespace, &holder.scope).count(),
+            holders_len: 1,
+            holders: vec![holder],
+        }
+    }
+
+    /// Who waits for what, and the owners in the way.
+    pub(crate) fn waits(&self, namespace: &Namespace) -> Vec<GraphWait> {
+        let mut waits = Vec::new();
+        for waiter in self.waiting(namespace) {
+            for claim in &waiter.ask.claims {
+                let ask = &waiter.ask;
+                let in_the_way = self.queued_blockers(waiter, claim);
+                let holders = in_the_way.holders.iter().map(|held| held.owner.clone());
+                let earlier = in_the_way.waiters.iter().map(|waiter| waiter.ask.owner.clone());
+                let mut blockers: Vec<Owner> = holders.chain(earlier).collect();
+                blockers.sort();
+                blockers.dedup();
+                waits.push(GraphWait {
+                    waiter: ask.owner.clone(),
+                    ticket: waiter.ticket,
+                    scope: claim.scope.clone(),
+                    mode: claim.mode,
+                    blockers,
+                    waited: self.now.since(waiter.since),
+                });
+            }
+        }
+        waits
+    }
+}
+
+/// Whether holding one scope is holding all of the other.
+fn covers(held: &Scope, asked: &Scope) -> bool {
+    match (held, asked) {
+        (Scope::Range { inode, range }, Scope::Range { inode: i, range: r }) => {
+            inode == i && range.covers(*r)
+        }
+        (Scope::Key(held), Scope::Key(asked)) => {
+            held == asked || is_above(held.as_str(), asked.as_str())
+        }
+        (Scope::Key(_), Scope::Range { .. }) | (Scope::Range { .. }, Scope::Key(_)) => false,
+    }
+}
+
+/// Whether a subtree has a path or subtree in it.
+fn is_above(held: &str, asked: &str) -> bool {
+    let Some(root) = held.strip_suffix("/**") else {
+        return false;
+    };
+    held.starts_with("path:") && (asked == root || asked.starts_with(&format!("{root}/")))
+}
+
+fn text_order(scope: &Scope) -> (Vec<u8>, u64, u64, u64) {
+    match scope {
+        Scope::Key(key) => (key.as_str().into(), 0, 0, 0),
+        Scope::Range { inode, range } => ("inode:".into(), *inode, range.start(), range.last()),
     }
 }
 

@@ -3,6 +3,7 @@
 mod compare;
 mod coverage;
 mod moves;
+mod reads;
 mod resolve;
 mod transcript;
 
@@ -49,7 +50,10 @@ pub(crate) struct World {
     /// Grants that somebody was told of, newest first.
     grants: Vec<(Namespace, Grant)>,
     steps: usize,
-    /// The last lines of what was said and done.
+    /// Compares everything after every step, not just after some.
+    pub(crate) thorough: bool,
+    pub(crate) times: Vec<Timestamp>,
+    /// What was said and done.
     pub(crate) transcript: Vec<String>,
 }
 
@@ -65,6 +69,8 @@ impl World {
             recent: Vec::new(),
             grants: Vec::new(),
             steps: 0,
+            thorough: false,
+            times: Vec::new(),
             transcript: Vec::new(),
         }
     }
@@ -78,10 +84,12 @@ impl World {
     ) -> Result<(), String> {
         let now = self.moment(after);
         let command = self.command(what);
+        self.times.push(now);
         self.transcript.push(transcript::line(now, &command));
         coverage.command(&command);
         let (expected, expected_step) = self.model.handle(now, &command);
         let mut step = Step::new();
+        let before = self.table.clone();
         let table = &mut self.table;
         let outcome = without_panic(|| table.handle(now, command.clone(), &mut step))?;
         self.transcript.push(format!("    => {}", transcript::outcome(&expected)));
@@ -89,6 +97,8 @@ impl World {
         coverage.step(&expected_step);
         self.remember_grants(&command, &outcome, &step);
         self.steps += 1;
+        invariant::check_all(&self.table).map_err(|broken| broken.to_string())?;
+        invariant::check_step(&before, &self.table, &step).map_err(|broken| broken.to_string())?;
         self.compare(&command, (&expected, &expected_step), (&outcome, &step))
     }
 

@@ -14,6 +14,8 @@ pub(crate) enum After {
     ToDeadline(u8),
     /// The clock of the caller went back.
     Back(u8),
+    /// At this very moment: how a case is told again.
+    At(u64),
 }
 
 /// One of those there are, counted round.

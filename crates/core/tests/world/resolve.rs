@@ -8,7 +8,7 @@ use leasehold_core::*;
 
 use super::moves::{After, Ask, Move, Pick, ScopePick, Span};
 use super::{Focus, World};
-use crate::model::{Held, Lease, LeaseState, Model, Waiter};
+use crate::model::{Held, Lease, LeaseState, Waiter};
 
 pub(super) const KEYS: [&str; 7] = ["a", "sem", "path:/x", "path:/x/**", "path:/x/y", "path:/x/y/**", "b"];
 
@@ -17,6 +17,7 @@ impl World {
         let now = self.model.now.as_millis();
         Timestamp::from_millis(match after {
             After::Millis(millis) => now + u64::from(millis),
+            After::At(millis) => millis,
             After::Back(millis) => now.saturating_sub(u64::from(millis)),
             After::ToDeadline(late) => match self.model.next_deadline() {
                 Some(due) => (due.as_millis() + u64::from(late)).saturating_sub(1).max(now),
@@ -373,10 +374,10 @@ impl World {
         let range = || Scope::range(1 + u64::from(pick.inode), range_of(pick.range));
         match (self.focus, pick.kind) {
             (_, 7) if pick.inode == 0 => Scope::inode(1),
-            (Focus::Ranges, 0..6) => Scope::range(1, range_of(pick.range)),
+            (Focus::Ranges, 0..=5) => Scope::range(1, range_of(pick.range)),
             (Focus::Ranges, _) => range(),
-            (Focus::Keys, _) | (Focus::All, 0..4) => key(pick.key),
-            (Focus::Permits, 0..5) => key(if pick.key < 4 { 1 } else { 4 }),
+            (Focus::Keys, _) | (Focus::All, 0..=3) => key(pick.key),
+            (Focus::Permits, 0..=4) => key(if pick.key < 4 { 1 } else { 4 }),
             (Focus::Permits, 5) => key(pick.key),
             (Focus::All | Focus::Permits, _) => range(),
         }
