@@ -33,22 +33,9 @@ pub(crate) struct Asker {
 /// Something in the way of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Blocker {
-    Grant {
-        key: Key,
-        fence: Fence,
-        lease: LeaseNo,
-        owner: OwnerNo,
-    },
-    Piece {
-        inode: u64,
-        range: ByteRange,
-        lease: LeaseNo,
-        owner: OwnerNo,
-    },
-    Waiter {
-        ticket: Ticket,
-        owner: OwnerNo,
-    },
+    Grant { key: Key, fence: Fence, lease: LeaseNo, owner: OwnerNo },
+    Piece { inode: u64, range: ByteRange, lease: LeaseNo, owner: OwnerNo },
+    Waiter { ticket: Ticket, owner: OwnerNo },
 }
 
 impl Blocker {
@@ -211,17 +198,9 @@ impl Space {
                 return;
             }
             let held = self.lease(lease);
-            let owner = held
-                .held
-                .get(fence, key)
-                .map_or(held.owner, |grant| grant.owner);
+            let owner = held.held.get(fence, key).map_or(held.owner, |grant| grant.owner);
             if !(held.is_over() && asker.owner == Some(owner)) {
-                into.push(Blocker::Grant {
-                    key: key.clone(),
-                    fence,
-                    lease,
-                    owner,
-                });
+                into.push(Blocker::Grant { key: key.clone(), fence, lease, owner });
             }
         }
     }
@@ -237,9 +216,7 @@ impl Space {
             return Box::new(itself.into_iter());
         }
         let covering = covering(key, self.subtrees_held > 0);
-        let above = covering
-            .into_iter()
-            .filter_map(|text| self.held.get_key_value(&text[..]));
+        let above = covering.into_iter().filter_map(|text| self.held.get_key_value(&text[..]));
         let below: Box<dyn Iterator<Item = (&Key, &Holders)>> = match key.below() {
             None => Box::new(std::iter::empty()),
             Some((first, end)) if mode == Mode::Shared => Box::new(
@@ -253,10 +230,7 @@ impl Space {
             }
         };
         Box::new(
-            itself
-                .into_iter()
-                .chain(above)
-                .chain(below.filter(move |(other, _)| *other != key)),
+            itself.into_iter().chain(above).chain(below.filter(move |(other, _)| *other != key)),
         )
     }
 
@@ -270,9 +244,7 @@ impl Space {
             return Box::new(own.into_iter());
         }
         let covering = covering(key, self.subtrees_queued > 0);
-        let above = covering
-            .into_iter()
-            .filter_map(|text| self.queues.get_key_value(&text[..]));
+        let above = covering.into_iter().filter_map(|text| self.queues.get_key_value(&text[..]));
         let below: Box<dyn Iterator<Item = (&Key, &Queue)>> = match key.below() {
             None => Box::new(std::iter::empty()),
             Some((first, end)) => {
@@ -281,17 +253,10 @@ impl Space {
                 Box::new(self.queues.range::<[u8], _>(bounds))
             }
         };
-        Box::new(
-            own.into_iter()
-                .chain(above)
-                .chain(below.filter(move |(other, _)| *other != key)),
-        )
+        Box::new(own.into_iter().chain(above).chain(below.filter(move |(other, _)| *other != key)))
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one claim taken apart; it is called once"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "one claim taken apart; it is called once")]
     fn range_blockers(
         &self,
         inode: u64,
@@ -315,10 +280,7 @@ impl Space {
                 });
             }
         }
-        if asker
-            .owner
-            .is_some_and(|owner| at.covered_by(owner, range, |_| true))
-        {
+        if asker.owner.is_some_and(|owner| at.covered_by(owner, range, |_| true)) {
             return;
         }
         for (_, queue) in at.queues_overlapping(range) {
@@ -335,10 +297,7 @@ impl Space {
     }
 
     fn waiting(&self, ticket: Ticket) -> Blocker {
-        Blocker::Waiter {
-            ticket,
-            owner: self.waiters[&ticket].owner,
-        }
+        Blocker::Waiter { ticket, owner: self.waiters[&ticket].owner }
     }
 
     /// Whether the owner has a reclaim window on exactly this key.
@@ -349,9 +308,10 @@ impl Space {
 
     /// The owner's grants on this key that have lapsed into their reclaim window.
     pub(crate) fn windows_of(&self, key: &Key, owner: OwnerNo) -> Vec<(LeaseNo, Fence)> {
-        let Some(holders) = self.held.get(key) else {
+        if self.lapsed_len == 0 {
             return Vec::new();
-        };
+        }
+        let Some(holders) = self.held.get(key) else { return Vec::new() };
         holders
             .iter()
             .filter(|&(fence, lease)| {
@@ -371,15 +331,10 @@ impl Space {
 
 /// The keys besides `key` itself that cover it or, for a subtree, the path it starts at.
 fn covering(key: &Key, any_subtrees: bool) -> Vec<Vec<u8>> {
-    let mut texts = if any_subtrees {
-        key.covering_subtrees()
-    } else {
-        Vec::new()
-    };
+    let mut texts = if any_subtrees { key.covering_subtrees() } else { Vec::new() };
     // The root's own path lies in the run below it already.
-    let path = key
-        .subtree_path()
-        .filter(|path| key.below().is_some_and(|(first, _)| *path < first));
+    let path =
+        key.subtree_path().filter(|path| key.below().is_some_and(|(first, _)| *path < first));
     texts.extend(path);
     texts.retain(|text| &text[..] != key.text().as_bytes());
     texts

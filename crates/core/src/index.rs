@@ -15,10 +15,7 @@ pub(crate) struct Index {
 
 impl Index {
     pub(crate) fn new() -> Index {
-        Index {
-            entries: vec![EMPTY; LEN_MIN],
-            len: 0,
-        }
+        Index { entries: vec![EMPTY; LEN_MIN], len: 0 }
     }
 
     /// The slab number of an entry with this hash that `is_it` recognises.
@@ -45,10 +42,7 @@ impl Index {
     pub(crate) fn remove(&mut self, hash: u32, number: u32) {
         let mut at = self.home(hash);
         while self.entries[at] != join(hash, number) {
-            assert!(
-                self.entries[at] != EMPTY,
-                "only entries that are there are removed"
-            );
+            assert!(self.entries[at] != EMPTY, "only entries that are there are removed");
             at = self.after(at);
         }
         self.len -= 1;
@@ -101,42 +95,27 @@ fn join(hash: u32, number: u32) -> u64 {
     (u64::from(hash) << 32) | u64::from(number)
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "each half is meant to be cut off"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "each half is meant to be cut off")]
 fn split(entry: u64) -> (u32, u32) {
     ((entry >> 32) as u32, entry as u32)
 }
 
 /// Mixes bytes into a number; the seed decides which inputs collide.
 pub(crate) fn hash_bytes(seed: u64, bytes: &[u8]) -> u32 {
-    let mut state = fold(
-        seed ^ 0x9e37_79b9_7f4a_7c15,
-        bytes.len() as u64 ^ 0xa076_1d64_78bd_642f,
-    );
+    let mut state = fold(seed ^ 0x9e37_79b9_7f4a_7c15, bytes.len() as u64 ^ 0xa076_1d64_78bd_642f);
     for chunk in bytes.chunks(8) {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
-        state = fold(
-            state ^ u64::from_le_bytes(word),
-            0xe703_7ed1_a0b4_28db ^ seed,
-        );
+        state = fold(state ^ u64::from_le_bytes(word), 0xe703_7ed1_a0b4_28db ^ seed);
     }
     fold_down(state)
 }
 
 pub(crate) fn hash_words(seed: u64, words: [u64; 2]) -> u32 {
-    fold_down(fold(
-        words[0] ^ seed ^ 0x9e37_79b9_7f4a_7c15,
-        words[1] ^ 0xa076_1d64_78bd_642f,
-    ))
+    fold_down(fold(words[0] ^ seed ^ 0x9e37_79b9_7f4a_7c15, words[1] ^ 0xa076_1d64_78bd_642f))
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "both halves of the product are mixed"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "both halves of the product are mixed")]
 fn fold(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
     (product >> 64) as u64 ^ product as u64
@@ -158,9 +137,7 @@ mod tests {
         let mut model = BTreeMap::new();
         let mut state = 1_u64;
         for round in 0..20_000_u32 {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let key = (state >> 40) % 700;
             // Few distinct hashes: long runs, wrapped around the end, are the hard case.
             let hash = u32::try_from(key % 64).unwrap().wrapping_sub(8);

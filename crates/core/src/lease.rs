@@ -153,10 +153,7 @@ impl Lease {
 
     /// How long it is kept if nothing more is heard of its holder.
     pub(crate) fn kept_for(&self) -> Millis {
-        let keep = self
-            .session
-            .as_ref()
-            .map_or(Millis::ZERO, |session| session.terms.kept_for());
+        let keep = self.session.as_ref().map_or(Millis::ZERO, |session| session.terms.kept_for());
         self.ttl.max(keep)
     }
 }
@@ -239,10 +236,7 @@ impl Held {
             Held::One(_) => Vec::new(),
             Held::Many(many) => {
                 let lowest = (fence, Key::least());
-                let same = many
-                    .grants
-                    .range(lowest..)
-                    .take_while(|((f, _), _)| *f == fence);
+                let same = many.grants.range(lowest..).take_while(|((f, _), _)| *f == fence);
                 same.map(|((_, key), _)| key.clone()).collect()
             }
         }

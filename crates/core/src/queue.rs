@@ -84,10 +84,7 @@ impl Queue {
     }
 
     pub(crate) fn after(&self, ticket: Ticket) -> Option<Ticket> {
-        self.all
-            .range(Ticket(ticket.0 + 1)..)
-            .next()
-            .map(|(&ticket, _)| ticket)
+        self.all.range(Ticket(ticket.0 + 1)..).next().map(|(&ticket, _)| ticket)
     }
 
     pub(crate) fn mode(&self, ticket: Ticket) -> Option<Mode> {

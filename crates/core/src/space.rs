@@ -1,5 +1,6 @@
 //! One namespace: who holds what in it, and who waits. Two namespaces share nothing, so they cannot meet.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fence::Fence;
@@ -33,6 +34,8 @@ pub(crate) struct Space {
     /// How many grants and pieces each owner has under each lease.
     pub(crate) holds: BTreeMap<(OwnerNo, LeaseNo), u32>,
     pub(crate) grants_len: usize,
+    /// Leases that are over but for their reclaim windows.
+    pub(crate) lapsed_len: usize,
 
     pub(crate) waiters: BTreeMap<Ticket, Waiter>,
     /// The queues of names, paths and subtrees.
@@ -49,11 +52,7 @@ pub(crate) struct Space {
 /// What a request id that came before led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    Granted {
-        lease: LeaseNo,
-        fence: Fence,
-        digest: u64,
-    },
+    Granted { lease: LeaseNo, fence: Fence, digest: u64 },
     Waiting(Ticket),
 }
 
@@ -76,10 +75,7 @@ enum ByFence {
 
 impl Holders {
     fn new(mode: Mode, fence: Fence, lease: LeaseNo) -> Holders {
-        Holders {
-            mode,
-            by_fence: ByFence::One(fence, lease),
-        }
+        Holders { mode, by_fence: ByFence::One(fence, lease) }
     }
 
     fn insert(&mut self, fence: Fence, lease: LeaseNo) {
@@ -127,6 +123,7 @@ impl Space {
             inodes: BTreeMap::new(),
             holds: BTreeMap::new(),
             grants_len: 0,
+            lapsed_len: 0,
             waiters: BTreeMap::new(),
             queues: BTreeMap::new(),
             subtrees_queued: 0,
@@ -143,16 +140,13 @@ impl Space {
 
     pub(crate) fn lease_no(&self, id: LeaseId) -> Option<LeaseNo> {
         self.lease_ids
-            .find(hash_words(self.seed, id.words()), |number| {
-                self.leases[number].id == id
-            })
+            .find(hash_words(self.seed, id.words()), |number| self.leases[number].id == id)
             .map(LeaseNo)
     }
 
     /// A lease whose holder may still act on it.
     pub(crate) fn live_lease(&self, id: LeaseId) -> Option<LeaseNo> {
-        self.lease_no(id)
-            .filter(|&lease| !self.lease(lease).is_over())
+        self.lease_no(id).filter(|&lease| !self.lease(lease).is_over())
     }
 
     pub(crate) fn lease(&self, lease: LeaseNo) -> &Lease {
@@ -166,15 +160,14 @@ impl Space {
     pub(crate) fn insert_lease(&mut self, lease: Lease) -> LeaseNo {
         let id = lease.id;
         let number = self.leases.insert(lease);
-        self.lease_ids
-            .insert(hash_words(self.seed, id.words()), number);
+        self.lease_ids.insert(hash_words(self.seed, id.words()), number);
         LeaseNo(number)
     }
 
     pub(crate) fn remove_lease(&mut self, lease: LeaseNo) -> Lease {
         let removed = self.leases.remove(lease.0);
-        self.lease_ids
-            .remove(hash_words(self.seed, removed.id.words()), lease.0);
+        self.lapsed_len -= usize::from(removed.is_over());
+        self.lease_ids.remove(hash_words(self.seed, removed.id.words()), lease.0);
         self.owners.forget(removed.owner);
         removed
     }
@@ -190,10 +183,7 @@ impl Space {
     }
 
     pub(crate) fn uncount_hold(&mut self, owner: OwnerNo, lease: LeaseNo) {
-        let count = self
-            .holds
-            .get_mut(&(owner, lease))
-            .expect("every hold was counted");
+        let count = self.holds.get_mut(&(owner, lease)).expect("every hold was counted");
         *count -= 1;
         if *count == 0 {
             self.holds.remove(&(owner, lease));
@@ -219,12 +209,15 @@ impl Space {
     }
 
     pub(crate) fn add_holder(&mut self, key: &Key, mode: Mode, fence: Fence, lease: LeaseNo) {
-        if let Some(holders) = self.held.get_mut(key) {
-            holders.insert(fence, lease);
-            return;
+        match self.held.entry(key.clone()) {
+            Entry::Occupied(mut holders) => {
+                holders.get_mut().insert(fence, lease);
+                return;
+            }
+            Entry::Vacant(vacant) => {
+                vacant.insert(Holders::new(mode, fence, lease));
+            }
         }
-        self.held
-            .insert(key.clone(), Holders::new(mode, fence, lease));
         let kind = key.kind();
         if kind != ScopeKind::Named && mode != Mode::Shared {
             self.unshared_paths.insert(key.clone());
@@ -235,12 +228,11 @@ impl Space {
     }
 
     pub(crate) fn remove_holder(&mut self, key: &Key, fence: Fence) {
-        let holders = self.held.get_mut(key).expect("a grant's key is held");
-        if holders.remove(fence) {
+        let Entry::Occupied(mut holders) = self.held.entry(key.clone()) else { return };
+        if holders.get_mut().remove(fence) {
             return;
         }
-        let mode = holders.mode;
-        self.held.remove(key);
+        let mode = holders.remove().mode;
         let kind = key.kind();
         if kind != ScopeKind::Named && mode != Mode::Shared {
             self.unshared_paths.remove(key);
@@ -278,10 +270,7 @@ impl Space {
             self.queues.insert(key.clone(), Queue::default());
             self.subtrees_queued += usize::from(key.kind() == ScopeKind::Subtree);
         }
-        self.queues
-            .get_mut(key)
-            .expect("just made sure")
-            .insert(ticket, mode);
+        self.queues.get_mut(key).expect("just made sure").insert(ticket, mode);
     }
 
     /// Takes a waiter out of every queue; it stays in `waiters`.
@@ -331,11 +320,7 @@ impl Space {
     }
 
     fn mark_entangled(&mut self, ticket: Ticket, inode: u64) {
-        let Some(waiter) = self
-            .waiters
-            .get(&ticket)
-            .filter(|waiter| waiter.is_waiting())
-        else {
+        let Some(waiter) = self.waiters.get(&ticket).filter(|waiter| waiter.is_waiting()) else {
             return;
         };
         let Some(at) = self.inodes.get_mut(&inode) else {

@@ -16,13 +16,8 @@ use crate::transition::{Ending, Transition};
 impl LockTable {
     /// Whether a deadline has passed that has not been worked off.
     pub(super) fn anything_due(&self) -> bool {
-        self.lease_timers
-            .first()
-            .is_some_and(|&(moment, ..)| moment < self.now)
-            || self
-                .wait_timers
-                .first()
-                .is_some_and(|&(moment, ..)| moment < self.now)
+        self.lease_timers.first().is_some_and(|&(moment, ..)| moment < self.now)
+            || self.wait_timers.first().is_some_and(|&(moment, ..)| moment < self.now)
     }
 
     pub(super) fn work_off_deadlines(&mut self, step: &mut Step) {
@@ -42,12 +37,7 @@ impl LockTable {
             }
             budget -= due.len();
             for (space, lease, id) in due {
-                if self
-                    .space(space)
-                    .leases
-                    .get(lease.0)
-                    .is_some_and(|held| held.id == id)
-                {
+                if self.space(space).leases.get(lease.0).is_some_and(|held| held.id == id) {
                     self.work_off_lease(space, lease, step);
                     self.wake_waiters(step);
                 }
@@ -59,11 +49,7 @@ impl LockTable {
     /// The next leases whose timer has passed, in the order they are to be worked off.
     fn due_leases(&mut self, len_max: usize) -> Vec<(SpaceNo, LeaseNo, LeaseId)> {
         let now = self.now;
-        let due = self
-            .lease_timers
-            .iter()
-            .take_while(|&&(moment, ..)| moment < now)
-            .take(len_max);
+        let due = self.lease_timers.iter().take_while(|&&(moment, ..)| moment < now).take(len_max);
         let mut due: Vec<_> = due
             .map(|&(moment, space, lease)| {
                 let held = self.space(space).lease(lease);
@@ -71,9 +57,7 @@ impl LockTable {
             })
             .collect();
         due.sort_unstable();
-        due.into_iter()
-            .map(|(_, _, id, space, lease)| (space, lease, id))
-            .collect()
+        due.into_iter().map(|(_, _, id, space, lease)| (space, lease, id)).collect()
     }
 
     fn work_off_lease(&mut self, space: SpaceNo, lease: LeaseNo, step: &mut Step) {
@@ -97,25 +81,14 @@ impl LockTable {
             LeaseState::Recovering => Ending::GraceExpired,
             LeaseState::Live | LeaseState::Lapsed(_) => Ending::Expired,
         };
-        let has_window = self
-            .windows(space, lease)
-            .iter()
-            .any(|(end, _)| *end > held.deadline);
+        let has_window = self.windows(space, lease).iter().any(|(end, _)| *end > held.deadline);
         let (namespace, id) = (at.name.clone(), held.id);
         self.refuse_session_waiters(space, lease, step);
         self.tell_lost(namespace.clone(), id, None, &ending, step);
         let over = if has_window {
-            Transition::LeaseLapsed {
-                namespace,
-                lease: id,
-                ending,
-            }
+            Transition::LeaseLapsed { namespace, lease: id, ending }
         } else {
-            Transition::LeaseEnded {
-                namespace,
-                lease: id,
-                ending,
-            }
+            Transition::LeaseEnded { namespace, lease: id, ending }
         };
         self.enact(over, step);
     }
@@ -128,12 +101,7 @@ impl LockTable {
         ending: &Ending,
         step: &mut Step,
     ) {
-        step.effects.push(Effect::Lost {
-            namespace,
-            lease,
-            fence,
-            ending: ending.clone(),
-        });
+        step.effects.push(Effect::Lost { namespace, lease, fence, ending: ending.clone() });
     }
 
     /// A waiter's place depends on its session: when that goes, it goes.
