@@ -27,7 +27,7 @@ impl World {
         same("answers", &answers(expected.1), &answers(actual.1))?;
         same("endings told to holders", &losses(expected.1), &losses(actual.1))?;
         same("wishes told to holders", &wishes(expected.1), &wishes(actual.1))?;
-        same("changes", &changes(expected.1), &changes(actual.1))?;
+        same_order("changes", &changes(expected.1), &changes(actual.1))?;
         same("news", &news(expected.1), &news(actual.1))?;
         self.compare_state()?;
         if self.thorough || self.steps.is_multiple_of(3) { self.compare_reads() } else { Ok(()) }
@@ -75,6 +75,14 @@ pub(super) fn same<T: PartialEq + Debug>(what: &str, expected: &T, actual: &T) -
         return Ok(());
     }
     Err(format!("{what} differ\nexpected: {expected:#?}\n  actual: {actual:#?}"))
+}
+
+fn same_order(what: &str, expected: &[String], actual: &[String]) -> Result<(), String> {
+    let (mut one, mut other) = (expected.to_vec(), actual.to_vec());
+    one.sort();
+    other.sort();
+    let what = if one == other { &format!("order of {what}") } else { what };
+    same(what, &expected, &actual)
 }
 
 fn plain_outcome(outcome: &Outcome) -> Outcome {

@@ -38,7 +38,7 @@ impl World {
                 for lease in [None, Some(held.lease)] {
                     let expected = self.model.check(namespace, scope, fence, lease);
                     let actual = self.table.check(namespace, scope, fence, lease).valid;
-                    let what = format!("check with {lease:?} of {scope} with {fence}");
+                    let what = format!("check with {lease:?}\n\n\n of {scope} with {fence}");
                     same(&what, &expected, &actual)?;
                 }
             }
