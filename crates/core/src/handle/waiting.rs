@@ -398,9 +398,10 @@ impl Space {
 
     /// Whether a waiter can be granted, and what that means for those behind it.
     fn verdict(&self, waiter: &Waiter, ticket: Ticket, lane: &Lane, now: Timestamp) -> Verdict {
-        let overdue = waiter.is_due(now) && !planted!("grant-to-expired-waiter");
+        let gone = waiter.is_due(now) || self.session_is_due(&waiter.request, now);
+        let gone = gone && !planted!("grant-to-expired-waiter");
         let asker = Asker { owner: Some(waiter.owner), ticket, arriving: false };
-        let mut blocked = overdue;
+        let mut blocked = gone;
         let claims = &waiter.request.claims;
         let looked_at = if planted!("set-granted-in-part") { 1 } else { claims.len() };
         for claim in &claims[..looked_at] {
@@ -424,6 +425,16 @@ impl Space {
         match mode_here {
             Some(Mode::Exclusive) => Verdict::BlockedHere,
             Some(Mode::Shared | Mode::Permits(_)) | None => Verdict::BlockedElsewhere,
+        }
+    }
+
+    /// Whether the session a waiter stands under is over, though that has not been worked off yet.
+    fn session_is_due(&self, request: &Acquire, now: Timestamp) -> bool {
+        match request.under {
+            Under::NewLease { .. } => false,
+            Under::Session(id) => {
+                self.live_lease(id).is_none_or(|lease| self.lease(lease).is_due(now))
+            }
         }
     }
 
