@@ -3,6 +3,7 @@
 //! Waiters are served in order of arrival. A shared request behind an exclusive waiter therefore waits too, though it
 //! could be granted now: otherwise a stream of readers would starve the writer.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::command::{Acquire, Claim, GracePolicy, Under, Wait};
@@ -71,6 +72,11 @@ impl LockTable {
         if metadata_len > limits.metadata_bytes_max {
             let max = limits.metadata_bytes_max;
             return invalid(Invalid::MetadataSize { len: metadata_len, max });
+        }
+        let permits = request.claims.iter().filter_map(|claim| claim.mode.permits());
+        if let Some(limit) = permits.map(NonZeroU32::get).find(|&limit| limit > limits.permits_max)
+        {
+            return invalid(Invalid::Permits { limit, max: limits.permits_max });
         }
         check_claims(&request.claims, limits.set_len_max).map_err(Refusal::Invalid)
     }

@@ -10,7 +10,7 @@ use crate::effect::{Answer, Effect, News, Outcome, Queued, Step};
 use crate::graph::Requester;
 use crate::id::{Owner, Ticket};
 use crate::mode::Mode;
-use crate::queue::{Standing, Waiter};
+use crate::queue::{Queue, Standing, Waiter};
 use crate::refusal::{Limit, Place, Refusal};
 use crate::scope::{Key, Scope};
 use crate::space::{Known, Space, SpaceNo};
@@ -339,12 +339,9 @@ impl LockTable {
 
     /// How many wait for a scope: in its own queue, or anywhere on the bytes of a range.
     pub(crate) fn waiters_for(&self, space: SpaceNo, scope: &Scope) -> usize {
-        let at = self.space(space);
         match scope {
-            Scope::Key(key) => at.queues.get(key).map_or(0, crate::queue::Queue::len),
-            Scope::Range { inode, range } => at.inodes.get(inode).map_or(0, |inode| {
-                inode.queues_overlapping(*range).map(|(_, queue)| queue.len()).sum()
-            }),
+            Scope::Key(key) => self.space(space).queues.get(key).map_or(0, Queue::len),
+            Scope::Range { .. } => self.tickets_for(space, scope).len(),
         }
     }
 
