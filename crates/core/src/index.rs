@@ -83,7 +83,6 @@ impl Index {
     }
 
     /// Spreads the hashes evenly over any number of places.
-    #[expect(clippy::cast_possible_truncation, reason = "the result is below the length")]
     fn home(&self, hash: u32) -> usize {
         ((u64::from(hash) * self.entries.len() as u64) >> 32) as usize
     }
