@@ -131,8 +131,9 @@ impl Space {
             if want.satisfied_by(found) {
                 return;
             }
-            let counted = other == key && mode.permits().is_some();
-            if !counted && mode.conflicts_with(holders.mode) {
+            let counted =
+                other == key && mode.permits().is_some() && holders.mode().permits().is_some();
+            if !counted && mode.conflicts_with(holders.mode()) {
                 self.push_holders(other, holders, asker, want, &mut found.each);
             }
         }
@@ -162,7 +163,7 @@ impl Space {
         found: &mut Blockers,
     ) {
         let mut users = Vec::new();
-        if let Some(holders) = self.held.get(key) {
+        if let Some(holders) = self.held.get(key).filter(|held| held.mode().permits().is_some()) {
             self.push_holders(key, holders, asker, Want::All, &mut users);
         }
         let exempt = asker.arriving && self.may_take_back(key, asker.owner);
@@ -324,7 +325,7 @@ impl Space {
 
     /// How others use a key's permits: the mode of its holders or waiters, if there are any.
     pub(crate) fn mode_in_use(&self, key: &Key) -> Option<Mode> {
-        let held = self.held.get(key).map(|holders| holders.mode);
+        let held = self.held.get(key).map(|holders| holders.mode());
         held.or_else(|| self.queues.get(key).and_then(Queue::any_mode))
     }
 }

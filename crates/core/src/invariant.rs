@@ -505,7 +505,8 @@ pub fn invariant_indexes_agree_with_what_is_held(table: &LockTable) -> Checked {
             .collect();
         ensure(held == keys, PROMISE, || "holders by key".into())?;
         let is_path = |key: &Key| key.kind() != ScopeKind::Named;
-        let unshared = space.held.iter().filter(|(key, h)| is_path(key) && h.mode != Mode::Shared);
+        let unshared =
+            space.held.iter().filter(|(key, h)| is_path(key) && h.mode() != Mode::Shared);
         let unshared: BTreeSet<Key> = unshared.map(|(key, _)| key.clone()).collect();
         ensure(unshared == space.unshared_paths, PROMISE, || "paths not shared".into())?;
         let is_subtree = |key: &&Key| key.kind() == ScopeKind::Subtree;

@@ -85,7 +85,9 @@ impl LockTable {
         let found = self.grants_overlapping(space, scope).into_iter().find(|grant| match grant {
             Blocker::Grant { fence: own, .. } => *own == fence,
             Blocker::Piece { inode, range, owner, .. } => {
-                at.inodes[inode].pieces[&(*owner, range.start())].honours(fence)
+                let piece = &at.inodes[inode].pieces[&(*owner, range.start())];
+                // Between the fences that merged lie those of others: only the lease tells them apart.
+                piece.fences.1 == fence || (lease.is_some() && piece.honours(fence))
             }
             Blocker::Waiter { .. } => false,
         });
@@ -246,7 +248,7 @@ impl LockTable {
     }
 
     /// Those who wait for anything that overlaps the scope, by place.
-    fn tickets_for(&self, space: SpaceNo, scope: &Scope) -> Vec<Ticket> {
+    pub(crate) fn tickets_for(&self, space: SpaceNo, scope: &Scope) -> Vec<Ticket> {
         let at = self.space(space);
         let mut tickets: Vec<Ticket> = match scope {
             Scope::Key(key) => at

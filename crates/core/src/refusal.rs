@@ -147,6 +147,8 @@ pub enum Invalid {
     SetOverlap { one: Scope, other: Scope },
     #[error("permits cannot be had on {0}: byte ranges are shared or exclusive")]
     RangePermits(Scope),
+    #[error("a limit of {limit} permits is too high, the most is {max}")]
+    Permits { limit: u32, max: u32 },
     #[error("metadata has {len} bytes, the limit is {max}")]
     MetadataSize { len: usize, max: usize },
     #[error("the lease id is in use")]

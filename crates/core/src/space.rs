@@ -2,6 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use crate::fence::Fence;
 use crate::id::{CallId, LeaseId, Namespace, RegisterName, RequestId, Ticket};
@@ -56,55 +57,83 @@ pub(crate) enum Known {
     Waiting(Ticket),
 }
 
-/// Who holds one name, path or subtree; all in the same mode.
+/// Who holds one name, path or subtree; all in the same mode. Nearly always one, so that one takes 16 bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct Holders {
-    pub(crate) mode: Mode,
-    by_fence: ByFence,
+pub(crate) enum Holders {
+    One { fence: Fence, lease: LeaseNo, mode: PackedMode },
+    Many(Box<ManyHolders>),
 }
 
 #[derive(Clone, Debug)]
-enum ByFence {
-    One(Fence, LeaseNo),
-    #[expect(
-        clippy::box_collection,
-        reason = "few keys have many holders: the box keeps the rest small"
-    )]
-    Many(Box<BTreeMap<Fence, LeaseNo>>),
+pub(crate) struct ManyHolders {
+    mode: Mode,
+    by_fence: BTreeMap<Fence, LeaseNo>,
+}
+
+/// A mode in four bytes, never zero: the limit, or one of the two highest numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackedMode(NonZeroU32);
+
+impl PackedMode {
+    const EXCLUSIVE: NonZeroU32 = NonZeroU32::MAX;
+    const SHARED: NonZeroU32 = NonZeroU32::new(u32::MAX - 1).expect("is not zero");
+
+    fn new(mode: Mode) -> PackedMode {
+        PackedMode(match mode {
+            Mode::Exclusive => PackedMode::EXCLUSIVE,
+            Mode::Shared => PackedMode::SHARED,
+            Mode::Permits(limit) => limit,
+        })
+    }
+
+    fn mode(self) -> Mode {
+        match self.0 {
+            PackedMode::EXCLUSIVE => Mode::Exclusive,
+            PackedMode::SHARED => Mode::Shared,
+            limit => Mode::Permits(limit),
+        }
+    }
 }
 
 impl Holders {
     fn new(mode: Mode, fence: Fence, lease: LeaseNo) -> Holders {
-        Holders { mode, by_fence: ByFence::One(fence, lease) }
+        Holders::One { fence, lease, mode: PackedMode::new(mode) }
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        match self {
+            Holders::One { mode, .. } => mode.mode(),
+            Holders::Many(many) => many.mode,
+        }
     }
 
     fn insert(&mut self, fence: Fence, lease: LeaseNo) {
-        match &mut self.by_fence {
-            ByFence::One(first, holder) => {
-                let many = BTreeMap::from([(*first, *holder), (fence, lease)]);
-                self.by_fence = ByFence::Many(Box::new(many));
+        match self {
+            Holders::One { fence: first, lease: holder, mode } => {
+                let by_fence = BTreeMap::from([(*first, *holder), (fence, lease)]);
+                *self = Holders::Many(Box::new(ManyHolders { mode: mode.mode(), by_fence }));
             }
-            ByFence::Many(many) => {
-                many.insert(fence, lease);
+            Holders::Many(many) => {
+                many.by_fence.insert(fence, lease);
             }
         }
     }
 
     /// Whether anybody is left.
     fn remove(&mut self, fence: Fence) -> bool {
-        match &mut self.by_fence {
-            ByFence::One(..) => false,
-            ByFence::Many(many) => {
-                many.remove(&fence);
-                !many.is_empty()
+        match self {
+            Holders::One { .. } => false,
+            Holders::Many(many) => {
+                many.by_fence.remove(&fence);
+                !many.by_fence.is_empty()
             }
         }
     }
 
     pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = (Fence, LeaseNo)> + '_> {
-        match &self.by_fence {
-            ByFence::One(fence, lease) => Box::new(std::iter::once((*fence, *lease))),
-            ByFence::Many(many) => Box::new(many.iter().map(|(&fence, &lease)| (fence, lease))),
+        match self {
+            Holders::One { fence, lease, .. } => Box::new(std::iter::once((*fence, *lease))),
+            Holders::Many(many) => Box::new(many.by_fence.iter().map(|(&fence, &l)| (fence, l))),
         }
     }
 }
@@ -232,7 +261,7 @@ impl Space {
         if holders.get_mut().remove(fence) {
             return;
         }
-        let mode = holders.remove().mode;
+        let mode = holders.remove().mode();
         let kind = key.kind();
         if kind != ScopeKind::Named && mode != Mode::Shared {
             self.unshared_paths.remove(key);

@@ -3,6 +3,7 @@
 //! Waiters are served in order of arrival. A shared request behind an exclusive waiter therefore waits too, though it
 //! could be granted now: otherwise a stream of readers would starve the writer.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::command::{Acquire, Claim, GracePolicy, Under, Wait};
@@ -46,6 +47,7 @@ impl LockTable {
         {
             return Ok(Outcome::Answered(Answer::Granted(Box::new(grant))));
         }
+        self.check_session_room(space, &request)?;
         let place = self.take_up_place(space, &request, digest)?;
         self.grant_or_wait(space, request, digest, place, step)
     }
@@ -70,6 +72,11 @@ impl LockTable {
         if metadata_len > limits.metadata_bytes_max {
             let max = limits.metadata_bytes_max;
             return invalid(Invalid::MetadataSize { len: metadata_len, max });
+        }
+        let permits = request.claims.iter().filter_map(|claim| claim.mode.permits());
+        if let Some(limit) = permits.map(NonZeroU32::get).find(|&limit| limit > limits.permits_max)
+        {
+            return invalid(Invalid::Permits { limit, max: limits.permits_max });
         }
         check_claims(&request.claims, limits.set_len_max).map_err(Refusal::Invalid)
     }
@@ -167,18 +174,26 @@ impl LockTable {
                 if held.session.is_none() && !request.reclaim {
                     return Err(Refusal::SessionNotFound);
                 }
-                // Locking bytes inside an own range can leave two more pieces behind.
-                let more = request.claims.iter().map(|claim| match claim.scope {
-                    Scope::Key(_) => 1,
-                    Scope::Range { .. } => 2,
-                });
-                let max = self.limits.locks_per_session_max;
-                if held.held.len() + more.sum::<usize>() > max {
-                    return Err(Refusal::Limit(Limit::LocksPerSession { max }));
-                }
                 Ok(())
             }
         }
+    }
+
+    /// A session holds so much and no more.
+    fn check_session_room(&self, space: SpaceNo, request: &Acquire) -> Result<(), Refusal> {
+        let Under::Session(id) = request.under else { return Ok(()) };
+        let at = self.space(space);
+        let lease = at.live_lease(id).ok_or(Refusal::SessionNotFound)?;
+        // Locking bytes inside an own range can leave two more pieces behind.
+        let more = request.claims.iter().map(|claim| match claim.scope {
+            Scope::Key(_) => 1,
+            Scope::Range { .. } => 2,
+        });
+        let max = self.limits.locks_per_session_max;
+        if at.lease(lease).held.len() + more.sum::<usize>() > max {
+            return Err(Refusal::Limit(Limit::LocksPerSession { max }));
+        }
+        Ok(())
     }
 
     /// Takes up what the owner held before a restart; `None` if the request is to go on as a plain one.
@@ -485,6 +500,12 @@ impl LockTable {
         since: Timestamp,
     ) -> Refusal {
         let grace_left = self.grace.map(|grace| grace.ends_at.since(self.now));
+        if let Some(ends_in) = grace_left
+            && self.is_strict_grace()
+            && !request.reclaim
+        {
+            return Refusal::GracePeriod { ends_in, conflict: None };
+        }
         let (mut conflict, reason) = self.conflict(space, request, asker);
         conflict.place = place;
         conflict.waited = self.now.since(since);

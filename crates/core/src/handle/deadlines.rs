@@ -53,6 +53,7 @@ impl LockTable {
         let mut due: Vec<_> = due
             .map(|&(moment, space, lease)| {
                 let held = self.space(space).lease(lease);
+                let moment = if held.is_over() { moment } else { held.deadline };
                 (held.is_over(), moment, held.id, space, lease)
             })
             .collect();
@@ -129,6 +130,9 @@ impl LockTable {
             .map(|(_, window)| window)
             .collect();
         for window in due {
+            if !self.is_window(space, id, window) {
+                continue;
+            }
             let ending = Ending::WindowOver;
             let over = match window {
                 Window::Grant(fence) => Transition::GrantEnded {
@@ -150,6 +154,19 @@ impl LockTable {
         }
         if self.space(space).lease_no(id) == Some(lease) {
             self.arm_window(space, lease);
+        }
+    }
+
+    /// Whether a window is still there: a set's ranges end with its keys, and the last ending takes the lease along.
+    fn is_window(&self, space: SpaceNo, id: LeaseId, window: Window) -> bool {
+        let at = self.space(space);
+        let Some(lease) = at.lease_no(id) else { return false };
+        match window {
+            Window::Grant(fence) => !at.lease(lease).held.stamped(fence).is_empty(),
+            Window::Piece(owner, inode, range) => at.inodes.get(&inode).is_some_and(|inode| {
+                let piece = inode.pieces.get(&(owner, range.start()));
+                piece.is_some_and(|piece| piece.lease == lease)
+            }),
         }
     }
 

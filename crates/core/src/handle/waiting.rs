@@ -10,7 +10,7 @@ use crate::effect::{Answer, Effect, News, Outcome, Queued, Step};
 use crate::graph::Requester;
 use crate::id::{Owner, Ticket};
 use crate::mode::Mode;
-use crate::queue::{Standing, Waiter};
+use crate::queue::{Queue, Standing, Waiter};
 use crate::refusal::{Limit, Place, Refusal};
 use crate::scope::{Key, Scope};
 use crate::space::{Known, Space, SpaceNo};
@@ -339,12 +339,9 @@ impl LockTable {
 
     /// How many wait for a scope: in its own queue, or anywhere on the bytes of a range.
     pub(crate) fn waiters_for(&self, space: SpaceNo, scope: &Scope) -> usize {
-        let at = self.space(space);
         match scope {
-            Scope::Key(key) => at.queues.get(key).map_or(0, crate::queue::Queue::len),
-            Scope::Range { inode, range } => at.inodes.get(inode).map_or(0, |inode| {
-                inode.queues_overlapping(*range).map(|(_, queue)| queue.len()).sum()
-            }),
+            Scope::Key(key) => self.space(space).queues.get(key).map_or(0, Queue::len),
+            Scope::Range { .. } => self.tickets_for(space, scope).len(),
         }
     }
 
@@ -398,9 +395,10 @@ impl Space {
 
     /// Whether a waiter can be granted, and what that means for those behind it.
     fn verdict(&self, waiter: &Waiter, ticket: Ticket, lane: &Lane, now: Timestamp) -> Verdict {
-        let overdue = waiter.is_due(now) && !planted!("grant-to-expired-waiter");
+        let gone = waiter.is_due(now) || self.session_is_due(&waiter.request, now);
+        let gone = gone && !planted!("grant-to-expired-waiter");
         let asker = Asker { owner: Some(waiter.owner), ticket, arriving: false };
-        let mut blocked = overdue;
+        let mut blocked = gone;
         let claims = &waiter.request.claims;
         let looked_at = if planted!("set-granted-in-part") { 1 } else { claims.len() };
         for claim in &claims[..looked_at] {
@@ -424,6 +422,16 @@ impl Space {
         match mode_here {
             Some(Mode::Exclusive) => Verdict::BlockedHere,
             Some(Mode::Shared | Mode::Permits(_)) | None => Verdict::BlockedElsewhere,
+        }
+    }
+
+    /// Whether the session a waiter stands under is over, though that has not been worked off yet.
+    fn session_is_due(&self, request: &Acquire, now: Timestamp) -> bool {
+        match request.under {
+            Under::NewLease { .. } => false,
+            Under::Session(id) => {
+                self.live_lease(id).is_none_or(|lease| self.lease(lease).is_due(now))
+            }
         }
     }
 
