@@ -296,7 +296,6 @@ impl Model {
             owner: ask.owner.clone(),
             mode: claim.mode,
             fences: (self.fence, self.fence),
-            tokens: vec![self.fence],
             granted_at: self.now,
             window: millis(ask.reclaim_window),
             window_until: None,

@@ -1,5 +1,6 @@
 //! What is wrong with a request before anybody else is looked at, and which limit it runs into.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::acquire::scopes;
@@ -23,6 +24,12 @@ impl Model {
             return invalid(Invalid::Wait { wait, max: limits.wait_max });
         }
         self.check_metadata(ask.metadata.as_deref())?;
+        let permits = ask.claims.iter().filter_map(|claim| claim.mode.permits());
+        for limit in permits.map(NonZeroU32::get) {
+            if limit > limits.permits_max {
+                return invalid(Invalid::Permits { limit, max: limits.permits_max });
+            }
+        }
         self.check_set(&ask.claims)
     }
 

@@ -89,8 +89,6 @@ pub(crate) struct Held {
     pub(crate) mode: Mode,
     /// The lowest and the highest fence that merged into it; the same one twice for a key.
     pub(crate) fences: (Fence, Fence),
-    /// All of them.
-    pub(crate) tokens: Vec<Fence>,
     pub(crate) granted_at: Timestamp,
     pub(crate) window: Millis,
     /// Set in the reclaim window: when that ends.

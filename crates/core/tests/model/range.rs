@@ -137,6 +137,5 @@ fn cut(old: &Held, hole: ByteRange) -> Vec<Held> {
 fn merge(new: &mut Held, old: &Held) {
     new.scope = same_inode(new, range_of(new).union(range_of(old)));
     new.fences.0 = new.fences.0.min(old.fences.0);
-    new.tokens.extend(&old.tokens);
     new.window = new.window.max(old.window);
 }

@@ -120,7 +120,8 @@ impl Model {
         Ok(holders.min_by(|one, other| (&one.scope, one.fence).cmp(&(&other.scope, other.fence))))
     }
 
-    /// "Is this token still good?": it was stamped on something that stands and covers the scope.
+    /// "Is this token still good?": it was stamped on something that stands and covers the scope. Between the fences
+    /// that merged into a piece lie those of others: only with the right lease is any of them good.
     pub(crate) fn check(
         &self,
         namespace: &Namespace,
@@ -129,11 +130,14 @@ impl Model {
         lease: Option<LeaseId>,
     ) -> bool {
         self.held.iter().any(|held| {
+            let stamped = match lease {
+                None => fence == held.fences.1,
+                Some(id) => id == held.lease && held.fences.0 <= fence && fence <= held.fences.1,
+            };
             held.namespace == *namespace
-                && held.tokens.contains(&fence)
+                && stamped
                 && covers(&held.scope, scope)
                 && held.window_until.is_none()
-                && lease.is_none_or(|id| id == held.lease)
         })
     }
 

@@ -108,6 +108,7 @@ variants! { refusal_name, REFUSALS, Refusal, "refusal":
     Refusal::Invalid(Invalid::SetSize { .. }) => "invalid set size",
     Refusal::Invalid(Invalid::SetOverlap { .. }) => "invalid set overlap",
     Refusal::Invalid(Invalid::RangePermits(_)) => "invalid range permits",
+    Refusal::Invalid(Invalid::Permits { .. }) => "invalid permits",
     Refusal::Invalid(Invalid::MetadataSize { .. }) => "invalid metadata size",
     Refusal::Invalid(Invalid::LeaseIdInUse) => "invalid lease id in use",
     Refusal::FileRemoved(_) => "file removed",

@@ -140,6 +140,7 @@ impl Setup {
             reclaim_window_max: ms(100),
             wait_max: ms(100),
             set_len_max: 3,
+            permits_max: 4,
             metadata_bytes_max: 8,
             waiters_per_scope_max: 3 * room,
             waiters_max: 7 * room,

@@ -169,7 +169,7 @@ fn ask() -> impl Strategy<Value = Ask> {
 }
 
 fn claims() -> impl Strategy<Value = Vec<(ScopePick, u8)>> {
-    let claim = || (scope(), prop_oneof![4 => Just(0u8), 4 => Just(1u8), 1 => 2..6u8]);
+    let claim = || (scope(), prop_oneof![4 => Just(0u8), 4 => Just(1u8), 1 => 2..7u8]);
     prop_oneof![
         75 => vec(claim(), 1),
         14 => vec(claim(), 2),
