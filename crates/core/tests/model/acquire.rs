@@ -30,9 +30,10 @@ impl Model {
         {
             return Ok(granted(grant));
         }
+        let waiter = self.arrival(ask)?;
         self.check_locks(ask)?;
         self.check_limits_agree(ask)?;
-        self.grant_or_wait(ask, self.arrival(ask)?)
+        self.grant_or_wait(ask, waiter)
     }
 
     fn grant_or_wait(&mut self, ask: &Acquire, waiter: Waiter) -> Result<Outcome, Refusal> {
@@ -339,9 +340,12 @@ impl Model {
         });
         let ends_in = self.grace.map(|grace| Timestamp::since(grace.ends_at, self.now));
         let Some((scope, blockers)) = blocked else {
+            // Only its time is over, or nobody is granted anything.
+            let nobody = || self.conflict(ask.claims[0].scope.clone(), &Blockers::default(), waiter);
             return match ends_in {
                 Some(ends_in) => Refusal::GracePeriod { ends_in, conflict: None },
-                None => Refusal::Suspended,
+                None if self.suspended => Refusal::Suspended,
+                None => Refusal::Held(Box::new(nobody())),
             };
         };
         let state_is = |state| move |held: &Held| self.state_of(held) == state;

@@ -206,10 +206,11 @@ impl Model {
                 && good_for(held, ask.fence)
         };
         let is_key = |held: &Held| matches!(held.scope, Scope::Key(_));
-        let mut found = self.held.iter().any(|held| under(held) && is_key(held));
-        if found {
-            self.sets.retain(|set| set.lease != ask.lease || set.fence != ask.fence);
+        let mut found = false;
+        if self.held.iter().any(|held| under(held) && is_key(held)) {
+            self.keep_what_was_held_before(ask);
             self.end_fence(&ask.namespace, ask.lease, ask.fence, &Ending::Withdrawn);
+            found = true;
         }
         for &(inode, gained) in &ask.gained {
             for held in self.held.clone().iter().filter(|held| under(held)) {
@@ -221,6 +222,18 @@ impl Model {
             }
         }
         Answer::Withdrawn { found }
+    }
+}
+
+impl Model {
+    /// The bytes that go with the fence of a set are only those that came with it.
+    fn keep_what_was_held_before(&mut self, ask: &Withdraw) {
+        for set in &mut self.sets {
+            if set.lease == ask.lease && set.fence == ask.fence {
+                let gained = ask.gained.iter();
+                set.ranges = gained.map(|&(inode, range)| Scope::range(inode, range)).collect();
+            }
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use leasehold_core::*;
 use super::World;
 use super::compare::same;
 use super::resolve::namespace_of;
+use crate::model::Held;
 
 impl World {
     pub(super) fn compare_reads(&self) -> Result<(), String> {
@@ -32,18 +33,26 @@ impl World {
     fn compare_checks(&self) -> Result<(), String> {
         let last = self.model.fence.get();
         for held in &self.model.held {
-            let (namespace, scope) = (&held.namespace, &held.scope);
-            for fence in (last.saturating_sub(5)..=last).chain([held.fences.0.get()]) {
-                let fence = Fence::new(fence).unwrap();
-                for lease in [None, Some(held.lease)] {
-                    let expected = self.model.check(namespace, scope, fence, lease);
-                    let actual = self.table.check(namespace, scope, fence, lease).valid;
-                    let what = format!("check with {lease:?}\n\n\n of {scope} with {fence}");
-                    same(&what, &expected, &actual)?;
-                }
+            for fence in last.saturating_sub(5)..=last {
+                self.compare_check(held, Fence::new(fence).unwrap(), None)?;
+            }
+            for fence in [held.fences.0, held.fences.1] {
+                self.compare_check(held, fence, Some(held.lease))?;
             }
         }
         Ok(())
+    }
+
+    fn compare_check(
+        &self,
+        held: &Held,
+        fence: Fence,
+        lease: Option<LeaseId>,
+    ) -> Result<(), String> {
+        let (namespace, scope) = (&held.namespace, &held.scope);
+        let expected = self.model.check(namespace, scope, fence, lease);
+        let actual = self.table.check(namespace, scope, fence, lease).valid;
+        same(&format!("check of {scope} with {fence} and {lease:?}"), &expected, &actual)
     }
 
     /// All pages together, with and without filters.
