@@ -125,7 +125,8 @@ impl Space {
 
     fn key_blockers(&self, key: &Key, mode: Mode, asker: Asker, want: Want, found: &mut Blockers) {
         if let Some(limit) = mode.permits() {
-            self.permit_blockers(key, limit.get() as usize, asker, want, found);
+            let limit = limit.get() as usize + usize::from(planted!("one-permit-too-many"));
+            self.permit_blockers(key, limit, asker, want, found);
         }
         for (other, holders) in self.holders_overlapping(key, mode) {
             if want.satisfied_by(found) {
@@ -338,6 +339,9 @@ fn covering(key: &Key, any_subtrees: bool) -> Vec<Vec<u8>> {
         key.subtree_path().filter(|path| key.below().is_some_and(|(first, _)| *path < first));
     texts.extend(path);
     texts.retain(|text| &text[..] != key.text().as_bytes());
+    if planted!("subtree-conflict-missed") {
+        texts.clear();
+    }
     texts
 }
 

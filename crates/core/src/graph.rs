@@ -95,8 +95,8 @@ impl Space {
     /// A request can only close a circle if somebody waits for its owner. Mostly nobody does, and that is quick to see.
     fn may_be_waited_for(&self, owner: OwnerNo) -> bool {
         const LOOKED_AT_MAX: usize = 32;
-        if planted!("deadlock-edges-through-earlier-waiters-missed") {
-            return self.holds_anything(owner);
+        if planted!("deadlock-through-waiters-missed", !self.holds_anything(owner)) {
+            return false;
         }
         if self.waits_of(owner).next().is_some() {
             return true;
@@ -155,7 +155,11 @@ impl Space {
     fn lasting(&self, blockers: &[Blocker]) -> Vec<OwnerNo> {
         blockers
             .iter()
-            .filter(|blocker| blocker.lease().is_none_or(|lease| !self.lease(lease).is_over()))
+            .filter(|blocker| {
+                let over = |lease| self.lease(lease).is_over();
+                let over = |lease| over(lease) && !planted!("deadlock-edge-to-lapsed-lease");
+                blocker.lease().is_none_or(|lease| !over(lease))
+            })
             .map(Blocker::owner)
             .collect()
     }

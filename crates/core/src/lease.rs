@@ -148,7 +148,7 @@ impl Lease {
     /// The deadline itself still belongs to the holder: a renewal stamped with the same millisecond must win,
     /// or a client that renews exactly on time loses its lock to rounding.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        self.deadline < now
+        self.deadline < now || planted!("expires-on-the-deadline", self.deadline == now)
     }
 
     /// How long it is kept if nothing more is heard of its holder.

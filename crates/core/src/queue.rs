@@ -102,6 +102,7 @@ impl Queue {
         mode: Mode,
     ) -> Box<dyn Iterator<Item = Ticket> + '_> {
         match mode {
+            Mode::Shared if planted!("writer-starved") => Box::new(std::iter::empty()),
             Mode::Shared => Box::new(self.unshared.range(..ticket).copied()),
             Mode::Exclusive | Mode::Permits(_) => {
                 Box::new(self.all.range(..ticket).map(|(&ticket, _)| ticket))

@@ -123,6 +123,7 @@ impl LockTable {
             return;
         };
         let passed = place == 0 && lease.0 < under_way.next;
+        let passed = passed || planted!("snapshot-of-mixed-moments");
         if !passed && !under_way.mark(space, lease) {
             let at = &self.spaces[space.0];
             under_way.ready.push_back(entry_of(at, at.lease(lease)));
@@ -146,6 +147,9 @@ impl LockTable {
         match entry {
             Entry::Counters { epoch, fence, revision } => {
                 (self.epoch, self.fence, self.revision) = (epoch, fence, revision);
+                if planted!("token-reused-after-recovery") {
+                    self.fence = crate::fence::Fence::ZERO;
+                }
             }
             Entry::Register { namespace, register, fence } => {
                 let space = self.space_or_insert(&namespace);

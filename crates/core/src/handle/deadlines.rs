@@ -112,9 +112,10 @@ impl LockTable {
         lease: LeaseNo,
         step: &mut Step,
     ) {
-        let Some(session) = &self.space(space).lease(lease).session else {
+        let Some(session) = &self.space(space).lease(lease).session else { return };
+        if planted!("session-end-leaves-waiters") {
             return;
-        };
+        }
         for ticket in session.waiters.clone() {
             self.refuse_waiter(space, ticket, &Refusal::LeaseLost, step);
         }
@@ -178,8 +179,7 @@ impl LockTable {
         step: &mut Step,
     ) -> Option<LeaseNo> {
         let lease = self.space(space).live_lease(id)?;
-        let due = self.space(space).lease(lease).is_due(self.now);
-        if due && !planted!("renewal-revives-lapsed-lease") {
+        if self.space(space).lease(lease).is_due(self.now) {
             self.lapse_lease(space, lease, step);
             return None;
         }

@@ -59,7 +59,9 @@ impl LockTable {
             let ttl = self.check_ttl(ttl)?;
             let at = self.space(space);
             let held = at.lease(lease);
-            if held.ttl != ttl {
+            if planted!("ttl-change-not-written") {
+                self.space_mut(space).lease_mut(lease).ttl = ttl;
+            } else if held.ttl != ttl {
                 let (namespace, lease) = (at.name.clone(), held.id);
                 self.enact(Transition::TtlChanged { namespace, lease, ttl }, step);
             }

@@ -184,7 +184,9 @@ impl LockTable {
         if at.waiters[&ticket].is_waiting() {
             at.dequeue(ticket);
             let claims = &at.waiters[&ticket].request.claims;
-            self.freed.extend(claims.iter().map(|claim| (space, claim.scope.clone())));
+            if !planted!("wake-up-lost-on-cancel") {
+                self.freed.extend(claims.iter().map(|claim| (space, claim.scope.clone())));
+            }
         }
     }
 
