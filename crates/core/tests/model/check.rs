@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::acquire::scopes;
-use super::{Model, Waiter};
+use super::{Held, Model, Waiter};
 use leasehold_core::*;
 
 impl Model {
@@ -109,7 +109,10 @@ impl Model {
     /// "All contenders must ask with the same limit, a different one is refused."
     pub(crate) fn check_limits_agree(&self, ask: &Acquire) -> Result<(), Refusal> {
         for claim in ask.claims.iter().filter(|claim| matches!(claim.scope, Scope::Key(_))) {
+            let own_window =
+                |held: &Held| held.owner == ask.owner && held.window_until.is_some();
             let held = self.held.iter().filter(|held| held.namespace == ask.namespace);
+            let held = held.filter(|held| !own_window(held));
             let wanted = self.queue_of(&ask.namespace, &claim.scope);
             let contenders = held
                 .map(|held| held.claim())
@@ -144,7 +147,7 @@ impl Model {
     }
 
     pub(crate) fn grants_under(&self, namespace: &Namespace, lease: LeaseId) -> usize {
-        let under = |held: &&super::Held| held.namespace == *namespace && held.lease == lease;
+        let under = |held: &&Held| held.namespace == *namespace && held.lease == lease;
         self.held.iter().filter(under).count()
     }
 

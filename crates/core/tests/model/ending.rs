@@ -1,7 +1,7 @@
 //! How things end: a lease with all under it, what one fence stands for, or some bytes of a file.
 
 use super::range::range_of;
-use super::{Held, Model, Waiter};
+use super::{Held, Lease, Model, Set, Waiter};
 use leasehold_core::*;
 
 impl Model {
@@ -48,7 +48,7 @@ impl Model {
                     && fence <= held.fences.1
             });
         }
-        self.sets.retain(|set| set.fence != fence || set.lease != id);
+        self.sets.retain(|set| set.fence != fence);
         self.forget_empty_leases();
     }
 
@@ -116,7 +116,10 @@ impl Model {
             is_session || held.iter().any(under)
         });
         let leases = &self.leases;
-        self.sets.retain(|set| leases.iter().any(|lease| lease.id == set.lease));
+        let stands = |set: &Set, lease: &Lease| {
+            lease.id == set.lease && lease.namespace == set.namespace
+        };
+        self.sets.retain(|set| leases.iter().any(|lease| stands(set, lease)));
     }
 
     /// "A waiter that leaves is forgotten at once": one whose session ended is told so.

@@ -229,7 +229,7 @@ impl Model {
     /// The bytes that go with the fence of a set are only those that came with it.
     fn keep_what_was_held_before(&mut self, ask: &Withdraw) {
         for set in &mut self.sets {
-            if set.lease == ask.lease && set.fence == ask.fence {
+            if set.fence == ask.fence {
                 let gained = ask.gained.iter();
                 set.ranges = gained.map(|&(inode, range)| Scope::range(inode, range)).collect();
             }

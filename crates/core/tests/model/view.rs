@@ -52,7 +52,9 @@ impl Model {
 
     fn session_view(&self, lease: &Lease) -> Option<SessionView> {
         let session = lease.session.as_ref()?;
-        let under = |waiter: &&Waiter| waiter.ask.under == Under::Session(lease.id);
+        let under = |waiter: &&Waiter| {
+            waiter.ask.namespace == lease.namespace && waiter.ask.under == Under::Session(lease.id)
+        };
         Some(SessionView {
             namespace: lease.namespace.clone(),
             number: session.terms.number,

@@ -97,9 +97,9 @@ impl World {
         coverage.step(&expected_step);
         self.remember_grants(&command, &outcome, &step);
         self.steps += 1;
+        self.compare(&command, (&expected, &expected_step), (&outcome, &step))?;
         invariant::check_all(&self.table).map_err(|broken| broken.to_string())?;
-        invariant::check_step(&before, &self.table, &step).map_err(|broken| broken.to_string())?;
-        self.compare(&command, (&expected, &expected_step), (&outcome, &step))
+        invariant::check_step(&before, &self.table, &step).map_err(|broken| broken.to_string())
     }
 
     fn remember_grants(&mut self, command: &Command, outcome: &Outcome, step: &Step) {
