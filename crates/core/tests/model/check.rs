@@ -109,10 +109,7 @@ impl Model {
     /// "All contenders must ask with the same limit, a different one is refused."
     pub(crate) fn check_limits_agree(&self, ask: &Acquire) -> Result<(), Refusal> {
         for claim in ask.claims.iter().filter(|claim| matches!(claim.scope, Scope::Key(_))) {
-            let own_window =
-                |held: &Held| held.owner == ask.owner && held.window_until.is_some();
             let held = self.held.iter().filter(|held| held.namespace == ask.namespace);
-            let held = held.filter(|held| !own_window(held));
             let wanted = self.queue_of(&ask.namespace, &claim.scope);
             let contenders = held
                 .map(|held| held.claim())

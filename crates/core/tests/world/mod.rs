@@ -5,6 +5,7 @@ mod coverage;
 mod moves;
 mod reads;
 mod resolve;
+mod shadow;
 mod transcript;
 
 use std::panic;
@@ -19,6 +20,7 @@ pub(crate) use coverage::Coverage;
 pub(crate) use moves::{After, Move};
 
 use crate::model::Model;
+use shadow::Shadows;
 
 /// What a case is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +51,11 @@ pub(crate) struct World {
     recent: Vec<Acquire>,
     /// Grants that somebody was told of, newest first.
     grants: Vec<(Namespace, Grant)>,
+    shadows: Shadows,
     steps: usize,
     /// Compares everything after every step, not just after some.
     pub(crate) thorough: bool,
+    pub(crate) timing: [std::time::Duration; 5],
     pub(crate) times: Vec<Timestamp>,
     /// What was said and done.
     pub(crate) transcript: Vec<String>,
@@ -68,8 +72,10 @@ impl World {
             last_call: 0,
             recent: Vec::new(),
             grants: Vec::new(),
+            shadows: Shadows::default(),
             steps: 0,
             thorough: false,
+            timing: Default::default(),
             times: Vec::new(),
             transcript: Vec::new(),
         }
@@ -99,7 +105,8 @@ impl World {
         self.steps += 1;
         self.compare(&command, (&expected, &expected_step), (&outcome, &step))?;
         invariant::check_all(&self.table).map_err(|broken| broken.to_string())?;
-        invariant::check_step(&before, &self.table, &step).map_err(|broken| broken.to_string())
+        invariant::check_step(&before, &self.table, &step).map_err(|broken| broken.to_string())?;
+        self.shadows.follow(self.steps, &mut self.table, &step)
     }
 
     fn remember_grants(&mut self, command: &Command, outcome: &Outcome, step: &Step) {
