@@ -55,7 +55,6 @@ pub(crate) struct World {
     steps: usize,
     /// Compares everything after every step, not just after some.
     pub(crate) thorough: bool,
-    pub(crate) timing: [std::time::Duration; 5],
     pub(crate) times: Vec<Timestamp>,
     /// What was said and done.
     pub(crate) transcript: Vec<String>,
@@ -75,7 +74,6 @@ impl World {
             shadows: Shadows::default(),
             steps: 0,
             thorough: false,
-            timing: Default::default(),
             times: Vec::new(),
             transcript: Vec::new(),
         }

@@ -52,7 +52,7 @@ impl World {
         let (namespace, scope) = (&held.namespace, &held.scope);
         let expected = self.model.check(namespace, scope, fence, lease);
         let actual = self.table.check(namespace, scope, fence, lease).valid;
-        same(&format!("check of {scope} with {fence} and {lease:?}"), &expected, &actual)
+        same("check", &expected, &actual).map_err(|why| format!("{why} {scope} {fence} {lease:?}"))
     }
 
     /// All pages together, with and without filters.
@@ -81,8 +81,8 @@ impl World {
             all,
         ];
         for query in queries {
-            let what = format!("list {query:?}");
-            same(&what, &self.model.list(&query), &self.pages(query)?)?;
+            let pages = self.pages(query.clone())?;
+            same("list", &self.model.list(&query), &pages).map_err(|why| format!("{why} {query:?}"))?;
         }
         Ok(())
     }
