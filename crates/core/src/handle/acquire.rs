@@ -49,7 +49,7 @@ impl LockTable {
         }
         self.check_session_room(space, &request)?;
         let place = self.take_up_place(space, &request, digest)?;
-        self.grant_or_wait(space, request, digest, place, step)
+        self.grant_or_wait(space, &request, digest, place, step)
     }
 
     /// Everything that can be wrong with a request whatever the table holds.
@@ -326,7 +326,7 @@ impl LockTable {
     fn grant_or_wait(
         &mut self,
         space: SpaceNo,
-        request: Acquire,
+        request: &Acquire,
         digest: u64,
         place: Option<Ticket>,
         step: &mut Step,
@@ -335,19 +335,19 @@ impl LockTable {
         let strict = self.is_strict_grace() && !request.reclaim;
         let permits = request.claims.iter().any(|claim| claim.mode.permits().is_some());
         if permits || strict {
-            self.check_limits_match(space, &request)?;
+            self.check_limits_match(space, request)?;
         }
-        if !strict && !self.is_blocked_on_arrival(space, &request, ticket, step) {
+        if !strict && !self.is_blocked_on_arrival(space, request, ticket, step) {
             let since = place.map(|ticket| self.remove_waiter(space, ticket).since);
-            let grant = self.grant(space, &request, digest, since.unwrap_or(self.now), step);
+            let grant = self.grant(space, request, digest, since.unwrap_or(self.now), step);
             return Ok(Outcome::Answered(Answer::Granted(Box::new(grant))));
         }
-        self.check_limits_match(space, &request)?;
-        if request.wait == Wait::Never || self.is_reclaim_in_strict_grace(&request) {
-            let asker = self.asker(space, &request, ticket, true);
+        self.check_limits_match(space, request)?;
+        if request.wait == Wait::Never || self.is_reclaim_in_strict_grace(request) {
+            let asker = self.asker(space, request, ticket, true);
             let since = place.map_or(self.now, |kept| self.space(space).waiters[&kept].since);
             let place = place.map(|ticket| self.park(space, ticket));
-            return Err(self.refusal_for(space, &request, asker, place, since));
+            return Err(self.refusal_for(space, request, asker, place, since));
         }
         self.start_to_wait(space, request, digest, place, step)
     }
