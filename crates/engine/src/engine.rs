@@ -326,13 +326,12 @@ impl Engine {
     }
 
     fn error_for(&self, refusal: Refusal) -> CallError {
-        match refusal {
-            Refusal::Suspended if self.draining => CallError::Draining,
-            Refusal::Suspended => {
-                CallError::StoreUnavailable { retry_after: self.settings.store_retry_after }
-            }
-            #[expect(clippy::wildcard_enum_match_arm, reason = "every other refusal is passed on")]
-            refusal => CallError::Refused(refusal),
+        if refusal != Refusal::Suspended {
+            CallError::Refused(refusal)
+        } else if self.draining {
+            CallError::Draining
+        } else {
+            CallError::StoreUnavailable { retry_after: self.settings.store_retry_after }
         }
     }
 
@@ -512,16 +511,13 @@ enum About {
 
 impl About {
     fn of(command: &Command) -> About {
-        match command {
-            Command::Acquire(acquire) => About::Grant {
-                namespace: acquire.namespace.clone(),
-                known: acquire.request_id.is_some(),
-            },
-            Command::OpenSession(open) => {
-                About::Session(CloseSession { namespace: open.namespace.clone(), session: open.id })
-            }
-            #[expect(clippy::wildcard_enum_match_arm, reason = "only these two give something")]
-            _ => About::Other,
+        if let Command::Acquire(acquire) = command {
+            let (namespace, known) = (acquire.namespace.clone(), acquire.request_id.is_some());
+            About::Grant { namespace, known }
+        } else if let Command::OpenSession(open) = command {
+            About::Session(CloseSession { namespace: open.namespace.clone(), session: open.id })
+        } else {
+            About::Other
         }
     }
 

@@ -23,33 +23,33 @@ use crate::time::{Millis, Timestamp};
 use crate::transition::{Ending, Granted, Request, Transition};
 
 impl LockTable {
-    pub(super) fn acquire(&mut self, request: Acquire, step: &mut Step) -> Outcome {
+    pub(super) fn acquire(&mut self, request: &Acquire, step: &mut Step) -> Outcome {
         match self.try_acquire(request, step) {
             Ok(outcome) => outcome,
             Err(refusal) => Outcome::Refused(refusal),
         }
     }
 
-    fn try_acquire(&mut self, request: Acquire, step: &mut Step) -> Result<Outcome, Refusal> {
-        self.check_request(&request)?;
-        let space = self.space_to_fill(&request.namespace)?;
+    fn try_acquire(&mut self, request: &Acquire, step: &mut Step) -> Result<Outcome, Refusal> {
+        self.check_request(request)?;
+        let space = self.space_to_fill(request.namespace)?;
         let known_again = request.request_id.is_some() || request.ticket.is_some();
-        let digest = if known_again { digest_of(&request) } else { 0 };
-        if let Some(outcome) = self.retried(space, &request, digest)? {
+        let digest = if known_again { digest_of(request) } else { 0 };
+        if let Some(outcome) = self.retried(space, request, digest)? {
             return Ok(outcome);
         }
         if self.suspended {
             return Err(Refusal::Suspended);
         }
-        self.check_lease(space, &request, step)?;
+        self.check_lease(space, request, step)?;
         if request.reclaim
-            && let Some(grant) = self.reclaim(space, &request, step)?
+            && let Some(grant) = self.reclaim(space, request, step)?
         {
             return Ok(Outcome::Answered(Answer::Granted(Box::new(grant))));
         }
-        self.check_session_room(space, &request)?;
-        let place = self.take_up_place(space, &request, digest)?;
-        self.grant_or_wait(space, &request, digest, place, step)
+        self.check_session_room(space, request)?;
+        let place = self.take_up_place(space, request, digest)?;
+        self.grant_or_wait(space, request, digest, place, step)
     }
 
     /// Everything that can be wrong with a request whatever the table holds.
