@@ -32,7 +32,7 @@ impl LockTable {
 
     fn try_acquire(&mut self, request: &Acquire, step: &mut Step) -> Result<Outcome, Refusal> {
         self.check_request(request)?;
-        let space = self.space_to_fill(request.namespace)?;
+        let space = self.space_to_fill(&request.namespace)?;
         let known_again = request.request_id.is_some() || request.ticket.is_some();
         let digest = if known_again { digest_of(request) } else { 0 };
         if let Some(outcome) = self.retried(space, request, digest)? {
@@ -288,8 +288,8 @@ impl LockTable {
         }
     }
 
-    /// All contenders of a semaphore must ask with the same limit. A request without permits that meets one is always
-    /// blocked by it, so for those it is enough to look once they are.
+    /// All contenders of a semaphore must ask with the same limit. A request without permits that meets one is
+    /// blocked by it, unless it is the owner's own window: so for those it is mostly enough to look once they are.
     fn check_limits_match(&self, space: SpaceNo, request: &Acquire) -> Result<(), Refusal> {
         for claim in &request.claims {
             if let Scope::Key(key) = &claim.scope
@@ -334,7 +334,7 @@ impl LockTable {
         let ticket = place.unwrap_or(Ticket(self.last_ticket.0 + 1));
         let strict = self.is_strict_grace() && !request.reclaim;
         let permits = request.claims.iter().any(|claim| claim.mode.permits().is_some());
-        if permits || strict {
+        if permits || strict || self.space(space).lapsed_len > 0 {
             self.check_limits_match(space, request)?;
         }
         if !strict && !self.is_blocked_on_arrival(space, request, ticket, step) {
