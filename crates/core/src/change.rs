@@ -293,12 +293,12 @@ impl LockTable {
         );
         self.freed.push((space, Scope::range(inode, gone)));
         let (before, after) = piece.range.without(hole);
+        // A request is known as long as all it was granted is held.
+        if let Some(extra) = &mut piece.extra {
+            extra.request = None;
+        }
         for rest in [before, after].into_iter().flatten() {
             self.put_piece(space, owner, inode, Piece { range: rest, ..piece.clone() });
-            // A retry finds the part that is left first.
-            if let Some(extra) = &mut piece.extra {
-                extra.request = None;
-            }
         }
     }
 
@@ -320,7 +320,7 @@ impl LockTable {
         let piece = piece.expect("the piece was just found there");
         at.lease_mut(piece.lease).held.many().pieces.remove(&(inode, owner, start));
         if let Some(request) = request_of(piece.extra.as_deref()) {
-            at.requests.remove(&(owner, request.id.clone()));
+            at.forget_request(owner, &request.id, piece.fences.1);
         }
         at.uncount_hold(owner, piece.lease);
         piece
@@ -415,7 +415,7 @@ impl LockTable {
         let grant = at.lease_mut(lease).held.remove(fence, key).expect("the grant was found there");
         at.remove_holder(key, fence);
         if let Some(request) = request_of(grant.extra.as_deref()) {
-            at.requests.remove(&(grant.owner, request.id.clone()));
+            at.forget_request(grant.owner, &request.id, fence);
         }
         let (scope, ended) = (Scope::Key(key.clone()), Ended::grant(&grant));
         self.tell_ended(space, scope.clone(), grant.owner, &ended, ending, news);
@@ -520,6 +520,8 @@ impl LockTable {
             let grant = grant.expect("it was just listed");
             if keep_windows && grant.reclaim_window > Millis::ZERO {
                 let (owner, ended) = (grant.owner, Ended::grant(grant).in_window());
+                // Its own owner no longer conflicts with it.
+                self.freed.push((space, Scope::Key(key.clone())));
                 self.tell_ended(space, Scope::Key(key), owner, &ended, ending, news);
             } else {
                 self.end_grant(space, lease, fence, &key, ending, news);

@@ -143,7 +143,8 @@ impl LockTable {
         std::iter::once(counters).chain(registers).collect()
     }
 
-    fn add_entry(&mut self, entry: Entry) -> Result<(), Unfit> {
+    /// Adds one entry of a snapshot to a table that is being restored.
+    pub fn add_entry(&mut self, entry: Entry) -> Result<(), Unfit> {
         match entry {
             Entry::Counters { epoch, fence, revision } => {
                 (self.epoch, self.fence, self.revision) = (epoch, fence, revision);

@@ -202,6 +202,16 @@ impl Space {
         removed
     }
 
+    /// Forgets a request id, unless it has led to another grant since.
+    pub(crate) fn forget_request(&mut self, owner: OwnerNo, id: &RequestId, ended: Fence) {
+        let key = (owner, id.clone());
+        if let Some(Known::Granted { fence, .. }) = self.requests.get(&key)
+            && *fence == ended
+        {
+            self.requests.remove(&key);
+        }
+    }
+
     /// Counts one grant or piece more.
     pub(crate) fn count_hold(&mut self, owner: OwnerNo, lease: LeaseNo) {
         let count = self.holds.entry((owner, lease)).or_insert(0);

@@ -111,12 +111,7 @@ fn harmed(bytes: &mut Arc<[u8]>, harm: Harm) -> bool {
 // Each call does all its work before it returns, under one lock: that is its transaction.
 impl Journal for MemoryJournal {
     fn traits(&self) -> Traits {
-        Traits {
-            name: "memory",
-            lasting: false,
-            shared: true,
-            record_bytes_max: usize::MAX,
-        }
+        Traits { name: "memory", lasting: false, shared: true, record_bytes_max: usize::MAX }
     }
 
     fn leader(&self) -> Pending<Option<Leader>> {
@@ -172,28 +167,19 @@ impl Shelf {
         self.torn = self.last_is_torn();
         let lease = candidate.lease;
         self.leader = Some(Leader {
-            beat: Beat {
-                epoch: self.epoch,
-                count: 0,
-            },
+            beat: Beat { epoch: self.epoch, count: 0 },
             name: candidate.name,
             address: candidate.address,
             lease,
         });
-        Campaign::Won(Leadership {
-            epoch: self.epoch,
-            lease: Some(lease),
-        })
+        Campaign::Won(Leadership { epoch: self.epoch, lease: Some(lease) })
     }
 
     fn last_is_torn(&self) -> bool {
         let Some((seq, bytes)) = self.records.back() else {
             return false;
         };
-        let is_needed = self
-            .snapshot
-            .as_ref()
-            .is_none_or(|snapshot| snapshot.as_of < *seq);
+        let is_needed = self.snapshot.as_ref().is_none_or(|snapshot| snapshot.as_of < *seq);
         let found = stored_batch(*seq, bytes.clone(), true);
         is_needed && matches!(found, Ok(Loaded::Torn { .. }))
     }
@@ -201,10 +187,7 @@ impl Shelf {
     fn check_leader(&self, epoch: Epoch) -> Result<(), Conflict> {
         match &self.leader {
             Some(leader) if leader.beat.epoch == epoch => Ok(()),
-            Some(_) | None => Err(Conflict::Deposed {
-                epoch,
-                current: self.epoch,
-            }),
+            Some(_) | None => Err(Conflict::Deposed { epoch, current: self.epoch }),
         }
     }
 
@@ -284,11 +267,8 @@ impl Shelf {
     fn put_chunk(&mut self, chunk: &Chunk) -> Result<(), Error> {
         self.check_leader(chunk.epoch())?;
         if chunk.index() == 0 && chunk.as_of() < self.next_seq() {
-            self.open = Some(Snapshot {
-                epoch: chunk.epoch(),
-                as_of: chunk.as_of(),
-                chunks: Vec::new(),
-            });
+            self.open =
+                Some(Snapshot { epoch: chunk.epoch(), as_of: chunk.as_of(), chunks: Vec::new() });
         }
         match &mut self.open {
             Some(open)
@@ -298,11 +278,9 @@ impl Shelf {
                 open.chunks.push(chunk.shared_bytes());
                 Ok(())
             }
-            Some(_) | None => Err(Conflict::OutOfSnapshot {
-                as_of: chunk.as_of(),
-                index: chunk.index(),
+            Some(_) | None => {
+                Err(Conflict::OutOfSnapshot { as_of: chunk.as_of(), index: chunk.index() }.into())
             }
-            .into()),
         }
     }
 
@@ -319,11 +297,7 @@ impl Shelf {
         if self.snapshot.as_ref().is_some_and(is_it) {
             return Ok(());
         }
-        Err(Conflict::OutOfSnapshot {
-            as_of,
-            index: chunks,
-        }
-        .into())
+        Err(Conflict::OutOfSnapshot { as_of, index: chunks }.into())
     }
 
     // The record that the snapshot is as of stays: so the next number is always that of the last record plus one.
@@ -362,9 +336,7 @@ impl Shelf {
         let mut expected = after.next();
         for (at, (seq, bytes)) in self.records.iter().enumerate().skip(first) {
             if *seq != expected {
-                return Err(Error::corrupt(format!(
-                    "journal record {expected} is missing"
-                )));
+                return Err(Error::corrupt(format!("journal record {expected} is missing")));
             }
             if page.is_full() {
                 return Ok(page.until(Position::After(Seq(seq.0 - 1))));

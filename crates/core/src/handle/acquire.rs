@@ -23,32 +23,32 @@ use crate::time::{Millis, Timestamp};
 use crate::transition::{Ending, Granted, Request, Transition};
 
 impl LockTable {
-    pub(super) fn acquire(&mut self, request: Acquire, step: &mut Step) -> Outcome {
+    pub(super) fn acquire(&mut self, request: &Acquire, step: &mut Step) -> Outcome {
         match self.try_acquire(request, step) {
             Ok(outcome) => outcome,
             Err(refusal) => Outcome::Refused(refusal),
         }
     }
 
-    fn try_acquire(&mut self, request: Acquire, step: &mut Step) -> Result<Outcome, Refusal> {
-        self.check_request(&request)?;
+    fn try_acquire(&mut self, request: &Acquire, step: &mut Step) -> Result<Outcome, Refusal> {
+        self.check_request(request)?;
         let space = self.space_to_fill(&request.namespace)?;
         let known_again = request.request_id.is_some() || request.ticket.is_some();
-        let digest = if known_again { digest_of(&request) } else { 0 };
-        if let Some(outcome) = self.retried(space, &request, digest)? {
+        let digest = if known_again { digest_of(request) } else { 0 };
+        if let Some(outcome) = self.retried(space, request, digest)? {
             return Ok(outcome);
         }
         if self.suspended {
             return Err(Refusal::Suspended);
         }
-        self.check_lease(space, &request, step)?;
+        self.check_lease(space, request, step)?;
         if request.reclaim
-            && let Some(grant) = self.reclaim(space, &request, step)?
+            && let Some(grant) = self.reclaim(space, request, step)?
         {
             return Ok(Outcome::Answered(Answer::Granted(Box::new(grant))));
         }
-        self.check_session_room(space, &request)?;
-        let place = self.take_up_place(space, &request, digest)?;
+        self.check_session_room(space, request)?;
+        let place = self.take_up_place(space, request, digest)?;
         self.grant_or_wait(space, request, digest, place, step)
     }
 
@@ -288,8 +288,8 @@ impl LockTable {
         }
     }
 
-    /// All contenders of a semaphore must ask with the same limit. A request without permits that meets one is always
-    /// blocked by it, so for those it is enough to look once they are.
+    /// All contenders of a semaphore must ask with the same limit. A request without permits that meets one is
+    /// blocked by it, unless it is the owner's own window: so for those it is mostly enough to look once they are.
     fn check_limits_match(&self, space: SpaceNo, request: &Acquire) -> Result<(), Refusal> {
         for claim in &request.claims {
             if let Scope::Key(key) = &claim.scope
@@ -326,7 +326,7 @@ impl LockTable {
     fn grant_or_wait(
         &mut self,
         space: SpaceNo,
-        request: Acquire,
+        request: &Acquire,
         digest: u64,
         place: Option<Ticket>,
         step: &mut Step,
@@ -334,20 +334,20 @@ impl LockTable {
         let ticket = place.unwrap_or(Ticket(self.last_ticket.0 + 1));
         let strict = self.is_strict_grace() && !request.reclaim;
         let permits = request.claims.iter().any(|claim| claim.mode.permits().is_some());
-        if permits || strict {
-            self.check_limits_match(space, &request)?;
+        if permits || strict || self.space(space).lapsed_len > 0 {
+            self.check_limits_match(space, request)?;
         }
-        if !strict && !self.is_blocked_on_arrival(space, &request, ticket, step) {
+        if !strict && !self.is_blocked_on_arrival(space, request, ticket, step) {
             let since = place.map(|ticket| self.remove_waiter(space, ticket).since);
-            let grant = self.grant(space, &request, digest, since.unwrap_or(self.now), step);
+            let grant = self.grant(space, request, digest, since.unwrap_or(self.now), step);
             return Ok(Outcome::Answered(Answer::Granted(Box::new(grant))));
         }
-        self.check_limits_match(space, &request)?;
-        if request.wait == Wait::Never || self.is_reclaim_in_strict_grace(&request) {
-            let asker = self.asker(space, &request, ticket, true);
+        self.check_limits_match(space, request)?;
+        if request.wait == Wait::Never || self.is_reclaim_in_strict_grace(request) {
+            let asker = self.asker(space, request, ticket, true);
             let since = place.map_or(self.now, |kept| self.space(space).waiters[&kept].since);
             let place = place.map(|ticket| self.park(space, ticket));
-            return Err(self.refusal_for(space, &request, asker, place, since));
+            return Err(self.refusal_for(space, request, asker, place, since));
         }
         self.start_to_wait(space, request, digest, place, step)
     }

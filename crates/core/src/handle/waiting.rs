@@ -22,28 +22,33 @@ impl LockTable {
     pub(super) fn start_to_wait(
         &mut self,
         space: SpaceNo,
-        request: Acquire,
+        request: &Acquire,
         digest: u64,
         place: Option<Ticket>,
         step: &mut Step,
     ) -> Result<Outcome, Refusal> {
-        self.check_room(space, &request, place)?;
+        self.check_room(space, request, place)?;
         let ticket = place.unwrap_or(Ticket(self.last_ticket.0 + 1));
-        self.check_deadlock(space, &request, ticket, step)?;
+        if place.is_none() {
+            self.check_deadlock(space, request, ticket, step)?;
+        }
         let since = match place {
             Some(kept) => self.remove_waiter(space, kept).since,
             None => self.now,
         };
-        let digest = if digest == 0 { digest_of(&request) } else { digest };
+        let digest = if digest == 0 { digest_of(request) } else { digest };
         self.last_ticket = self.last_ticket.max(ticket);
-        self.tell_holders(space, &request, ticket, step);
+        self.add_waiter(space, ticket, request.clone(), digest, since);
+        if place.is_some() {
+            self.check_deadlock_in_place(space, ticket, step)?;
+        }
+        self.tell_holders(space, request, ticket, step);
         let told = News::Queued {
             scopes: request.claims.iter().map(|claim| claim.scope.clone()).collect(),
             owner: request.owner.clone(),
             ticket,
         };
         self.tell(request.namespace.clone(), told, step);
-        self.add_waiter(space, ticket, request, digest, since);
         let position = self.position(space, ticket);
         Ok(Outcome::Queued(Queued { ticket, position }))
     }
@@ -90,6 +95,22 @@ impl LockTable {
                 Err(Refusal::Deadlock { cycle })
             }
         }
+    }
+
+    /// Back at an old place, a request stands in the way of those behind it again: only there can the circles be seen.
+    fn check_deadlock_in_place(
+        &mut self,
+        space: SpaceNo,
+        ticket: Ticket,
+        step: &mut Step,
+    ) -> Result<(), Refusal> {
+        let at = self.space(space);
+        let Some(cycle) = at.find_cycle(at.waiters[&ticket].owner, None) else { return Ok(()) };
+        let cycle = cycle.edges(at);
+        let request = self.remove_waiter(space, ticket).request;
+        let told = News::Deadlock { victim: request.owner, cycle: cycle.clone() };
+        self.tell(request.namespace, told, step);
+        Err(Refusal::Deadlock { cycle })
     }
 
     /// A grant can close a circle through another wait of the same owner: then the youngest waiter in it gives way.
@@ -440,11 +461,12 @@ impl Space {
     /// Breaks if the claim is blocked; with `true` if that holds for everybody behind it in the same queue as well.
     fn first_blocker(&self, claim: &Claim, asker: Asker) -> ControlFlow<bool> {
         let blockers = self.blockers(claim, asker, Want::One);
-        let Some(first) = blockers.iter().next() else {
+        if blockers.is_empty() {
             return ControlFlow::Continue(());
-        };
+        }
         // A reclaim window does not block its own owner, who may stand further back.
-        let in_window = first.lease().is_some_and(|lease| self.lease(lease).is_over());
-        ControlFlow::Break(!in_window)
+        let over = |lease| self.lease(lease).is_over();
+        let windows = blockers.iter().any(|blocker| blocker.lease().is_some_and(over));
+        ControlFlow::Break(!windows)
     }
 }

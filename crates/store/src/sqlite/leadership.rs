@@ -42,10 +42,7 @@ impl Writer {
         let epoch = won.map_err(|error| self.failed("the epoch cannot be raised", error))?;
         let torn = torn(self.connection()?);
         self.torn = torn.map_err(|error| self.failed("the last record cannot be read", error))?;
-        Ok(Campaign::Won(Leadership {
-            epoch: Epoch(unsigned(epoch)),
-            lease: None,
-        }))
+        Ok(Campaign::Won(Leadership { epoch: Epoch(unsigned(epoch)), lease: None }))
     }
 
     pub(super) fn confirm(&mut self, epoch: Epoch) -> Result<(), Error> {

@@ -68,10 +68,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            size_max: None,
-            locks_rows_max: 100_000,
-        }
+        Options { size_max: None, locks_rows_max: 100_000 }
     }
 }
 
@@ -89,11 +86,7 @@ impl SqliteJournal {
             .map_err(|error| {
                 schema::failed_to_open(&path, "no thread could be started for it", error)
             })?;
-        Ok(SqliteJournal {
-            path,
-            jobs: Some(jobs),
-            thread: Some(thread),
-        })
+        Ok(SqliteJournal { path, jobs: Some(jobs), thread: Some(thread) })
     }
 
     /// The file, with nothing left to resolve.
@@ -151,20 +144,12 @@ fn gone() -> Error {
 }
 
 fn gone_with_an_append() -> Error {
-    Error::OutcomeUnknown {
-        what: "its writer has ended".into(),
-        cause: None,
-    }
+    Error::OutcomeUnknown { what: "its writer has ended".into(), cause: None }
 }
 
 impl Journal for SqliteJournal {
     fn traits(&self) -> Traits {
-        Traits {
-            name: "sqlite",
-            lasting: true,
-            shared: false,
-            record_bytes_max: RECORD_BYTES_MAX,
-        }
+        Traits { name: "sqlite", lasting: true, shared: false, record_bytes_max: RECORD_BYTES_MAX }
     }
 
     fn leader(&self) -> Pending<Option<Leader>> {
@@ -197,9 +182,7 @@ impl Journal for SqliteJournal {
     }
 
     fn commit_snapshot(&self, epoch: Epoch, as_of: Seq, chunks: u32) -> Pending<()> {
-        self.ask(gone, move |writer| {
-            writer.commit_snapshot(epoch, as_of, chunks)
-        })
+        self.ask(gone, move |writer| writer.commit_snapshot(epoch, as_of, chunks))
     }
 
     fn prune(&self, epoch: Epoch) -> Pending<Pruned> {
@@ -224,9 +207,7 @@ impl SqliteJournal {
 
 impl fmt::Debug for SqliteJournal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteJournal")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
+        f.debug_struct("SqliteJournal").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
