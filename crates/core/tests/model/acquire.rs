@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::conflict::{Blockers, View};
 use super::due::keep_in_mind;
-use super::{Asked, Held, Lease, LeaseState, Model, Set, Waiter, millis};
+use super::view::covers;
+use super::{Asked, Held, Known, Lease, LeaseState, Model, Set, Waiter, millis};
 use leasehold_core::*;
 
 impl Model {
@@ -30,8 +31,8 @@ impl Model {
         {
             return Ok(granted(grant));
         }
-        let waiter = self.arrival(ask)?;
         self.check_locks(ask)?;
+        let waiter = self.arrival(ask)?;
         self.check_limits_agree(ask)?;
         self.grant_or_wait(ask, waiter)
     }
@@ -64,7 +65,7 @@ impl Model {
     }
 
     /// The request as a waiter: at the end of the queue, or at the place that was kept for it.
-    pub(crate) fn arrival(&self, ask: &Acquire) -> Result<Waiter, Refusal> {
+    fn arrival(&self, ask: &Acquire) -> Result<Waiter, Refusal> {
         let Some(ticket) = ask.ticket else {
             return Ok(Waiter {
                 ticket: Ticket(self.tickets + 1),
@@ -184,7 +185,13 @@ impl Model {
         let cycle = self.cycle_from(&waiter.ask.namespace, &waiter.ask.owner);
         self.waiters.pop();
         match cycle {
-            Some(cycle) => Err(self.deadlock(&waiter.ask, &cycle)),
+            Some(cycle) => {
+                if waiter.returned {
+                    self.forget_place(waiter);
+                    self.tell_left(waiter);
+                }
+                Err(self.deadlock(&waiter.ask, &cycle))
+            }
             None => Ok(()),
         }
     }
@@ -227,6 +234,7 @@ impl Model {
             self.hold(ask, lease, claim);
         }
         self.remember_set(ask, lease);
+        self.remember_request(ask, lease);
         self.forget_empty_leases();
         let grant = self.grant_view(ask, lease, since, gained);
         if self.still_waits(&ask.namespace, &ask.owner) {
@@ -300,7 +308,6 @@ impl Model {
             granted_at: self.now,
             window: millis(ask.reclaim_window),
             window_until: None,
-            request: ask.request_id.clone().map(|id| (id, asked(ask))),
             metadata: ask.metadata.clone(),
         };
         match claim.scope {
@@ -393,9 +400,9 @@ impl Model {
         let Some(id) = &ask.request_id else {
             return Ok(None);
         };
-        if let Some(held) = self.granted_before(ask, id) {
-            let same = held.request.as_ref().is_some_and(|(_, before)| *before == asked(ask));
-            return if same { Ok(Some(self.replayed(held))) } else { Err(Refusal::RequestIdReused) };
+        if let Some(before) = self.granted_before(ask, id) {
+            let same = before.asked == asked(ask);
+            return if same { Ok(Some(self.replayed(before))) } else { Err(Refusal::RequestIdReused) };
         }
         let same_id = |waiter: &&mut Waiter| {
             waiter.ask.namespace == ask.namespace
@@ -415,24 +422,55 @@ impl Model {
         Ok(Some(Outcome::Queued(Queued { ticket: waiter.ticket, position })))
     }
 
-    fn granted_before(&self, ask: &Acquire, again: &RequestId) -> Option<&Held> {
-        self.held.iter().find(|held| {
-            held.namespace == ask.namespace
-                && held.owner == ask.owner
-                && held.window_until.is_none()
-                && held.request.as_ref().is_some_and(|(id, _)| id == again)
+    /// The grant of an earlier request with the same id, as long as all of it is still held as it was granted.
+    fn granted_before(&self, ask: &Acquire, id: &RequestId) -> Option<&Known> {
+        self.known.iter().find(|known| {
+            known.namespace == ask.namespace
+                && known.owner == ask.owner
+                && known.id == *id
+                && known.asked.claims.iter().all(|claim| self.holds_as_granted(known, claim))
         })
     }
 
-    fn replayed(&self, held: &Held) -> Outcome {
-        let lease = self.lease_of(held);
+    fn holds_as_granted(&self, known: &Known, claim: &Claim) -> bool {
+        self.held.iter().any(|held| {
+            held.namespace == known.namespace
+                && held.lease == known.lease
+                && held.owner == known.owner
+                && held.mode == claim.mode
+                && held.fences.1 == known.fence
+                && held.window_until.is_none()
+                && covers(&held.scope, &claim.scope)
+        })
+    }
+
+    fn remember_request(&mut self, ask: &Acquire, lease: LeaseId) {
+        let Some(id) = ask.request_id.clone() else {
+            return;
+        };
+        self.known.retain(|known| {
+            known.namespace != ask.namespace || known.owner != ask.owner || known.id != id
+        });
+        self.known.push(Known {
+            namespace: ask.namespace.clone(),
+            owner: ask.owner.clone(),
+            id,
+            asked: asked(ask),
+            lease,
+            fence: self.fence,
+            granted_at: self.now,
+        });
+    }
+
+    fn replayed(&self, known: &Known) -> Outcome {
+        let lease = self.lease(&known.namespace, known.lease).expect("it holds something");
         granted(Grant {
             lease: lease.id,
-            owner: held.owner.clone(),
-            fence: held.fences.1,
+            owner: known.owner.clone(),
+            fence: known.fence,
             ttl: lease.ttl,
             deadline: lease.deadline,
-            granted_at: held.granted_at,
+            granted_at: known.granted_at,
             waited: Duration::ZERO,
             replayed: true,
             gained: Vec::new(),

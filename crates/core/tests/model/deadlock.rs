@@ -83,7 +83,8 @@ impl Model {
         rest
     }
 
-    /// Who an owner waits for, and with which of its waiters.
+    /// Who an owner waits for, and with which of its waiters, by name and scope: of circles that are equally short
+    /// the first in this order is told.
     pub(crate) fn edges_of(&self, namespace: &Namespace, owner: &Owner) -> Vec<Edge> {
         let rest = self.after_the_windows_of_others(owner);
         let mut edges = Vec::new();
@@ -105,25 +106,11 @@ impl Model {
                 }));
             }
         }
+        edges.sort_by_key(|edge| {
+            let WaitEdge { blocker, scope, .. } = &edge.edge;
+            (blocker.clone(), scope.clone(), edge.ticket)
+        });
         edges
-    }
-
-    /// Whether these edges are in the graph and lead from the asking owner back to it.
-    pub(crate) fn is_cycle(&self, ask: &Acquire, cycle: &[WaitEdge]) -> bool {
-        let mut with_request = self.clone();
-        let Ok(waiter) = self.arrival(ask) else {
-            return false;
-        };
-        with_request.waiters.push(waiter);
-        let there = |edge: &WaitEdge| {
-            let edges = with_request.edges_of(&ask.namespace, &edge.waiter);
-            edges.iter().any(|other| other.edge == *edge)
-        };
-        let linked = |pair: &[WaitEdge]| pair[0].blocker == pair[1].waiter;
-        cycle.iter().all(there)
-            && cycle.windows(2).all(linked)
-            && cycle.first().is_some_and(|edge| edge.waiter == ask.owner)
-            && cycle.last().is_some_and(|edge| edge.blocker == ask.owner)
     }
 
     /// A grant can close a circle that no request began: then the youngest waiter of the circle gives way.

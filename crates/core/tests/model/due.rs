@@ -6,24 +6,21 @@ use leasehold_core::*;
 
 /// Something whose moment has passed.
 enum Due {
+    /// A wait, or the keeping of a place.
     Wait(Ticket),
-    Place(Ticket),
     Lease(Namespace, LeaseId),
     Windows(Namespace, LeaseId),
     Grace,
 }
 
 impl Model {
-    /// "The deadline moment itself still belongs to the holder": due is what lies before now. Waits come first, then
-    /// kept places, leases, windows and the grace, each in the order of their moments; only so many in one step.
+    /// "The deadline moment itself still belongs to the holder": due is what lies before now. Waits and
+    /// kept places come first, then leases, windows and the grace, each in the order of their moments; only so many
+    /// in one step.
     pub(crate) fn work_off_what_is_due(&mut self) {
         for _ in 0..self.limits.deadlines_per_step_max {
             match self.first_due() {
                 Some(Due::Wait(ticket)) => self.end_wait(ticket),
-                Some(Due::Place(ticket)) => {
-                    let waiter = self.take_waiter(ticket);
-                    self.tell_left(&waiter);
-                }
                 Some(Due::Lease(namespace, id)) => self.lapse(&namespace, id),
                 Some(Due::Windows(namespace, id)) => self.end_windows(&namespace, id),
                 Some(Due::Grace) => self.end_grace(),
@@ -36,16 +33,12 @@ impl Model {
 
     fn first_due(&self) -> Option<Due> {
         let now = self.now;
-        let waiting = self.waiters.iter().filter(|waiter| waiter.parked_until.is_none());
-        let wait = waiting
-            .filter(|waiter| waiter.until.is_some_and(|until| until < now))
-            .min_by_key(|waiter| (waiter.until, waiter.ticket))
+        let wait = self
+            .waiters
+            .iter()
+            .filter(|waiter| waiter.timer().is_some_and(|timer| timer < now))
+            .min_by_key(|waiter| (waiter.timer(), waiter.ticket))
             .map(|waiter| Due::Wait(waiter.ticket));
-        let parked = self.waiters.iter();
-        let place = parked
-            .filter(|waiter| waiter.parked_until.is_some_and(|until| until < now))
-            .min_by_key(|waiter| (waiter.parked_until, waiter.ticket))
-            .map(|waiter| Due::Place(waiter.ticket));
         let lease = self
             .leases
             .iter()
@@ -59,12 +52,15 @@ impl Model {
             .min_by_key(|held| (held.window_until, held.lease))
             .map(|held| Due::Windows(held.namespace.clone(), held.lease));
         let grace = self.grace.filter(|grace| grace.ends_at < now).map(|_| Due::Grace);
-        wait.or(place).or(lease).or(window).or(grace)
+        wait.or(lease).or(window).or(grace)
     }
 
-    /// A wait has run out; the place may be kept for a caller that means to come back.
+    /// A wait has run out; the place may be kept for a caller that means to come back, and that runs out too.
     fn end_wait(&mut self, ticket: Ticket) {
         let waiter = self.take_waiter(ticket);
+        if waiter.parked_until.is_some() {
+            return self.tell_left(&waiter);
+        }
         let mut refusal = self.why_not(&waiter.ask, &waiter, View::Queued);
         if waiter.ask.keep_place {
             keep_in_mind(&mut refusal, self.place(&waiter));
@@ -140,6 +136,12 @@ impl Model {
                 Scope::Range { range, .. } => self.end_range(&held, range, &Ending::WindowOver),
             }
         }
+    }
+}
+
+impl Waiter {
+    pub(crate) fn timer(&self) -> Option<Timestamp> {
+        self.parked_until.or(self.until)
     }
 }
 

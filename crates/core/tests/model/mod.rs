@@ -36,6 +36,7 @@ pub(crate) struct Model {
     pub(crate) leases: Vec<Lease>,
     pub(crate) held: Vec<Held>,
     pub(crate) sets: Vec<Set>,
+    pub(crate) known: Vec<Known>,
     pub(crate) waiters: Vec<Waiter>,
     pub(crate) registers: Vec<Register>,
     /// What came of the command in hand.
@@ -93,7 +94,6 @@ pub(crate) struct Held {
     pub(crate) window: Millis,
     /// Set in the reclaim window: when that ends.
     pub(crate) window_until: Option<Timestamp>,
-    pub(crate) request: Option<(RequestId, Asked)>,
     pub(crate) metadata: Option<std::sync::Arc<str>>,
 }
 
@@ -105,6 +105,18 @@ pub(crate) struct Set {
     pub(crate) fence: Fence,
     pub(crate) owner: Owner,
     pub(crate) ranges: Vec<Scope>,
+}
+
+/// A request that was granted under an id of the client's.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) namespace: Namespace,
+    pub(crate) owner: Owner,
+    pub(crate) id: RequestId,
+    pub(crate) asked: Asked,
+    pub(crate) lease: LeaseId,
+    pub(crate) fence: Fence,
+    pub(crate) granted_at: Timestamp,
 }
 
 /// What a retry must ask again to be the same request.
@@ -156,6 +168,7 @@ impl Model {
             leases: Vec::new(),
             held: Vec::new(),
             sets: Vec::new(),
+            known: Vec::new(),
             waiters: Vec::new(),
             registers: Vec::new(),
             step: Step::new(),

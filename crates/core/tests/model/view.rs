@@ -76,7 +76,7 @@ impl Model {
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let leases = self.leases.iter().filter(|lease| lease.state != LeaseState::Lapsed);
         let leases = leases.map(|lease| lease.deadline);
-        let waits = self.waiters.iter().filter_map(|w| w.parked_until.or(w.until));
+        let waits = self.waiters.iter().filter_map(Waiter::timer);
         let windows = self.held.iter().filter_map(|held| held.window_until);
         let grace = self.grace.map(|grace| grace.ends_at);
         let first = leases.chain(waits).chain(windows).chain(grace).min()?;
@@ -208,7 +208,7 @@ impl Model {
 }
 
 /// Whether holding one scope is holding all of the other.
-fn covers(held: &Scope, asked: &Scope) -> bool {
+pub(crate) fn covers(held: &Scope, asked: &Scope) -> bool {
     match (held, asked) {
         (Scope::Range { inode, range }, Scope::Range { inode: i, range: r }) => {
             inode == i && range.covers(*r)

@@ -101,7 +101,7 @@ impl World {
         coverage.step(&expected_step);
         self.remember_grants(&command, &outcome, &step);
         self.steps += 1;
-        self.compare(&command, (&expected, &expected_step), (&outcome, &step))?;
+        self.compare((&expected, &expected_step), (&outcome, &step))?;
         invariant::check_all(&self.table).map_err(|broken| broken.to_string())?;
         invariant::check_step(&before, &self.table, &step).map_err(|broken| broken.to_string())?;
         self.shadows.follow(self.steps, &mut self.table, &step)

@@ -51,10 +51,10 @@ impl World {
                     _ if *fault == 1 => OnDisconnect::Keep(Duration::from_secs(3600)),
                     _ => OnDisconnect::Keep(Duration::from_millis(60)),
                 };
-                let used = self.model.leases.first().map(|lease| lease.id);
+                let namespace = namespace_of(*namespace);
                 Command::OpenSession(OpenSession {
-                    namespace: namespace_of(*namespace),
-                    id: used.filter(|_| *fault == 2).unwrap_or_else(|| self.fresh_lease()),
+                    id: self.new_lease(&namespace, *fault == 2),
+                    namespace,
                     owner: owner_of(*owner),
                     ttl: ttl_of(*ttl),
                     adapter: Adapter::new(["http", "fuse"][usize::from(*adapter)]).unwrap(),
@@ -121,6 +121,15 @@ impl World {
         LeaseId::from_u128(self.last_lease)
     }
 
+    /// A fresh id, or one that is in use.
+    fn new_lease(&mut self, namespace: &Namespace, in_use: bool) -> LeaseId {
+        let mut here = self.model.leases.iter().filter(|lease| lease.namespace == *namespace);
+        match here.next() {
+            Some(lease) if in_use => lease.id,
+            Some(_) | None => self.fresh_lease(),
+        }
+    }
+
     fn fresh_call(&mut self) -> CallId {
         self.last_call += 1;
         CallId(self.last_call)
@@ -158,9 +167,7 @@ impl World {
             Some(session) if ask.fault != 4 => Under::Session(session.id),
             Some(_) => Under::Session(LeaseId::from_u128(u128::MAX)),
             None => {
-                let used = self.model.leases.first().map(|lease| lease.id);
-                let used = used.filter(|_| ask.fault == 1);
-                let id = used.unwrap_or_else(|| self.fresh_lease());
+                let id = self.new_lease(namespace, ask.fault == 1);
                 Under::NewLease { id, ttl: ttl_of(ask.ttl) }
             }
         }
