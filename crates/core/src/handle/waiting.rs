@@ -107,6 +107,7 @@ impl LockTable {
         let at = self.space(space);
         let Some(cycle) = at.find_cycle(at.waiters[&ticket].owner, None) else { return Ok(()) };
         let cycle = cycle.edges(at);
+        self.tell_left(space, ticket, step);
         let request = self.remove_waiter(space, ticket).request;
         let told = News::Deadlock { victim: request.owner, cycle: cycle.clone() };
         self.tell(request.namespace, told, step);
