@@ -355,29 +355,33 @@ impl Model {
                 None => Refusal::Held(Box::new(nobody())),
             };
         };
+        let all = self.all_blockers(ask, waiter.ticket, view);
         let state_is = |state| move |held: &Held| self.state_of(held) == state;
+        let recovering = all.holders.iter().any(state_is(HolderState::Recovering));
+        let only_windows = all.waiters.is_empty()
+            && all.holders.iter().all(state_is(HolderState::ReclaimWindow));
         let conflict = Box::new(self.conflict(scope, &blockers, waiter));
-        let recovering = self.all_blockers(ask, waiter.ticket, view);
         match ends_in {
             Some(ends_in) if self.strict_grace() && !ask.reclaim => {
                 Refusal::GracePeriod { ends_in, conflict: None }
             }
-            Some(ends_in) if recovering.iter().any(state_is(HolderState::Recovering)) => {
+            Some(ends_in) if recovering => {
                 Refusal::GracePeriod { ends_in, conflict: Some(conflict) }
             }
-            _ if blockers.waiters.is_empty()
-                && blockers.holders.iter().all(state_is(HolderState::ReclaimWindow)) =>
-            {
-                Refusal::ReclaimWindow(conflict)
-            }
+            _ if only_windows => Refusal::ReclaimWindow(conflict),
             _ => Refusal::Held(conflict),
         }
     }
 
-    fn all_blockers(&self, ask: &Acquire, ticket: Ticket, view: View) -> Vec<Held> {
-        let holders =
-            |claim| self.blockers(&ask.namespace, &ask.owner, claim, ticket, view).holders;
-        ask.claims.iter().flat_map(holders).collect()
+    /// Those in the way of any claim.
+    fn all_blockers(&self, ask: &Acquire, ticket: Ticket, view: View) -> Blockers {
+        let mut all = Blockers::default();
+        for claim in &ask.claims {
+            let more = self.blockers(&ask.namespace, &ask.owner, claim, ticket, view);
+            all.holders.extend(more.holders);
+            all.waiters.extend(more.waiters);
+        }
+        all
     }
 
     fn conflict(&self, scope: Scope, blockers: &Blockers, waiter: &Waiter) -> Conflict {

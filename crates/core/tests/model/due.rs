@@ -28,7 +28,7 @@ impl Model {
             }
             self.settle();
         }
-        self.end_grace_early();
+        self.end_grace_if_over();
     }
 
     fn first_due(&self) -> Option<Due> {

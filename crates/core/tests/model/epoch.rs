@@ -51,10 +51,11 @@ impl Model {
         self.leases.iter().filter(|lease| lease.state == LeaseState::Recovering).count()
     }
 
-    /// "The grace is over when every expected session has come back or lapsed (early exit)"; where nobody knows who
-    /// is expected, only its timer ends it.
-    pub(crate) fn end_grace_early(&mut self) {
-        if self.grace.is_some() && !self.strict_grace() && self.recovering() == 0 {
+    /// "The grace is over when every expected session has come back or lapsed (early exit), and at the latest when its
+    /// timer ends." Where nobody knows who is expected, only the timer ends it.
+    pub(crate) fn end_grace_if_over(&mut self) {
+        let all_back = !self.strict_grace() && self.recovering() == 0;
+        if self.grace.is_some_and(|grace| all_back || grace.ends_at < self.now) {
             self.end_grace();
         }
     }
@@ -71,7 +72,7 @@ impl Model {
         let lease = self.lease_mut(namespace, id);
         lease.state = LeaseState::Live;
         lease.deadline = now.plus(lease.ttl);
-        self.end_grace_early();
+        self.end_grace_if_over();
     }
 
     /// "An acquire with `reclaim: true` by the same owner and session makes the grant live again." `None` when it

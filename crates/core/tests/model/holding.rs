@@ -205,13 +205,7 @@ impl Model {
                 && held.lease == ask.lease
                 && good_for(held, ask.fence)
         };
-        let is_key = |held: &Held| matches!(held.scope, Scope::Key(_));
         let mut found = false;
-        if self.held.iter().any(|held| under(held) && is_key(held)) {
-            self.keep_what_was_held_before(ask);
-            self.end_fence(&ask.namespace, ask.lease, ask.fence, &Ending::Withdrawn);
-            found = true;
-        }
         for &(inode, gained) in &ask.gained {
             for held in self.held.clone().iter().filter(|held| under(held)) {
                 let bytes = bytes_of(held, inode).and_then(|range| range.intersection(gained));
@@ -221,19 +215,13 @@ impl Model {
                 }
             }
         }
-        Answer::Withdrawn { found }
-    }
-}
-
-impl Model {
-    /// The bytes that go with the fence of a set are only those that came with it.
-    fn keep_what_was_held_before(&mut self, ask: &Withdraw) {
-        for set in &mut self.sets {
-            if set.fence == ask.fence {
-                let gained = ask.gained.iter();
-                set.ranges = gained.map(|&(inode, range)| Scope::range(inode, range)).collect();
-            }
+        let is_key = |held: &Held| matches!(held.scope, Scope::Key(_));
+        if self.held.iter().any(|held| under(held) && is_key(held)) {
+            self.sets.retain(|set| set.fence != ask.fence);
+            self.end_fence(&ask.namespace, ask.lease, ask.fence, &Ending::Withdrawn);
+            found = true;
         }
+        Answer::Withdrawn { found }
     }
 }
 

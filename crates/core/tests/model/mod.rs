@@ -179,11 +179,13 @@ impl Model {
     pub(crate) fn handle(&mut self, now: Timestamp, command: &Command) -> (Outcome, Step) {
         self.now = self.now.max(now);
         self.step = Step::new();
-        self.work_off_what_is_due();
-        self.settle();
+        // Before its first epoch a restored table has deadlines of another time: they are not due, they begin anew.
+        if !matches!(command, Command::BeginEpoch(_) | Command::Jump(_)) {
+            self.work_off_what_is_due();
+        }
         let outcome = self.obey(command);
         self.settle();
-        self.end_grace_early();
+        self.end_grace_if_over();
         self.settle();
         (outcome, std::mem::take(&mut self.step))
     }

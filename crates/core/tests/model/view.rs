@@ -140,6 +140,7 @@ impl Model {
                 && stamped
                 && covers(&held.scope, scope)
                 && held.window_until.is_none()
+                && self.now <= self.lease_of(held).deadline
         })
     }
 
