@@ -231,7 +231,7 @@ pub fn invariant_every_deadline_has_its_timer(table: &LockTable) -> Checked {
         }
         for (&ticket, waiter) in &space.waiters {
             if let Some(timer) = waiter.timer() {
-                let there = table.wait_timers.contains(&(timer, no, ticket));
+                let there = table.wait_timers.contains(&(timer, ticket, no));
                 ensure(there, "every deadline has its timer", || format!("ticket {}", ticket.0))?;
             }
         }

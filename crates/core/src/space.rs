@@ -40,7 +40,8 @@ pub(crate) struct Space {
     /// Leases that are over but for their reclaim windows.
     pub(crate) lapsed_len: usize,
 
-    pub(crate) waiters: BTreeMap<Ticket, Waiter>,
+    /// Boxed: the map moves its values about.
+    pub(crate) waiters: BTreeMap<Ticket, Box<Waiter>>,
     /// The queues of names, paths and subtrees.
     pub(crate) queues: BTreeMap<Key, Queue>,
     pub(crate) subtrees_queued: usize,
