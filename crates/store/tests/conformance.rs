@@ -7,6 +7,8 @@ use leasehold_store::sqlite::{Options, SqliteJournal};
 use leasehold_store::{Journal, MemoryJournal, Seq};
 use tempfile::TempDir;
 
+mod common;
+
 mod memory {
     use super::*;
 
@@ -49,7 +51,7 @@ mod sqlite {
     impl Sqlite {
         fn new() -> Sqlite {
             Sqlite {
-                folder: tempfile::tempdir().expect("a folder can be made"),
+                folder: common::fast_folder(),
                 journal: Mutex::default(),
             }
         }
