@@ -64,6 +64,8 @@ pub struct Options {
     /// How many rows the table of locks for plain SQL has at most; 0 for none. It costs about as much to write as the
     /// snapshot that it comes from.
     pub locks_rows_max: u32,
+    /// The write-ahead log is worked off into the file when it has so many pages.
+    pub log_pages: u32,
 }
 
 impl Default for Options {
@@ -71,6 +73,7 @@ impl Default for Options {
         Options {
             size_max: None,
             locks_rows_max: 100_000,
+            log_pages: 1000,
         }
     }
 }

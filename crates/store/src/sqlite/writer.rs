@@ -19,9 +19,6 @@ use crate::error::{Conflict, Error, OpenError};
 use crate::journal::Seq;
 use crate::mishap::Mishap;
 
-/// The write-ahead log is worked off when it has so many pages.
-const CHECKPOINT_PAGES: u32 = 1000;
-
 /// Does the work of the journal, one call at a time.
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -54,10 +51,11 @@ impl Writer {
             torn: None,
             open_snapshot: None,
             wal_pages: Arc::default(),
-            wal_pages_due: CHECKPOINT_PAGES,
+            wal_pages_due: 0,
             mishap: None,
             _lock: lock,
         };
+        writer.wal_pages_due = writer.options.log_pages;
         writer.connection = Some(writer.connect()?);
         Ok(writer)
     }
@@ -101,30 +99,39 @@ impl Writer {
         }
     }
 
-    /// Runs a transaction for the leader of this epoch. What it returns an error from is not written.
+    /// Runs a transaction for the leader of this epoch. If the work fails or this is not the leader, nothing is written.
     ///
-    /// If the commit itself fails it is unknown whether it took place. That is told as unavailable: only for work that may be done twice.
+    /// If the commit itself fails it is unknown whether it took place. That is told as unavailable, so this is only for
+    /// what may be done twice.
     pub(super) fn transaction<T>(
         &mut self,
         epoch: Epoch,
         what: &str,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, rusqlite::Error>,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        let done =
+            self.transaction_of_anybody(what, |transaction| match deposed(transaction, epoch)? {
+                Some(deposed) => Ok(Err(deposed)),
+                None => work(transaction).map(Ok),
+            })?;
+        Ok(done?)
+    }
+
+    /// The same for somebody who need not lead.
+    pub(super) fn transaction_of_anybody<T>(
+        &mut self,
+        what: &str,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
         let connection = self.connection()?;
         let done = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .and_then(|transaction| {
-                if let Some(deposed) = deposed(&transaction, epoch)? {
-                    return Ok(Err(deposed));
-                }
                 let done = work(&transaction)?;
                 transaction.commit()?;
-                Ok(Ok(done))
+                Ok(done)
             });
-        match done {
-            Ok(done) => Ok(done?),
-            Err(error) => Err(self.failed(what, error)),
-        }
+        done.map_err(|error| self.failed(what, error))
     }
 
     /// Reads for the leader of this epoch.
@@ -170,8 +177,8 @@ impl Writer {
             Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
         });
         match checkpoint {
-            Ok(true) => self.wal_pages_due = CHECKPOINT_PAGES,
-            Ok(false) => self.wal_pages_due = pages.saturating_add(CHECKPOINT_PAGES),
+            Ok(true) => self.wal_pages_due = self.options.log_pages,
+            Ok(false) => self.wal_pages_due = pages.saturating_add(self.options.log_pages),
             // The log still has everything. Opening the file again works it off, or tells why not.
             Err(_) => self.disconnect(),
         }
@@ -179,7 +186,6 @@ impl Writer {
     }
 }
 
-/// Dropping a connection works its log off and closes it.
 fn limit_size(connection: &Connection, bytes_max: Option<u64>) -> rusqlite::Result<()> {
     let page_bytes =
         connection.pragma_query_value(None, "page_size", |row| row.get::<_, i64>(0))?;
