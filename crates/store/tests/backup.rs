@@ -233,6 +233,8 @@ fn backup_that_seems_very_old_needs_a_fence_to_stay_above() {
     let to = folder.path().join("new.db");
     let refusal = restore(&taken, &to, None).unwrap_err().to_string();
     assert!(refusal.contains("500 days old"), "{refusal}");
+    // An empty file would be taken for a new store.
+    assert!(!to.exists());
     let above = Fence::new(1 << 50).unwrap();
     let restored = restore(&taken, &to, Some(above)).unwrap();
     assert_eq!(restored.fence, above);

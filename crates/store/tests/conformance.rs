@@ -12,9 +12,14 @@ mod common;
 mod memory {
     use super::*;
 
-    leasehold_store::conformance_tests!(Memory::default(), block_on);
+    leasehold_store::conformance_tests!(Memory(MemoryJournal::new()), block_on);
 
-    #[derive(Default)]
+    mod shared {
+        use super::*;
+
+        leasehold_store::conformance_tests!(Memory(MemoryJournal::shared()), block_on);
+    }
+
     struct Memory(MemoryJournal);
 
     impl Harness for Memory {

@@ -1,7 +1,8 @@
 //! A disk that fails, under the real SQLite: nothing that was promised is lost, nothing that was refused is there.
 //!
-//! A child process writes records and tells what it was answered. `strace` lets one of its system calls fail, or kills it
-//! there. Then the file is opened and compared with what was told. Where strace cannot be used these tests say so and pass.
+//! A child process writes records and tells what it was answered. `strace` lets one of its system calls fail, or
+//! kills it there. Then the file is opened and compared with what was told. Where strace cannot be used these tests
+//! say so and pass.
 
 mod common;
 
@@ -236,8 +237,8 @@ fn survives(calls: &str, error: &str, places: impl Iterator<Item = u32>) -> usiz
     refused
 }
 
-// What was written but not synced is mostly found when the file is opened again, and made durable then. So it depends on
-// the place whether anything is refused.
+// What was written but not synced is mostly found when the file is opened again, and made durable then. So it
+// depends on the place whether anything is refused.
 #[test]
 fn failing_sync_loses_nothing() {
     if strace_works() {

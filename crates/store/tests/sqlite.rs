@@ -210,6 +210,31 @@ fn truncated_file_is_refused_or_found_corrupt() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn file_that_was_moved_away_takes_no_records_until_it_is_back() {
+    let folder = fast_folder();
+    let (path, away) = (
+        folder.path().join("locks.db"),
+        folder.path().join("away.db"),
+    );
+    let journal = open(&path);
+    let epoch = lead(&*journal);
+    append(&*journal, batch(epoch, 1));
+    let unavailable = |answer: Result<(), Error>| match answer {
+        Err(Error::Unavailable { what, .. }) => assert!(what.contains("moved away"), "{what}"),
+        other => panic!("{other:?}"),
+    };
+    fs::rename(&path, &away).unwrap();
+    unavailable(block_on(journal.append(batch(epoch, 2))));
+    unavailable(block_on(journal.confirm(epoch)));
+    fs::copy(&away, &path).unwrap();
+    unavailable(block_on(journal.append(batch(epoch, 2))));
+    fs::rename(&away, &path).unwrap();
+    append(&*journal, batch(epoch, 2));
+    assert_eq!(load(&*journal, epoch).len(), 2);
+}
+
 #[test]
 fn folder_that_is_not_there_is_named() {
     let folder = fast_folder();

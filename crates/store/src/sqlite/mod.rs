@@ -8,9 +8,11 @@
 //!
 //! - `lock.rs`: a lock file keeps a second server out.
 //! - `schema.rs`: what is in the file, and the settings without which it would not be durable.
-//! - `writer.rs`: the connection and what becomes of it when the disk fails. `append.rs`, `load.rs`, `snapshot.rs`, `leadership.rs` are its work.
+//! - `writer.rs`: the connection and what becomes of it when the disk fails. `append.rs`, `load.rs`, `snapshot.rs`,
+//!   `leadership.rs` are its work.
 //! - `locks_table.rs`: the locks as of the latest snapshot, for plain SQL.
-//! - `backup.rs`, `restore.rs`: a copy while the server runs, and the way back. `audit.rs` reads all of a file before either is trusted.
+//! - `backup.rs`, `restore.rs`: a copy while the server runs, and the way back. `audit.rs` reads all of a file
+//!   before either is trusted.
 
 mod append;
 mod audit;

@@ -1,8 +1,9 @@
 //! The one connection, and what becomes of it when the disk fails.
 //!
-//! An error while something is written may leave SQLite, the kernel and the disk of different minds about what is there. So after
-//! anything but a plain refusal (disk full, busy) the connection is thrown away. The next call opens the file anew,
-//! which reads what is really there and writes it to the disk once more: see `empty_wal`. No sync is ever tried again on the same handle.
+//! An error while something is written may leave SQLite, the kernel and the disk of different minds about what is
+//! there. So after anything but a plain refusal (disk full, busy) the connection is thrown away. The next call
+//! opens the file anew, which reads what is really there and writes it to the disk once more: see `empty_wal`. No
+//! sync is ever tried again on the same handle.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub(super) struct Writer {
     /// `None` after a failure, until the next call opens the file again.
     connection: Option<Connection>,
     path: PathBuf,
+    /// The file that the path led to when it was opened first.
+    file: FileId,
     pub(super) options: Options,
     /// The last record, if its bytes do not hold: the next append replaces it.
     pub(super) torn: Option<Seq>,
@@ -46,6 +49,7 @@ impl Writer {
         }
         let mut writer = Writer {
             connection: None,
+            file: FileId::of(&path),
             path,
             options,
             torn: None,
@@ -80,7 +84,16 @@ impl Writer {
     }
 
     /// The connection, opened again if it had to be thrown away.
+    ///
+    /// A file that was moved or replaced takes no more records: SQLite would go on to write to it, and the next start would
+    /// not find them.
     pub(super) fn connection(&mut self) -> Result<&mut Connection, Error> {
+        if FileId::of(&self.path) != self.file {
+            return Err(Error::unavailable(format!(
+                "{} was moved away or replaced while it was in use",
+                self.path.display()
+            )));
+        }
         if self.connection.is_none() {
             let connection = self.connect().map_err(|error| {
                 Error::unavailable("the file cannot be opened again").because(error)
@@ -99,7 +112,8 @@ impl Writer {
         }
     }
 
-    /// Runs a transaction for the leader of this epoch. If the work fails or this is not the leader, nothing is written.
+    /// Runs a transaction for the leader of this epoch. If the work fails or this is not the leader, nothing is
+    /// written.
     ///
     /// If the commit itself fails it is unknown whether it took place. That is told as unavailable, so this is only for
     /// what may be done twice.
@@ -164,7 +178,8 @@ impl Writer {
             .map_err(|error| self.failed("its size cannot be limited", error))
     }
 
-    /// Works the write-ahead log off when it has grown. If somebody reads an old state of the file, it grows on until they have done.
+    /// Works the write-ahead log off when it has grown. If somebody reads an old state of the file, it grows on
+    /// until they have done.
     pub(super) fn checkpoint_if_due(&mut self) {
         let pages = self.wal_pages.load(Ordering::Relaxed);
         let Some(connection) = &self.connection else {
@@ -183,6 +198,25 @@ impl Writer {
             Err(_) => self.disconnect(),
         }
         self.wal_pages.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What tells a file from another that has its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId(Option<(u64, u64)>);
+
+impl FileId {
+    #[cfg(unix)]
+    fn of(path: &Path) -> FileId {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(path);
+        FileId(metadata.ok().map(|found| (found.dev(), found.ino())))
+    }
+
+    /// Elsewhere a file that is open cannot be moved.
+    #[cfg(not(unix))]
+    fn of(_path: &Path) -> FileId {
+        FileId(None)
     }
 }
 

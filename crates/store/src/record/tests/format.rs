@@ -45,7 +45,8 @@ fn usual() -> Vec<Transition> {
     ]
 }
 
-// If this fails, journals that were written before can no longer be read. Raise the version and keep reading the old one.
+// If this fails, journals that were written before can no longer be read. Raise the version and keep reading the
+// old one.
 #[test]
 fn format_stays_as_it_is() {
     let batch = Batch::new(Epoch(3), Seq(300), &usual());
