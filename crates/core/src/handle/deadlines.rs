@@ -23,7 +23,7 @@ impl LockTable {
     pub(super) fn work_off_deadlines(&mut self, step: &mut Step) {
         let mut budget = self.limits.deadlines_per_step_max;
         while budget > 0
-            && let Some(&(moment, space, ticket)) = self.wait_timers.first()
+            && let Some(&(moment, ticket, space)) = self.wait_timers.first()
             && moment < self.now
         {
             budget -= 1;
