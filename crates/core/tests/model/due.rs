@@ -119,21 +119,26 @@ impl Model {
         }
     }
 
-    /// All windows of a lapsed lease that are over.
+    /// All windows of a lapsed lease that are over: keys first, which take the bytes of their set along.
     fn end_windows(&mut self, namespace: &Namespace, id: LeaseId) {
-        let now = self.now;
+        let of_lease = |held: &Held| held.namespace == *namespace && held.lease == id;
         let over = |held: &&Held| {
-            held.namespace == *namespace
-                && held.lease == id
-                && held.window_until.is_some_and(|until| until < now)
+            of_lease(held) && held.window_until.is_some_and(|until| until < self.now)
         };
-        while let Some(held) = self.held.iter().filter(over).min_by_key(|h| h.scope.clone()) {
-            let held = held.clone();
-            match held.scope {
+        let mut over: Vec<Held> = self.held.iter().filter(over).cloned().collect();
+        over.sort_by_key(|held| held.scope.clone());
+        for gone in over {
+            let left = |held: &Held| {
+                of_lease(held) && held.owner == gone.owner && held.scope.overlaps(&gone.scope)
+            };
+            if !self.held.iter().any(left) {
+                continue;
+            }
+            match gone.scope {
                 Scope::Key(_) => {
-                    self.end_fence(namespace, id, held.fences.1, &Ending::WindowOver);
+                    self.end_fence(namespace, id, gone.fences.1, &Ending::WindowOver);
                 }
-                Scope::Range { range, .. } => self.end_range(&held, range, &Ending::WindowOver),
+                Scope::Range { range, .. } => self.end_range(&gone, range, &Ending::WindowOver),
             }
         }
     }

@@ -95,7 +95,21 @@ impl Model {
             sessions: standing().filter(|lease| lease.session.is_some()).count(),
             recovering: self.recovering(),
             waiters: self.waiters.len(),
+            kinds: self.kinds(),
         }
+    }
+
+    fn kinds(&self) -> Vec<(Namespace, ScopeKind, usize)> {
+        let mut kinds: Vec<(Namespace, ScopeKind, usize)> = Vec::new();
+        for held in &self.held {
+            let kind = held.scope.kind();
+            match kinds.iter_mut().find(|(n, k, _)| *n == held.namespace && *k == kind) {
+                Some((_, _, len)) => *len += 1,
+                None => kinds.push((held.namespace.clone(), kind, 1)),
+            }
+        }
+        kinds.sort();
+        kinds
     }
 
     pub(crate) fn grace_view(&self) -> Option<GraceView> {
