@@ -131,14 +131,14 @@ impl Model {
             let left = |held: &Held| {
                 of_lease(held) && held.owner == gone.owner && held.scope.overlaps(&gone.scope)
             };
-            if !self.held.iter().any(left) {
-                continue;
-            }
             match gone.scope {
-                Scope::Key(_) => {
+                Scope::Key(_) if self.is_held(&gone) => {
                     self.end_fence(namespace, id, gone.fences.1, &Ending::WindowOver);
                 }
-                Scope::Range { range, .. } => self.end_range(&gone, range, &Ending::WindowOver),
+                Scope::Range { range, .. } if self.held.iter().any(left) => {
+                    self.end_range(&gone, range, &Ending::WindowOver);
+                }
+                Scope::Key(_) | Scope::Range { .. } => {}
             }
         }
     }

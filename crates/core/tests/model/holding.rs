@@ -162,7 +162,7 @@ impl Model {
         Answer::Broken { grants: found.len() }
     }
 
-    fn is_held(&self, held: &Held) -> bool {
+    pub(crate) fn is_held(&self, held: &Held) -> bool {
         self.held.iter().any(|other| {
             (&other.namespace, other.lease, &other.scope, other.fences)
                 == (&held.namespace, held.lease, &held.scope, held.fences)

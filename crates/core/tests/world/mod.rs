@@ -29,6 +29,8 @@ pub(crate) enum Focus {
     Keys,
     Ranges,
     Permits,
+    /// Few locks that everybody wants.
+    Names,
 }
 
 /// How a case begins.
@@ -98,6 +100,11 @@ impl World {
         let outcome = without_panic(|| table.handle(now, command.clone(), &mut step))?;
         self.transcript.push(format!("    => {}", transcript::outcome(&expected)));
         coverage.outcome(&expected);
+        if let Command::Acquire(Acquire { ticket: Some(_), .. }) = &command
+            && !matches!(expected, Outcome::Refused(_))
+        {
+            coverage.count("place taken up");
+        }
         coverage.step(&expected_step);
         self.remember_grants(&command, &outcome, &step);
         self.steps += 1;
@@ -140,7 +147,7 @@ impl Setup {
         let room = if self.tight { 1 } else { 4 };
         Limits {
             lease_ttl_min: ms(10),
-            lease_ttl_max: ms(100),
+            lease_ttl_max: ms(150),
             disconnect_ttl_max: ms(100),
             reclaim_window_max: ms(100),
             wait_max: ms(100),
@@ -148,7 +155,7 @@ impl Setup {
             permits_max: 4,
             metadata_bytes_max: 8,
             waiters_per_scope_max: 3 * room,
-            waiters_max: 7 * room,
+            waiters_max: 5 * room,
             locks_per_session_max: 5 * room,
             sessions_per_adapter_max: 3 * room,
             registers_per_namespace_max: 3 * room,
@@ -173,7 +180,8 @@ impl ReferenceStateMachine for Cases {
             2 => Just(Focus::All),
             2 => Just(Focus::Keys),
             2 => Just(Focus::Ranges),
-            1 => Just(Focus::Permits),
+            2 => Just(Focus::Permits),
+            2 => Just(Focus::Names),
         ];
         (focus, any::<bool>()).prop_map(|(focus, tight)| Setup { focus, tight }).boxed()
     }

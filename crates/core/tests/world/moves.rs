@@ -85,10 +85,10 @@ pub(crate) fn steps() -> BoxedStrategy<(After, Move)> {
 
 fn after() -> impl Strategy<Value = After> {
     prop_oneof![
-        40 => Just(After::Millis(0)),
-        40 => (1..4u8).prop_map(After::Millis),
-        6 => (4..70u8).prop_map(After::Millis),
-        12 => (0..3u8).prop_map(After::ToDeadline),
+        70 => Just(After::Millis(0)),
+        30 => (1..4u8).prop_map(After::Millis),
+        3 => (4..90u8).prop_map(After::Millis),
+        8 => (0..3u8).prop_map(After::ToDeadline),
         1 => (1..9u8).prop_map(After::Back),
     ]
 }
@@ -102,7 +102,7 @@ fn moves() -> impl Strategy<Value = Move> {
             .prop_map(|(pick, extra, fault)| Move::Reclaim { pick, extra, fault }),
         3 => (any::<Pick>(), 0..4u8, rarely())
             .prop_map(|(pick, wait, reclaim)| Move::TakeBack { pick, wait, reclaim }),
-        10 => (any::<Pick>(), fault(), prop::option::weighted(0.2, 0..6u8))
+        10 => (any::<Pick>(), fault(), prop::option::weighted(0.2, ttl()))
             .prop_map(|(pick, fault, ttl)| Move::Renew { pick, fault, ttl }),
         22 => (any::<Pick>(), fault(), span())
             .prop_map(|(pick, fault, range)| Move::Release { pick, fault, range }),
@@ -111,12 +111,12 @@ fn moves() -> impl Strategy<Value = Move> {
         5 => any::<Pick>().prop_map(|pick| Move::Cancel { pick }),
     ];
     let sessions = prop_oneof![
-        12 => (0..4u8, namespace(), 0..6u8, 0..2u8, 0..4u8, fault()).prop_map(
+        12 => (0..4u8, namespace(), ttl(), 0..2u8, 0..4u8, fault()).prop_map(
             |(owner, namespace, ttl, adapter, keep, fault)| Move::OpenSession {
                 owner, namespace, ttl, adapter, keep, fault
             }
         ),
-        6 => (any::<Pick>(), prop::option::weighted(0.3, 0..6u8), fault())
+        6 => (any::<Pick>(), prop::option::weighted(0.3, ttl()), fault())
             .prop_map(|(pick, ttl, fault)| Move::KeepAlive { pick, ttl, fault }),
         3 => (any::<Pick>(), fault()).prop_map(|(pick, fault)| Move::CloseSession { pick, fault }),
         3 => any::<Pick>().prop_map(|pick| Move::Attach { pick }),
@@ -140,9 +140,9 @@ fn moves() -> impl Strategy<Value = Move> {
 }
 
 fn ask() -> impl Strategy<Value = Ask> {
-    let wait = prop_oneof![3 => Just(0u8), 6 => 1..4u8, 6 => Just(4u8), 1 => Just(5u8)];
+    let wait = prop_oneof![12 => Just(0u8), 15 => 1..4u8, 30 => Just(4u8), 1 => Just(5u8)];
     let who = (0..4u8, namespace(), prop::option::weighted(0.5, any::<Pick>()));
-    let what = (claims(), 0..6u8, wait, any::<bool>());
+    let what = (claims(), ttl(), wait, any::<bool>());
     let how = (prop::option::weighted(0.25, 0..4u8), window(), metadata(), fault());
     (who, what, how).prop_map(
         |(
@@ -169,18 +169,19 @@ fn ask() -> impl Strategy<Value = Ask> {
 }
 
 fn claims() -> impl Strategy<Value = Vec<(ScopePick, u8)>> {
-    let claim = || (scope(), prop_oneof![4 => Just(0u8), 4 => Just(1u8), 1 => 2..7u8]);
+    let claim = || (scope(), prop_oneof![40 => Just(0u8), 25 => Just(1u8), 6 => 2..6u8, 1 => Just(6u8)]);
     prop_oneof![
-        75 => vec(claim(), 1),
-        14 => vec(claim(), 2),
-        8 => vec(claim(), 3),
+        100 => vec(claim(), 1),
+        30 => vec(claim(), 2),
+        15 => vec(claim(), 3),
         1 => vec(claim(), 4),
         1 => Just(Vec::new()),
     ]
 }
 
 fn scope() -> impl Strategy<Value = ScopePick> {
-    (0..7u8, 0..2u8, span(), 0..8u8)
+    let key = prop_oneof![2 => 0..2u8, 5 => 0..7u8];
+    (key, 0..2u8, span(), 0..8u8)
         .prop_map(|(key, inode, range, kind)| ScopePick { key, inode, range, kind })
 }
 
@@ -189,20 +190,24 @@ fn span() -> impl Strategy<Value = Span> {
 }
 
 fn namespace() -> impl Strategy<Value = u8> {
-    prop_oneof![30 => Just(0u8), 6 => Just(1u8), 1 => Just(2u8)]
+    prop_oneof![60 => Just(0u8), 6 => Just(1u8), 1 => Just(2u8)]
+}
+
+fn ttl() -> impl Strategy<Value = u8> {
+    prop_oneof![40 => 0..5u8, 1 => Just(5u8)]
 }
 
 fn window() -> impl Strategy<Value = u8> {
-    prop_oneof![6 => Just(0u8), 4 => 1..3u8, 1 => Just(3u8)]
+    prop_oneof![24 => Just(0u8), 12 => 1..3u8, 1 => Just(3u8)]
 }
 
 fn metadata() -> impl Strategy<Value = u8> {
-    prop_oneof![20 => Just(0u8), 5 => Just(1u8), 1 => Just(2u8)]
+    prop_oneof![60 => Just(0u8), 10 => Just(1u8), 1 => Just(2u8)]
 }
 
 /// Mostly all is well; otherwise one of a few things that can be wrong.
 fn fault() -> impl Strategy<Value = u8> {
-    prop_oneof![12 => Just(0u8), 1 => 1..6u8]
+    prop_oneof![20 => Just(0u8), 1 => 1..6u8]
 }
 
 fn rarely() -> impl Strategy<Value = bool> {

@@ -371,6 +371,7 @@ impl World {
             1 => Mode::Shared,
             2 if semaphore => Mode::Exclusive,
             2 | 3 if !semaphore => Mode::Shared,
+            6 => permits(9),
             other => permits(u32::from(other) - 2),
         };
         Claim { scope, mode }
@@ -384,6 +385,7 @@ impl World {
             (Focus::Ranges, 0..=5) => Scope::range(1, range_of(pick.range)),
             (Focus::Ranges, _) => range(),
             (Focus::Keys, _) | (Focus::All, 0..=3) => key(pick.key),
+            (Focus::Names, _) => key([0, 1, 6][usize::from(pick.key) % 3]),
             (Focus::Permits, 0..=4) => key(if pick.key < 4 { 1 } else { 4 }),
             (Focus::Permits, 5) => key(pick.key),
             (Focus::All | Focus::Permits, _) => range(),
@@ -404,14 +406,14 @@ pub(crate) fn namespace_of(namespace: u8) -> Namespace {
 }
 
 fn ttl_of(ttl: u8) -> Duration {
-    Duration::from_millis([30, 20, 45, 70, 20, 1][usize::from(ttl)])
+    Duration::from_millis([40, 150, 70, 20, 100, 1][usize::from(ttl)])
 }
 
 fn wait_of(wait: u8) -> Wait {
     match wait {
         0 => Wait::Never,
         1 => Wait::UpTo(Duration::from_millis(8)),
-        2 => Wait::UpTo(Duration::from_millis(30)),
+        2 => Wait::UpTo(Duration::from_millis(40)),
         3 => Wait::UpTo(Duration::ZERO),
         4 => Wait::Forever,
         _ => Wait::UpTo(Duration::from_secs(9999)),
