@@ -191,7 +191,7 @@ fn shared_request_behind_an_exclusive_waiter_waits_too() {
         expect![[r#"
             0s a granted job/x fence=1 until 10s
             1s b queued job/x at 1
-            2s c refused held: job/x by earlier waiters, 1 waiting
+            2s c refused held: job/x without a holder, 1 waiting
             2s c queued job/x at 2
             3s a released job/x held 3s
             3s b granted job/x fence=2 until 13s waited 2s
@@ -242,7 +242,7 @@ fn waiter_in_nobodys_way_is_granted_whatever_else_is_queued() {
             0s b queued path:/srv/a at 1
             0s c granted path:/srv/b fence=2 until 10s
             0s d queued path:/srv/** at 1
-            0s e refused held: path:/srv/c by earlier waiters
+            0s e refused held: path:/srv/c without a holder
             0s f granted path:/etc/** fence=3 until 10s
         "#]],
     );
@@ -636,7 +636,7 @@ fn refused_try_may_be_held_up_by_waiters_alone() {
         expect![[r#"
             0s a granted path:/srv/a fence=1 until 10s
             1s b queued path:/srv/** at 1
-            2s c refused held: path:/srv/c by earlier waiters
+            2s c refused held: path:/srv/c without a holder
         "#]],
     );
 }
@@ -727,6 +727,28 @@ fn namespaces_wait_apart() {
             0s b queued job/x at 1
             0s c granted job/x fence=2 until 10s
             0s get job/x: held by c fence=2 since 0s until 10s
+        "#]],
+    );
+}
+
+#[test]
+fn withdrawn_upgrade_leaves_its_bytes_held() {
+    check(
+        "
+        0s a open s
+        0s a acquire inode:1@0..10 shared session=s
+        1s a acquire inode:1@0..10 session=s
+        1s a withdraw inode:1@0..10
+        1s list
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted inode:1@0..10 fence=1 until 10s
+            1s a granted inode:1@0..10 fence=2 until 10s
+            1s a replaced inode:1@0..10 shared fence=1
+            1s grant fence=2 withdrawn, was not there
+            1s list inode:1@0..10 held by a fence=2 since 1s until 10s
+            1s list end
         "#]],
     );
 }

@@ -94,7 +94,7 @@ pub(super) fn holders(asked: Option<&Scope>, holders: &[Holder]) -> String {
 
 fn conflict(conflict: &Conflict) -> String {
     let mut shown = match conflict.holders.as_slice() {
-        [] => format!("{} by earlier waiters", conflict.scope),
+        [] => format!("{} without a holder", conflict.scope),
         some => format!(
             "{} by {}",
             conflict.scope,

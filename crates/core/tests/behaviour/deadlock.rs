@@ -1,0 +1,761 @@
+//! Deadlock: a wait that would close a circle is refused, with the circle; no other wait is.
+
+use expect_test::expect;
+
+use crate::script::check;
+
+#[test]
+fn two_owners_that_cross_are_a_deadlock() {
+    check(
+        "
+        0s a acquire job/x
+        0s b acquire job/y
+        1s a acquire job/y wait
+        2s b acquire job/x wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b granted job/y fence=2 until 10s
+            1s a queued job/y at 1
+            2s b refused deadlock: b -(job/x)-> a -(job/y)-> b
+        "#]],
+    );
+}
+
+#[test]
+fn circle_of_three_is_told_whole() {
+    check(
+        "
+        0s a acquire job/x
+        0s b acquire job/y
+        0s c acquire job/z
+        1s a acquire job/y wait
+        1s b acquire job/z wait
+        1s c acquire job/x wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b granted job/y fence=2 until 10s
+            0s c granted job/z fence=3 until 10s
+            1s a queued job/y at 1
+            1s b queued job/z at 1
+            1s c refused deadlock: c -(job/x)-> a -(job/y)-> b -(job/z)-> c
+        "#]],
+    );
+}
+
+#[test]
+fn long_circle_is_found() {
+    use std::fmt::Write;
+
+    let mut script = String::new();
+    for number in 0..20 {
+        writeln!(script, "0s o{number} acquire job/{number}").unwrap();
+    }
+    for number in 0..20 {
+        let next = (number + 1) % 20;
+        writeln!(script, "1s o{number} acquire job/{next} wait").unwrap();
+    }
+    let transcript = crate::script::transcript(&script);
+    let last = transcript.lines().last().unwrap();
+    assert!(last.starts_with("1s o19 refused deadlock: o19 -(job/0)-> o0 -(job/1)-> o1 "));
+    assert!(last.ends_with(" o18 -(job/19)-> o19"));
+    assert_eq!(last.matches("->").count(), 20);
+}
+
+#[test]
+fn second_acquire_by_the_same_owner_is_the_shortest_circle() {
+    check(
+        "
+        0s a acquire job/x
+        1s a acquire job/x wait
+        1s a acquire job/x
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            1s a refused deadlock: a -(job/x)-> a
+            1s a refused held: job/x by a fence=1 since 0s until 10s
+        "#]],
+    );
+}
+
+#[test]
+fn upgrade_of_a_name_waits_on_itself() {
+    check(
+        "0s a acquire job/x shared | 1s a acquire job/x wait",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            1s a refused deadlock: a -(job/x)-> a
+        "#]],
+    );
+}
+
+#[test]
+fn owner_waits_on_itself_across_its_sessions() {
+    check(
+        "
+        0s a open s1
+        0s a open s2
+        0s a acquire job/x session=s1
+        1s a acquire job/x session=s2 wait
+        ",
+        expect![[r#"
+            0s s1 opened until 10s
+            0s s2 opened until 10s
+            0s a granted job/x fence=1 until 10s
+            1s a refused deadlock: a -(job/x)-> a
+        "#]],
+    );
+}
+
+#[test]
+fn waiting_behind_oneself_is_a_deadlock() {
+    check(
+        "
+        0s b acquire job/x
+        1s a acquire job/x wait
+        2s a acquire job/x wait
+        ",
+        expect![[r#"
+            0s b granted job/x fence=1 until 10s
+            1s a queued job/x at 1
+            2s a refused deadlock: a -(job/x)-> a
+        "#]],
+    );
+}
+
+#[test]
+fn refused_request_leaves_what_its_owner_holds() {
+    check(
+        "
+        0s a acquire job/x
+        0s b acquire job/y
+        1s a acquire job/y wait
+        2s b acquire job/x wait
+        2s get job/x
+        2s get job/y
+        3s b release job/y
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b granted job/y fence=2 until 10s
+            1s a queued job/y at 1
+            2s b refused deadlock: b -(job/x)-> a -(job/y)-> b
+            2s get job/x: held by a fence=1 since 0s until 10s
+            2s get job/y: held by b fence=2 since 0s until 10s; a waits since 1s
+            3s b released job/y held 3s
+            3s a granted job/y fence=3 until 13s waited 2s
+        "#]],
+    );
+}
+
+#[test]
+fn try_is_never_a_deadlock() {
+    check(
+        "
+        0s a acquire job/x
+        0s b acquire job/y
+        1s a acquire job/y wait
+        2s b acquire job/x
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b granted job/y fence=2 until 10s
+            1s a queued job/y at 1
+            2s b refused held: job/x by a fence=1 since 0s until 10s
+        "#]],
+    );
+}
+
+#[test]
+fn released_lock_leaves_no_edge_behind() {
+    check(
+        "
+        0s a acquire job/x shared
+        0s c acquire job/x shared
+        0s b acquire job/y
+        1s a acquire job/y wait
+        2s a release job/x
+        3s b acquire job/x wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s c granted job/x fence=2 until 10s
+            0s b granted job/y fence=3 until 10s
+            1s a queued job/y at 1
+            2s a released job/x held 2s
+            3s b queued job/x at 1
+        "#]],
+    );
+}
+
+#[test]
+fn cancelled_wait_leaves_no_edge_behind() {
+    check(
+        "
+        0s a acquire job/x
+        0s b acquire job/y
+        1s a acquire job/y wait
+        2s a cancel job/y
+        3s b acquire job/x wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b granted job/y fence=2 until 10s
+            1s a queued job/y at 1
+            2s a cancelled
+            3s b queued job/x at 1
+        "#]],
+    );
+}
+
+#[test]
+fn wait_that_ran_out_leaves_no_edge_behind() {
+    check(
+        "
+        0s a acquire job/x
+        0s b acquire job/y
+        1s a acquire job/y wait=1s
+        3s b acquire job/x wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b granted job/y fence=2 until 10s
+            1s a queued job/y at 1
+            3s a refused held: job/y by b fence=2 since 0s until 10s, waited 2s
+            3s b queued job/x at 1
+        "#]],
+    );
+}
+
+#[test]
+fn kept_place_is_no_edge() {
+    check(
+        "
+        0s a acquire job/x
+        0s b acquire job/y
+        1s a acquire job/y wait=1s keep
+        3s b acquire job/x wait
+        4s a acquire job/y wait ticket
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b granted job/y fence=2 until 10s
+            1s a queued job/y at 1
+            3s a refused held: job/y by b fence=2 since 0s until 10s, waited 2s, place 1 kept
+            3s b queued job/x at 1
+            4s a refused deadlock: a -(job/y)-> b -(job/x)-> a
+        "#]],
+    );
+}
+
+#[test]
+fn lapsed_lease_leaves_no_edge_behind() {
+    check(
+        "
+        0s a acquire job/x shared ttl=2s
+        0s c acquire job/x shared
+        0s b acquire job/y
+        1s a acquire job/y wait
+        3s b acquire job/x wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 2s
+            0s c granted job/x fence=2 until 10s
+            0s b granted job/y fence=3 until 10s
+            1s a queued job/y at 1
+            3s a expired job/x shared fence=1
+            3s b queued job/x at 1
+        "#]],
+    );
+}
+
+#[test]
+fn every_holder_of_a_shared_lock_is_followed() {
+    check(
+        "
+        0s a acquire job/x shared
+        0s b acquire job/x shared
+        0s c acquire job/y
+        1s c acquire job/x wait
+        2s b acquire job/y wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b granted job/x fence=2 until 10s
+            0s c granted job/y fence=3 until 10s
+            1s c queued job/x at 1
+            2s b refused deadlock: b -(job/y)-> c -(job/x)-> b
+        "#]],
+    );
+}
+
+#[test]
+fn shared_waits_close_circles_too() {
+    check(
+        "
+        0s a acquire job/x
+        0s b acquire job/y shared
+        1s b acquire job/x shared wait
+        2s a acquire job/y wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b granted job/y fence=2 until 10s
+            1s b queued job/x at 1
+            2s a refused deadlock: a -(job/y)-> b -(job/x)-> a
+        "#]],
+    );
+}
+
+#[test]
+fn earlier_waiter_is_followed_to_what_else_it_waits_for() {
+    check(
+        "
+        0s a acquire job/x shared
+        0s r acquire job/y
+        1s w acquire job/x wait
+        1s w acquire job/y wait
+        2s r acquire job/x shared wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s r granted job/y fence=2 until 10s
+            1s w queued job/x at 1
+            1s w queued job/y at 1
+            2s r refused deadlock: r -(job/x)-> w -(job/y)-> r
+        "#]],
+    );
+}
+
+#[test]
+fn circle_through_an_earlier_waiter_is_found() {
+    check(
+        "
+        0s a acquire job/x shared
+        0s r acquire job/z
+        1s w acquire job/x wait
+        2s a acquire job/z wait
+        3s r acquire job/x shared wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s r granted job/z fence=2 until 10s
+            1s w queued job/x at 1
+            2s a queued job/z at 1
+            3s r refused deadlock: r -(job/x)-> w -(job/x)-> a -(job/z)-> r
+        "#]],
+    );
+}
+
+#[test]
+fn sets_are_followed_at_each_of_their_scopes() {
+    check(
+        "
+        0s a acquire job/x
+        0s b acquire {job/y, job/z}
+        1s a acquire {job/w, job/z} wait
+        2s b acquire {job/v, job/x} wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b granted {job/y, job/z} fence=2 until 10s
+            1s a queued {job/w, job/z} at 1
+            2s b refused deadlock: b -(job/x)-> a -(job/z)-> b
+        "#]],
+    );
+}
+
+#[test]
+fn waiting_set_is_an_earlier_waiter_where_nobody_holds() {
+    check(
+        "
+        0s a acquire job/x
+        0s c acquire job/z
+        1s b acquire {job/x, job/y} wait
+        2s c acquire job/y wait
+        3s a acquire job/z wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s c granted job/z fence=2 until 10s
+            1s b queued {job/x, job/y} at 1
+            2s c queued job/y at 2
+            3s a refused deadlock: a -(job/z)-> c -(job/y)-> b -(job/x)-> a
+        "#]],
+    );
+}
+
+#[test]
+fn circle_through_a_semaphore_with_another_holder_is_no_deadlock() {
+    check(
+        "
+        0s a acquire pool permits=2
+        0s c acquire pool permits=2
+        0s b acquire job/y
+        1s a acquire job/y wait
+        2s b acquire pool permits=2 wait
+        3s c release pool
+        4s b release job/y
+        ",
+        expect![[r#"
+            0s a granted pool fence=1 until 10s
+            0s c granted pool fence=2 until 10s
+            0s b granted job/y fence=3 until 10s
+            1s a queued job/y at 1
+            2s b queued pool at 1
+            3s c released pool held 3s
+            3s b granted pool fence=4 until 13s waited 1s
+            4s b released job/y held 4s
+            4s a granted job/y fence=5 until 14s waited 3s
+        "#]],
+    );
+}
+
+#[test]
+fn semaphore_whose_holders_are_all_stuck_is_a_deadlock() {
+    check(
+        "
+        0s a acquire pool permits=2
+        0s c acquire pool permits=2
+        0s b acquire job/y
+        1s a acquire job/y wait
+        2s b acquire pool permits=2 wait
+        3s c acquire job/y wait
+        ",
+        expect![[r#"
+            0s a granted pool fence=1 until 10s
+            0s c granted pool fence=2 until 10s
+            0s b granted job/y fence=3 until 10s
+            1s a queued job/y at 1
+            2s b queued pool at 1
+            3s c refused deadlock: c -(job/y)-> b -(pool)-> c
+        "#]],
+    );
+}
+
+#[test]
+fn owner_of_all_permits_waits_on_itself() {
+    check(
+        "
+        0s a acquire pool permits=2
+        0s a acquire pool permits=2
+        1s a acquire pool permits=2 wait
+        ",
+        expect![[r#"
+            0s a granted pool fence=1 until 10s
+            0s a granted pool fence=2 until 10s
+            1s a refused deadlock: a -(pool)-> a
+        "#]],
+    );
+}
+
+#[test]
+fn owner_of_one_permit_may_wait_for_another() {
+    check(
+        "
+        0s a acquire pool permits=2
+        0s b acquire pool permits=2
+        1s a acquire pool permits=2 wait
+        2s b release pool
+        ",
+        expect![[r#"
+            0s a granted pool fence=1 until 10s
+            0s b granted pool fence=2 until 10s
+            1s a queued pool at 1
+            2s b released pool held 2s
+            2s a granted pool fence=3 until 12s waited 1s
+        "#]],
+    );
+}
+
+#[test]
+fn two_owners_that_each_want_the_permit_of_the_other_are_a_deadlock() {
+    check(
+        "
+        0s a acquire pool permits=2
+        0s b acquire pool permits=2
+        1s a acquire pool permits=2 wait
+        2s b acquire pool permits=2 wait
+        3s b release pool
+        ",
+        expect![[r#"
+            0s a granted pool fence=1 until 10s
+            0s b granted pool fence=2 until 10s
+            1s a queued pool at 1
+            2s b refused deadlock: b -(pool)-> b
+            3s b released pool held 3s
+            3s a granted pool fence=3 until 13s waited 2s
+        "#]],
+    );
+}
+
+#[test]
+fn permit_that_comes_free_by_itself_is_no_deadlock() {
+    check(
+        "
+        0s a acquire pool permits=1 ttl=5s window=60s
+        0s b acquire job/y ttl=60s
+        6s a acquire job/y wait
+        7s b acquire pool permits=1 wait
+        65.001s tick
+        ",
+        expect![[r#"
+            0s a granted pool fence=1 until 5s
+            0s b granted job/y fence=2 until 60s
+            6s a expired pool permits=1 fence=1, reclaim window 60s
+            6s a queued job/y at 1
+            7s b queued pool at 1
+            65.001s b expired job/y fence=2
+            65.001s a granted job/y fence=3 until 75.001s waited 59.001s
+            65.001s a window_over pool permits=1 fence=1
+            65.001s b granted pool fence=4 until 75.001s waited 58.001s
+        "#]],
+    );
+}
+
+#[test]
+fn paths_and_subtrees_close_circles() {
+    check(
+        "
+        0s a acquire path:/srv/a
+        0s b acquire path:/opt/b/c
+        1s a acquire path:/opt/b/** wait
+        2s b acquire path:/srv/** wait
+        ",
+        expect![[r#"
+            0s a granted path:/srv/a fence=1 until 10s
+            0s b granted path:/opt/b/c fence=2 until 10s
+            1s a queued path:/opt/b/** at 1
+            2s b refused deadlock: b -(path:/srv/**)-> a -(path:/opt/b/**)-> b
+        "#]],
+    );
+}
+
+#[test]
+fn subtree_above_an_own_path_waits_on_itself() {
+    check(
+        "
+        0s a acquire path:/srv/a
+        1s a acquire path:/srv/** wait
+        1s a acquire path:/srv/b wait
+        ",
+        expect![[r#"
+            0s a granted path:/srv/a fence=1 until 10s
+            1s a refused deadlock: a -(path:/srv/**)-> a
+            1s a granted path:/srv/b fence=2 until 11s
+        "#]],
+    );
+}
+
+#[test]
+fn ranges_close_circles() {
+    check(
+        "
+        0s a acquire inode:1@0..10
+        0s b acquire inode:1@10..20
+        1s a acquire inode:1@15..16 wait
+        2s b acquire inode:1@5..30 wait
+        ",
+        expect![[r#"
+            0s a granted inode:1@0..10 fence=1 until 10s
+            0s b granted inode:1@10..20 fence=2 until 10s
+            1s a queued inode:1@15..16 at 1
+            2s b refused deadlock: b -(inode:1@5..30)-> a -(inode:1@15..16)-> b
+        "#]],
+    );
+}
+
+#[test]
+fn circle_through_scopes_of_every_kind_is_found() {
+    check(
+        "
+        0s a acquire job/x
+        0s b acquire path:/srv/**
+        0s c acquire inode:1
+        0s d acquire pool permits=1
+        1s a acquire path:/srv/a wait
+        1s b acquire inode:1@5..6 shared wait
+        1s c acquire pool permits=1 wait
+        1s d acquire {job/w, job/x shared} wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b granted path:/srv/** fence=2 until 10s
+            0s c granted inode:1 fence=3 until 10s
+            0s d granted pool fence=4 until 10s
+            1s a queued path:/srv/a at 1
+            1s b queued inode:1@5..6 at 1
+            1s c queued pool at 1
+            1s d refused deadlock: d -(job/x)-> a -(path:/srv/a)-> b -(inode:1@5..6)-> c -(pool)-> d
+        "#]],
+    );
+}
+
+#[test]
+fn two_owners_upgrading_the_same_range_are_a_deadlock() {
+    check(
+        "
+        0s a acquire inode:1@0..10 shared
+        0s b acquire inode:1@0..10 shared
+        1s a acquire inode:1@0..10 wait
+        2s b acquire inode:1@0..10 wait
+        3s list
+        4s b release inode:1@0..10
+        ",
+        expect![[r#"
+            0s a granted inode:1@0..10 fence=1 until 10s
+            0s b granted inode:1@0..10 fence=2 until 10s
+            1s a queued inode:1@0..10 at 1
+            2s b refused deadlock: b -(inode:1@0..10)-> a -(inode:1@0..10)-> b
+            3s list inode:1@0..10 held by a shared fence=1 since 0s until 10s, 1 waiting
+            3s list inode:1@0..10 held by b shared fence=2 since 0s until 10s, 1 waiting
+            3s list end
+            4s b released inode:1@0..10 held 4s
+            4s a granted inode:1@0..10 fence=3 until 14s waited 3s
+        "#]],
+    );
+}
+
+#[test]
+fn circle_that_only_arises_later_costs_the_youngest_wait() {
+    check(
+        "
+        0s a acquire job/x ttl=5s window=60s
+        0s b acquire job/y ttl=60s
+        6s b acquire job/x wait
+        7s a acquire job/y wait
+        8s a acquire job/x
+        8s graph
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 5s
+            0s b granted job/y fence=2 until 60s
+            6s a expired job/x fence=1, reclaim window 60s
+            6s b queued job/x at 1
+            7s a queued job/y at 1
+            8s a granted job/x fence=3 until 18s
+            8s a reclaimed job/x fence=1
+            8s a refused deadlock: a -(job/y)-> b -(job/x)-> a
+            8s graph holds a job/x fence=3 since 8s until 18s
+            8s graph b -(job/x)-> a waited 2s
+        "#]],
+    );
+}
+
+#[test]
+fn reclaim_window_is_no_edge() {
+    check(
+        "
+        0s a acquire job/x ttl=5s window=10s
+        0s b acquire job/y ttl=60s
+        6s a acquire job/y wait
+        7s b acquire job/x wait
+        15.001s tick
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 5s
+            0s b granted job/y fence=2 until 60s
+            6s a expired job/x fence=1, reclaim window 10s
+            6s a queued job/y at 1
+            7s b queued job/x at 1
+            15.001s a window_over job/x fence=1
+            15.001s b granted job/x fence=3 until 25.001s waited 8.001s
+        "#]],
+    );
+}
+
+#[test]
+fn graph_is_of_one_namespace() {
+    check(
+        "
+        0s a acquire job/x in=red
+        0s b acquire job/x in=blue
+        1s a acquire job/x in=blue wait
+        2s b acquire job/x in=red wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b granted job/x fence=2 until 10s
+            1s a queued job/x at 1
+            2s b queued job/x at 1
+        "#]],
+    );
+}
+
+#[test]
+fn owners_that_merely_wait_in_a_row_are_no_deadlock() {
+    check(
+        "
+        0s a acquire job/x
+        1s b acquire job/x wait
+        2s c acquire job/x wait
+        3s b acquire job/y
+        4s c acquire job/z
+        5s graph
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            1s b queued job/x at 1
+            2s c queued job/x at 2
+            3s b granted job/y fence=2 until 13s
+            4s c granted job/z fence=3 until 14s
+            5s graph holds a job/x fence=1 since 0s until 10s
+            5s graph b -(job/x)-> a waited 4s
+            5s graph c -(job/x)-> a, b waited 3s
+        "#]],
+    );
+}
+
+#[test]
+fn graph_shows_who_waits_for_whom() {
+    check(
+        "
+        0s a acquire job/x shared
+        0s b acquire job/x shared
+        0s c acquire job/y
+        1s d acquire {job/x, job/y} wait
+        2s e acquire job/x shared wait
+        3s graph
+        3s graph len=1
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b granted job/x fence=2 until 10s
+            0s c granted job/y fence=3 until 10s
+            1s d queued {job/x, job/y} at 1
+            2s e queued job/x at 2
+            3s graph holds a job/x shared fence=1 since 0s until 10s
+            3s graph holds b job/x shared fence=2 since 0s until 10s
+            3s graph holds c job/y fence=3 since 0s until 10s
+            3s graph d -(job/x)-> a, b waited 2s
+            3s graph d -(job/y)-> c waited 2s
+            3s graph e -(job/x shared)-> d waited 1s
+            3s graph holds a job/x shared fence=1 since 0s until 10s
+            3s graph holds b job/x shared fence=2 since 0s until 10s
+            3s graph d -(job/x)-> a, b waited 2s
+        "#]],
+    );
+}
+
+#[test]
+fn of_two_circles_of_one_length_the_first_by_name_is_told() {
+    check(
+        "
+        0s b acquire job/2
+        0s c acquire job/3
+        0s z acquire {job/1}
+        1s b acquire job/1 wait
+        1s c acquire job/1 wait
+        2s z acquire {job/2, job/3} wait
+        ",
+        expect![[r#"
+            0s b granted job/2 fence=1 until 10s
+            0s c granted job/3 fence=2 until 10s
+            0s z granted job/1 fence=3 until 10s
+            1s b queued job/1 at 1
+            1s c queued job/1 at 2
+            2s z refused deadlock: z -(job/2)-> b -(job/1)-> z
+        "#]],
+    );
+}
