@@ -36,7 +36,7 @@ pub struct LockTable {
     pub(crate) sessions: BTreeMap<Adapter, usize>,
 
     pub(crate) lease_timers: BTreeSet<(Timestamp, SpaceNo, LeaseNo)>,
-    pub(crate) wait_timers: BTreeSet<(Timestamp, SpaceNo, Ticket)>,
+    pub(crate) wait_timers: BTreeSet<(Timestamp, Ticket, SpaceNo)>,
     pub(crate) last_ticket: Ticket,
     pub(crate) grace: Option<Grace>,
     /// Leases of the last epoch that have not come back yet.
@@ -123,9 +123,7 @@ impl LockTable {
 
     /// Namespaces in the order of their names.
     pub(crate) fn spaces_by_name(&self) -> impl Iterator<Item = (SpaceNo, &Space)> {
-        self.by_name
-            .values()
-            .map(|&space| (space, self.space(space)))
+        self.by_name.values().map(|&space| (space, self.space(space)))
     }
 
     pub(crate) fn space_or_insert(&mut self, name: &Namespace) -> SpaceNo {
@@ -179,12 +177,7 @@ impl LockTable {
     }
 
     pub(crate) fn tell(&self, namespace: Namespace, news: News, step: &mut Step) {
-        let event = Event {
-            revision: self.revision,
-            at: self.now,
-            namespace,
-            news,
-        };
+        let event = Event { revision: self.revision, at: self.now, namespace, news };
         step.effects.push(Effect::Event(Box::new(event)));
     }
 
@@ -206,8 +199,7 @@ impl LockTable {
     }
 
     pub(crate) fn is_strict_grace(&self) -> bool {
-        self.grace
-            .is_some_and(|grace| grace.policy == GracePolicy::Strict)
+        self.grace.is_some_and(|grace| grace.policy == GracePolicy::Strict)
     }
 }
 
