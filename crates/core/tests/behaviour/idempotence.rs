@@ -318,49 +318,42 @@ fn retry_is_answered_while_no_grants_are_made() {
 }
 
 #[test]
-fn range_keeps_its_request_while_some_of_it_is_held() {
+fn request_of_a_range_is_forgotten_with_the_first_part_that_ends() {
     check(
         "
         0s a open s
         0s a acquire inode:1@0..100 id=r1 session=s
         1s a unlock inode:1@0..10 session=s
-        1s a unlock inode:1@40..60 session=s
         2s a acquire inode:1@0..100 id=r1 session=s
-        3s a unlock inode:1 session=s
-        4s a acquire inode:1@0..100 id=r1 session=s
+        3s a acquire inode:1@0..100 id=r1 session=s
         ",
         expect![[r#"
             0s s opened until 10s
             0s a granted inode:1@0..100 fence=1 until 10s
             1s a unlocked
             1s a released inode:1@0..10 fence=1
-            1s a unlocked
-            1s a released inode:1@40..60 fence=1
-            2s a granted inode:1@0..100 fence=1 until 10s again, as at 0s
-            3s a unlocked
-            3s a released inode:1@10..40 fence=1
-            3s a released inode:1@60..100 fence=1
-            4s a granted inode:1@0..100 fence=2 until 10s
+            2s a granted inode:1@0..100 fence=2 until 10s
+            3s a granted inode:1@0..100 fence=2 until 10s again, as at 2s
         "#]],
     );
 }
 
 #[test]
-fn merged_range_keeps_the_requests_of_its_parts() {
+fn request_of_a_range_is_forgotten_when_it_merges() {
     check(
         "
         0s a open s
         0s a acquire inode:1@0..10 id=r1 session=s
         1s a acquire inode:1@10..20 id=r2 session=s
-        2s a acquire inode:1@0..10 id=r1 session=s
         2s a acquire inode:1@10..20 id=r2 session=s
+        3s a acquire inode:1@0..10 id=r1 session=s
         ",
         expect![[r#"
             0s s opened until 10s
             0s a granted inode:1@0..10 fence=1 until 10s
             1s a granted inode:1@10..20 fence=2 until 10s
-            2s a granted inode:1@0..10 fence=1 until 10s again, as at 0s
             2s a granted inode:1@10..20 fence=2 until 10s again, as at 1s
+            3s a granted inode:1@0..10 fence=3 until 10s
         "#]],
     );
 }

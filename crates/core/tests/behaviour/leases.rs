@@ -140,6 +140,7 @@ fn next_deadline_counts_waits_and_the_grace() {
         0s a acquire job/x ttl=10s
         0s b acquire job/x wait=3s
         0s deadline
+        3.001s tick
         4s epoch conflicting grace=5s
         4s deadline
         ",
@@ -147,7 +148,7 @@ fn next_deadline_counts_waits_and_the_grace() {
             0s a granted job/x fence=1 until 10s
             0s b queued job/x at 1
             0s next deadline 3.001s
-            4s b refused held: job/x by a fence=1 since 0s until 10s, waited 4s
+            3.001s b refused held: job/x by a fence=1 since 0s until 10s, waited 3.001s
             4s epoch 1 begun recovering=1
             4s next deadline 9.001s
         "#]],

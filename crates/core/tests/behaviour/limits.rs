@@ -354,6 +354,19 @@ fn permits_cannot_be_had_on_byte_ranges() {
 }
 
 #[test]
+fn semaphore_has_a_greatest_limit() {
+    check_with(
+        |limits| limits.permits_max = 3,
+        "0s a acquire pool permits=4 | 0s a acquire {job/x, pool permits=4} | 0s a acquire pool permits=3",
+        expect![[r#"
+            0s a refused invalid: a limit of 4 permits is too high, the most is 3
+            0s a refused invalid: a limit of 4 permits is too high, the most is 3
+            0s a granted pool fence=1 until 10s
+        "#]],
+    );
+}
+
+#[test]
 fn metadata_has_a_greatest_size() {
     check_with(
         |limits| limits.metadata_bytes_max = 4,

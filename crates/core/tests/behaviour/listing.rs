@@ -1,8 +1,8 @@
 //! Listing what is held, page by page.
 
-use expect_test::expect;
+use expect_test::{Expect, expect};
 
-use crate::script::check;
+use crate::script::{check, transcript};
 
 const HOLDINGS: &str = "
     0s a acquire job/b
@@ -17,8 +17,10 @@ const HOLDINGS: &str = "
     0s c acquire alpha
 ";
 
-fn check_list(script: &str, expected: expect_test::Expect) {
-    let all = crate::script::transcript(&format!("{HOLDINGS}\n{script}"));
+/// What is listed of these holdings.
+#[expect(clippy::needless_pass_by_value, reason = "so that `expect![…]` can stand as an argument")]
+fn check_list(script: &str, expected: Expect) {
+    let all = transcript(&format!("{HOLDINGS}\n{script}"));
     let listed: String = all.lines().skip(10).flat_map(|line| [line, "\n"]).collect();
     expected.assert_eq(&listed);
 }
@@ -103,6 +105,7 @@ fn list_may_be_of_one_state() {
         0s a acquire job/held ttl=60s
         0s a acquire job/window ttl=1s window=60s
         0s a acquire job/recovering ttl=60s
+        1.001s tick
         2s epoch conflicting
         3s a renew job/held
         3s list state=held
@@ -113,7 +116,7 @@ fn list_may_be_of_one_state() {
             0s a granted job/held fence=1 until 60s
             0s a granted job/window fence=2 until 1s
             0s a granted job/recovering fence=3 until 60s
-            2s a expired job/window fence=2, reclaim window 60s
+            1.001s a expired job/window fence=2, reclaim window 60s
             2s epoch 1 begun recovering=2
             3s a renewed job/held until 63s
             3s list job/held held by a fence=1 since 0s until 63s

@@ -399,7 +399,7 @@ fn any_fence_of_the_parts_is_good_for_the_merged_range() {
         1s a acquire inode:1@10..20 session=s as=two
         2s a renew inode:1@10..20 grant=one
         3s a renew inode:1@0..10 grant=two
-        3s a check inode:1@0..20 grant=one
+        3s a check inode:1@0..20 grant=one leased
         4s a release inode:1@5..15 grant=one
         4s list
         5s a release inode:1 grant=two
@@ -418,6 +418,30 @@ fn any_fence_of_the_parts_is_good_for_the_merged_range() {
             5s a released inode:1 held 4s
             5s a released inode:1@0..5 fence=2
             5s a released inode:1@15..20 fence=2
+        "#]],
+    );
+}
+
+#[test]
+fn check_without_a_lease_knows_the_highest_fence_only() {
+    check(
+        "
+        0s a open s
+        0s a acquire inode:1@0..10 session=s as=one
+        0s z acquire job/z as=other
+        1s a acquire inode:1@10..20 session=s as=two
+        2s a check inode:1@0..20 grant=one
+        2s a check inode:1@0..20 grant=other
+        2s a check inode:1@0..20 grant=two
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted inode:1@0..10 fence=1 until 10s
+            0s z granted job/z fence=2 until 10s
+            1s a granted inode:1@10..20 fence=3 until 10s
+            2s check inode:1@0..20 fence=1: not good
+            2s check inode:1@0..20 fence=2: not good
+            2s check inode:1@0..20 fence=3: good, a fence=3 since 1s until 10s
         "#]],
     );
 }
@@ -655,7 +679,7 @@ fn fence_of_the_older_lease_is_not_good_for_bytes_that_moved() {
 }
 
 #[test]
-fn test_returns_the_first_conflicting_grant() {
+fn testing_returns_the_first_conflicting_grant() {
     check(
         "
         0s a acquire inode:1@50..60
@@ -683,7 +707,7 @@ fn test_returns_the_first_conflicting_grant() {
 }
 
 #[test]
-fn test_never_sees_what_its_owner_holds() {
+fn testing_never_sees_what_its_owner_holds() {
     check(
         "
         0s a acquire inode:1@0..10
@@ -701,7 +725,7 @@ fn test_never_sees_what_its_owner_holds() {
 }
 
 #[test]
-fn test_sees_holders_and_not_waiters() {
+fn testing_sees_holders_and_not_waiters() {
     check(
         "
         0s a acquire inode:1@0..10 shared
@@ -721,7 +745,7 @@ fn test_sees_holders_and_not_waiters() {
 }
 
 #[test]
-fn test_works_on_names_and_paths() {
+fn testing_works_on_names_and_paths() {
     check(
         "
         0s a acquire job/x shared

@@ -588,13 +588,14 @@ fn window_starts_anew_after_a_restart() {
     check(
         "
         0s a acquire job/x ttl=10s window=5s
+        10.001s tick
         12s epoch conflicting
         17s b acquire job/x
         17.001s b acquire job/x
         ",
         expect![[r#"
             0s a granted job/x fence=1 until 10s
-            12s a expired job/x fence=1, reclaim window 5s
+            10.001s a expired job/x fence=1, reclaim window 5s
             12s epoch 1 begun recovering=0
             17s b refused reclaim_window: job/x by a fence=1 since 0s until 17s in its reclaim window
             17.001s a window_over job/x fence=1

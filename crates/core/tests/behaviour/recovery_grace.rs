@@ -598,7 +598,6 @@ fn second_restart_starts_the_ttl_anew() {
         expect![[r#"
             0s a granted job/x fence=1 until 10s
             9s epoch 1 begun recovering=1
-            18s grace over
             18s epoch 2 begun recovering=1
             28s grace over
             28s get job/x: recovering by a fence=1 since 0s until 28s recovering
@@ -721,6 +720,7 @@ fn last_owner_may_take_a_window_back_during_the_grace() {
         "
         0s a acquire job/x ttl=1s window=60s
         0s b acquire job/y ttl=60s
+        1.001s tick
         2s epoch conflicting
         3s c acquire job/x reclaim
         3s a acquire job/x reclaim
@@ -729,7 +729,7 @@ fn last_owner_may_take_a_window_back_during_the_grace() {
         expect![[r#"
             0s a granted job/x fence=1 until 1s
             0s b granted job/y fence=2 until 60s
-            2s a expired job/x fence=1, reclaim window 60s
+            1.001s a expired job/x fence=1, reclaim window 60s
             2s epoch 1 begun recovering=1
             3s c refused lease_lost
             3s a granted job/x fence=3 until 13s

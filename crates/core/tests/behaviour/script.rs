@@ -47,19 +47,13 @@ use memory::Memory;
 use step::{Steps, Wanted};
 
 /// Runs a script under the usual limits and compares its transcript.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "so that `expect![…]` can stand as an argument"
-)]
+#[expect(clippy::needless_pass_by_value, reason = "so that `expect![…]` can stand as an argument")]
 pub(crate) fn check(script: &str, expected: Expect) {
     expected.assert_eq(&run(Limits::default(), script));
 }
 
 /// Runs a script under limits of its own and compares its transcript.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "so that `expect![…]` can stand as an argument"
-)]
+#[expect(clippy::needless_pass_by_value, reason = "so that `expect![…]` can stand as an argument")]
 pub(crate) fn check_with(limits: impl FnOnce(&mut Limits), script: &str, expected: Expect) {
     let mut changed = Limits::default();
     limits(&mut changed);

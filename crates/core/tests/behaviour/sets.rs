@@ -54,9 +54,7 @@ fn set_of_64_is_granted() {
     let members: Vec<String> = (0..64).map(|number| format!("job/{number}")).collect();
     let set = format!("{{{}}}", members.join(", "));
     assert_eq!(
-        transcript(&format!("0s a acquire {set} | 0s a release job/63"))
-            .lines()
-            .count(),
+        transcript(&format!("0s a acquire {set} | 0s a release job/63")).lines().count(),
         2 + 63,
         "one grant, one release, and the end of 63 more"
     );

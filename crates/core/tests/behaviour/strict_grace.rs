@@ -173,7 +173,7 @@ fn strict_grace_does_not_end_early() {
 }
 
 #[test]
-fn test_is_refused_in_a_strict_grace() {
+fn testing_is_refused_in_a_strict_grace() {
     check(
         "
         0s epoch strict grace=30s

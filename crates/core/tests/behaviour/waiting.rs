@@ -324,18 +324,14 @@ fn release_of_a_subtree_wakes_waiters_on_the_paths_below_it() {
 
 #[test]
 fn one_of_ten_thousand_waiters_is_woken() {
-    let waiters: String = (0..10_000)
-        .map(|number| format!("1s w{number} acquire job/x wait\n"))
-        .collect();
+    let waiters: String =
+        (0..10_000).map(|number| format!("1s w{number} acquire job/x wait\n")).collect();
     let transcript =
         transcript_of_many(&format!("0s a acquire job/x\n{waiters} 2s a release job/x"));
     let after_release: Vec<&str> = transcript.lines().skip(10_001).collect();
     assert_eq!(
         after_release,
-        [
-            "2s a released job/x held 2s",
-            "2s w0 granted job/x fence=2 until 12s waited 1s"
-        ]
+        ["2s a released job/x held 2s", "2s w0 granted job/x fence=2 until 12s waited 1s"]
     );
 }
 
@@ -529,9 +525,9 @@ fn withdrawing_takes_the_whole_set_back() {
         expect![[r#"
             0s a granted {job/x, path:/srv/**, inode:1@0..10} fence=1 until 10s
             0s grant fence=1 withdrawn
+            0s a withdrawn inode:1@0..10 fence=1
             0s a withdrawn job/x fence=1
             0s a withdrawn path:/srv/** fence=1
-            0s a withdrawn inode:1@0..10 fence=1
             0s grant fence=1 withdrawn, was not there
             0s stats epoch=0 fence=1 namespaces=0 grants=0 leases=0 sessions=0 recovering=0 waiters=0
         "#]],
@@ -643,9 +639,8 @@ fn refused_try_may_be_held_up_by_waiters_alone() {
 
 #[test]
 fn conflict_names_at_most_sixteen_holders() {
-    let holders: String = (0..40)
-        .map(|number| format!("0s r{number} acquire job/x shared\n"))
-        .collect();
+    let holders: String =
+        (0..40).map(|number| format!("0s r{number} acquire job/x shared\n")).collect();
     let transcript = transcript(&format!("{holders} 0s w acquire job/x"));
     let refused = transcript.lines().last().unwrap_or_default();
     assert_eq!(refused.matches("shared fence=").count(), 16, "{refused}");

@@ -104,11 +104,7 @@ impl World {
             Some(_) | None => number,
         };
         self.memory.remember_call(Call { scopes, ..call });
-        Acquire {
-            claims,
-            ticket,
-            ..request
-        }
+        Acquire { claims, ticket, ..request }
     }
 
     fn under(&mut self, wanted: &Wanted<'_>) -> Under {
@@ -182,9 +178,8 @@ impl World {
         let adapter = wanted.option("adapter").unwrap_or("http");
         let adapter = Adapter::new(adapter)
             .unwrap_or_else(|fault| wanted.fail(&format!("the adapter {fault}")));
-        let on_disconnect = wanted
-            .duration("keep")
-            .map_or(OnDisconnect::Release, OnDisconnect::Keep);
+        let on_disconnect =
+            wanted.duration("keep").map_or(OnDisconnect::Release, OnDisconnect::Keep);
         let (ttl, metadata) = (wanted.duration("ttl").unwrap_or(TTL), metadata(wanted));
         let taken = wanted.option("lease");
         let namespace = wanted.namespace();
@@ -229,11 +224,7 @@ fn accept(wanted: &Wanted<'_>) -> Command {
     let register = register(wanted);
     let number = wanted.word("the fence").parse();
     let number = number.unwrap_or_else(|_| wanted.fail("the fence is no number"));
-    Command::AcceptFence(AcceptFence {
-        namespace,
-        register,
-        fence: fence(wanted, number),
-    })
+    Command::AcceptFence(AcceptFence { namespace, register, fence: fence(wanted, number) })
 }
 
 pub(super) fn register(wanted: &Wanted<'_>) -> RegisterName {

@@ -76,16 +76,11 @@ impl Memory {
     }
 
     pub(super) fn session_name(&self, number: u64) -> &str {
-        self.session_numbers
-            .get(&number)
-            .map_or("session", String::as_str)
+        self.session_numbers.get(&number).map_or("session", String::as_str)
     }
 
     pub(super) fn session_number(&self, wanted: &Wanted<'_>, name: &str) -> u64 {
-        let found = self
-            .session_numbers
-            .iter()
-            .find(|(_, known)| *known == name);
+        let found = self.session_numbers.iter().find(|(_, known)| *known == name);
         match found {
             Some((number, _)) => *number,
             None => wanted.fail(&format!("there is no session named `{name}`")),
@@ -102,9 +97,7 @@ impl Memory {
     }
 
     pub(super) fn call(&self, id: CallId) -> &Call {
-        self.calls
-            .get(&id)
-            .expect("only calls of the script are answered")
+        self.calls.get(&id).expect("only calls of the script are answered")
     }
 
     /// The call of that name, or the owner's last one for that scope.
@@ -126,11 +119,7 @@ impl Memory {
 
     pub(super) fn remember_grant(&mut self, call: CallId, grant: &Grant) {
         let call = self.call(call).clone();
-        let proof = Proof {
-            lease: grant.lease,
-            fence: grant.fence,
-            gained: grant.gained.clone(),
-        };
+        let proof = Proof { lease: grant.lease, fence: grant.fence, gained: grant.gained.clone() };
         if let Some(name) = call.grant_name {
             self.leases.insert(name.clone(), grant.lease);
             self.names.insert(grant.lease, name.clone());
@@ -177,9 +166,7 @@ impl Memory {
             let grants = self.grants.iter().filter(|((at, by, other), _)| {
                 *at == namespace && *by == owner && same_file(other)
             });
-            grants
-                .map(|(_, proof)| proof)
-                .max_by_key(|proof| proof.fence)
+            grants.map(|(_, proof)| proof).max_by_key(|proof| proof.fence)
         };
         match self.grants.get(&key).or_else(in_file) {
             Some(proof) => proof.clone(),
@@ -189,11 +176,7 @@ impl Memory {
 
     pub(super) fn remember_ticket(&mut self, call: CallId, ticket: Ticket) {
         let call = self.call(call);
-        let key = (
-            call.namespace.clone(),
-            call.owner.clone(),
-            call.scopes[0].clone(),
-        );
+        let key = (call.namespace.clone(), call.owner.clone(), call.scopes[0].clone());
         self.tickets.insert(key, ticket);
     }
 

@@ -62,10 +62,7 @@ impl World {
         assert_eq!(view.holders.len(), view.holders_len.min(100), "{view:?}");
         assert_eq!(view.waiters.len(), view.waiters_len.min(100), "{view:?}");
         let highest = view.holders.iter().map(|holder| holder.fence).max();
-        assert!(
-            view.holders_len > 100 || view.last_fence == highest,
-            "{view:?}"
-        );
+        assert!(view.holders_len > 100 || view.last_fence == highest, "{view:?}");
         self.say(&line);
     }
 
@@ -89,17 +86,12 @@ impl World {
         let scope = wanted.scope();
         let proof = self.memory.proof(wanted, &scope);
         let lease = lease.then_some(proof.lease);
-        let check = self
-            .table
-            .check(&wanted.namespace(), &scope, proof.fence, lease);
+        let check = self.table.check(&wanted.namespace(), &scope, proof.fence, lease);
         let good = if check.valid { "good" } else { "not good" };
-        let holder = check.holder.map_or(String::new(), |holder| {
-            format!(", {}", shown::holder(Some(&scope), &holder))
-        });
-        self.say(&format!(
-            "check {scope} fence={}: {good}{holder}",
-            proof.fence
-        ));
+        let holder = check
+            .holder
+            .map_or(String::new(), |holder| format!(", {}", shown::holder(Some(&scope), &holder)));
+        self.say(&format!("check {scope} fence={}: {good}{holder}", proof.fence));
     }
 
     /// The canonical text of a scope, or why a text is none.
@@ -140,11 +132,7 @@ impl World {
         });
         for lock in &page.locks {
             let holders = shown::holders(Some(&lock.scope), &lock.holders);
-            let mut line = format!(
-                "list {} {} by {holders}",
-                lock.scope,
-                shown::state(lock.state)
-            );
+            let mut line = format!("list {} {} by {holders}", lock.scope, shown::state(lock.state));
             if lock.waiters_len > 0 {
                 line += &format!(", {} waiting", lock.waiters_len);
             }
@@ -166,9 +154,7 @@ impl World {
             let (waiter, scope, mode) = (&wait.waiter, &wait.scope, shown::mode(wait.mode));
             let waited = shown::length(wait.waited);
             let blockers = blockers.join(", ");
-            self.say(&format!(
-                "graph {waiter} -({scope}{mode})-> {blockers} waited {waited}"
-            ));
+            self.say(&format!("graph {waiter} -({scope}{mode})-> {blockers} waited {waited}"));
         }
         for cycle in &graph.cycles {
             self.say(&format!("graph circle {}", shown::cycle(cycle)));
@@ -213,10 +199,7 @@ impl World {
         if let OnDisconnect::Keep(length) = view.on_disconnect {
             line += &format!(" keep={}", shown::length(length));
         }
-        for (is_so, word) in [
-            (view.attached, " attached"),
-            (view.recovering, " recovering"),
-        ] {
+        for (is_so, word) in [(view.attached, " attached"), (view.recovering, " recovering")] {
             line += if is_so { word } else { "" };
         }
         if let Some(metadata) = &view.metadata {
@@ -230,11 +213,7 @@ impl World {
             None => "no grace".into(),
             Some(grace) => format!(
                 "grace {} until {} expected={}",
-                if grace.strict {
-                    "strict"
-                } else {
-                    "conflicting"
-                },
+                if grace.strict { "strict" } else { "conflicting" },
                 shown::moment(grace.ends_at),
                 grace.expected
             ),
@@ -272,11 +251,7 @@ impl World {
     /// The server starts anew with what lasted.
     fn restart(&mut self, wanted: &Wanted<'_>) {
         let restored = restored(wanted, &self.table, self.table.entries().collect());
-        assert_eq!(
-            restored.digest(),
-            self.table.digest(),
-            "everything lasting came back"
-        );
+        assert_eq!(restored.digest(), self.table.digest(), "everything lasting came back");
         self.table = restored;
         self.say("server restarted");
     }
@@ -285,10 +260,8 @@ impl World {
         match wanted.word("what to do") {
             "begin" => {
                 self.table.begin_snapshot();
-                self.memory.snapshot = Some(Snapshot {
-                    digest: self.table.digest(),
-                    entries: Vec::new(),
-                });
+                self.memory.snapshot =
+                    Some(Snapshot { digest: self.table.digest(), entries: Vec::new() });
             }
             "next" => {
                 let entries = self.table.snapshot_next(wanted.size("len").unwrap_or(1));

@@ -95,11 +95,7 @@ pub(super) fn holders(asked: Option<&Scope>, holders: &[Holder]) -> String {
 fn conflict(conflict: &Conflict) -> String {
     let mut shown = match conflict.holders.as_slice() {
         [] => format!("{} without a holder", conflict.scope),
-        some => format!(
-            "{} by {}",
-            conflict.scope,
-            holders(Some(&conflict.scope), some)
-        ),
+        some => format!("{} by {}", conflict.scope, holders(Some(&conflict.scope), some)),
     };
     if conflict.waiters > 0 {
         shown += &format!(", {} waiting", conflict.waiters);
@@ -115,9 +111,7 @@ fn conflict(conflict: &Conflict) -> String {
 
 /// `a -(job/x)-> b -(job/y)-> a`
 pub(super) fn cycle(edges: &[WaitEdge]) -> String {
-    let mut shown = edges
-        .first()
-        .map_or(String::new(), |edge| edge.waiter.to_string());
+    let mut shown = edges.first().map_or(String::new(), |edge| edge.waiter.to_string());
     for (at, edge) in edges.iter().enumerate() {
         let follows = at == 0 || edges[at - 1].blocker == edge.waiter;
         assert!(follows, "{edges:?} is no circle");
@@ -131,30 +125,25 @@ pub(super) fn refusal(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Held(why) => format!("held: {}", conflict(why)),
         Refusal::ReclaimWindow(why) => format!("reclaim_window: {}", conflict(why)),
-        Refusal::GracePeriod {
-            ends_in,
-            conflict: None,
-        } => format!("grace_period: {} more", length(*ends_in)),
-        Refusal::GracePeriod {
-            ends_in,
-            conflict: Some(why),
-        } => format!("grace_period: {} more, {}", length(*ends_in), conflict(why)),
+        Refusal::GracePeriod { ends_in, conflict: None } => {
+            format!("grace_period: {} more", length(*ends_in))
+        }
+        Refusal::GracePeriod { ends_in, conflict: Some(why) } => {
+            format!("grace_period: {} more, {}", length(*ends_in), conflict(why))
+        }
         Refusal::NoGrace => "no_grace".into(),
         Refusal::Deadlock { cycle: edges } => format!("deadlock: {}", cycle(edges)),
         Refusal::LeaseLost => "lease_lost".into(),
         Refusal::NotHolder(scope) => format!("not_holder: {scope}"),
-        Refusal::LimitMismatch {
-            scope,
-            current,
-            asked,
-        } => format!("limit_mismatch: {scope} is {current}, not {asked}"),
+        Refusal::LimitMismatch { scope, current, asked } => {
+            format!("limit_mismatch: {scope} is {current}, not {asked}")
+        }
         Refusal::RequestIdReused => "request_id_reused".into(),
         Refusal::SessionNotFound => "session_not_found".into(),
         Refusal::TicketNotFound(_) => "ticket_not_found".into(),
-        Refusal::StaleFence {
-            presented,
-            high_water,
-        } => format!("stale_fence: {presented} below {high_water}"),
+        Refusal::StaleFence { presented, high_water } => {
+            format!("stale_fence: {presented} below {high_water}")
+        }
         Refusal::Limit(reached) => limit(reached),
         Refusal::Invalid(fault) => format!("invalid: {fault}"),
         Refusal::FileRemoved(inode) => format!("file_removed: inode {inode}"),

@@ -66,23 +66,13 @@ struct Word<'a> {
 
 impl<'a> Wanted<'a> {
     fn parse(at: usize, text: &'a str) -> Wanted<'a> {
-        let mut wanted = Wanted {
-            at,
-            text,
-            time: None,
-            owner: None,
-            verb: "",
-            words: Vec::new(),
-        };
+        let mut wanted = Wanted { at, text, time: None, owner: None, verb: "", words: Vec::new() };
         let mut words = wanted.split();
         if let Some(moment) = words.first().and_then(|word| duration(word)) {
             wanted.time = Some(Timestamp::from_millis(wanted.millis(moment)));
             words.remove(0);
         }
-        let owner = words
-            .first()
-            .filter(|word| !WITHOUT_OWNER.contains(word))
-            .copied();
+        let owner = words.first().filter(|word| !WITHOUT_OWNER.contains(word)).copied();
         if owner.is_some() {
             wanted.owner = owner;
             words.remove(0);
@@ -91,13 +81,8 @@ impl<'a> Wanted<'a> {
             wanted.fail("there is no verb");
         }
         wanted.verb = words.remove(0);
-        wanted.words = words
-            .into_iter()
-            .map(|text| Word {
-                text,
-                used: Cell::new(false),
-            })
-            .collect();
+        wanted.words =
+            words.into_iter().map(|text| Word { text, used: Cell::new(false) }).collect();
         wanted
     }
 
@@ -153,9 +138,7 @@ impl<'a> Wanted<'a> {
     /// The next word that is no option and has not been taken yet.
     pub(super) fn word(&self, what: &str) -> &'a str {
         let next = self.words.iter().find(|word| !word.used.get());
-        let Some(word) = next else {
-            self.fail(&format!("{what} is missing"))
-        };
+        let Some(word) = next else { self.fail(&format!("{what} is missing")) };
         word.used.set(true);
         word.text
     }
@@ -180,8 +163,7 @@ impl<'a> Wanted<'a> {
     }
 
     pub(super) fn size(&self, name: &str) -> Option<usize> {
-        self.number(name)
-            .map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+        self.number(name).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
     }
 
     pub(super) fn duration(&self, name: &str) -> Option<Duration> {
@@ -210,10 +192,7 @@ impl<'a> Wanted<'a> {
         let text = self.word("the scope");
         let Some(set) = text.strip_prefix('{') else {
             let scope = self.parse_scope(text);
-            return vec![Claim {
-                scope,
-                mode: self.mode(),
-            }];
+            return vec![Claim { scope, mode: self.mode() }];
         };
         let set = set.trim_end_matches('}').trim();
         let members = set.split(',').filter(|member| !member.trim().is_empty());

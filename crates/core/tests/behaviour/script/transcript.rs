@@ -91,11 +91,7 @@ impl World {
                 self.granted(&claimed(command), grant, waited)
             }
             (Answer::Renewed(renewed), Command::Renew(renew)) => {
-                format!(
-                    "renewed {} until {}",
-                    renew.scope,
-                    shown::moment(renewed.deadline)
-                )
+                format!("renewed {} until {}", renew.scope, shown::moment(renewed.deadline))
             }
             (Answer::Renewed(renewed), _) => {
                 format!("renewed until {}", shown::moment(renewed.deadline))
@@ -206,24 +202,11 @@ impl World {
                 let who = self.caller(*call);
                 Some(format!("{who} refused {}", shown::refusal(refusal)))
             }
-            Effect::Lost {
-                lease,
-                fence,
-                ending,
-                ..
-            } => self.watching.then(|| {
+            Effect::Lost { lease, fence, ending, .. } => self.watching.then(|| {
                 let what = fence.map_or(String::new(), |fence| format!(" fence={fence}"));
-                format!(
-                    "{} told: lost{what}, {ending}",
-                    self.memory.lease_name(*lease)
-                )
+                format!("{} told: lost{what}, {ending}", self.memory.lease_name(*lease))
             }),
-            Effect::Wanted {
-                session,
-                scope,
-                waiter,
-                ..
-            } => {
+            Effect::Wanted { session, scope, waiter, .. } => {
                 let name = self.memory.lease_name(*session);
                 Some(format!("{name} told: {waiter} waits for {scope}"))
             }
@@ -234,27 +217,16 @@ impl World {
     /// The line that is always there for endings nobody asked for; the rest is for watchers.
     fn news(&self, event: &Event, said: Option<&Said>) -> Option<String> {
         match &event.news {
-            News::Ended {
-                scope,
-                owner,
-                mode,
-                fence,
-                ending,
-                window,
-            } if !is_said(said, scope) || self.watching => {
+            News::Ended { scope, owner, mode, fence, ending, window }
+                if !is_said(said, scope) || self.watching =>
+            {
                 let mode = shown::mode(*mode);
                 let window = window.map_or(String::new(), |window| {
                     format!(", reclaim window {}", shown::length(window.as_duration()))
                 });
-                Some(format!(
-                    "{owner} {ending} {scope}{mode} fence={fence}{window}"
-                ))
+                Some(format!("{owner} {ending} {scope}{mode} fence={fence}{window}"))
             }
-            News::SessionEnded {
-                number,
-                owner,
-                ending,
-            } => {
+            News::SessionEnded { number, owner, ending } => {
                 let name = self.memory.session_name(*number);
                 let known = said.is_some_and(|said| match said {
                     Said::SessionEnded(id) => self.memory.lease_name(*id) == name,
@@ -263,10 +235,9 @@ impl World {
                 (!known || self.watching).then(|| format!("{name} of {owner} {ending}"))
             }
             News::GraceEnded => Some("grace over".into()),
-            News::TtlChanged { owner, ttl } => Some(format!(
-                "{owner} has ttl {}",
-                shown::length(ttl.as_duration())
-            )),
+            News::TtlChanged { owner, ttl } => {
+                Some(format!("{owner} has ttl {}", shown::length(ttl.as_duration())))
+            }
             News::Ended { .. }
             | News::EpochBegan { .. }
             | News::SessionOpened { .. }
@@ -282,21 +253,11 @@ impl World {
         let told = match &event.news {
             News::EpochBegan { epoch } => format!("epoch {} began", epoch.0),
             News::GraceEnded => "grace over".into(),
-            News::SessionOpened {
-                number,
-                owner,
-                adapter,
-            } => {
+            News::SessionOpened { number, owner, adapter } => {
                 let name = self.memory.session_name(*number);
                 format!("{name} of {owner} opened by {adapter}")
             }
-            News::Granted {
-                scope,
-                owner,
-                mode,
-                fence,
-                ttl,
-            } => {
+            News::Granted { scope, owner, mode, fence, ttl } => {
                 let (mode, ttl) = (shown::mode(*mode), shown::length(ttl.as_duration()));
                 format!("{owner} granted {scope}{mode} fence={fence} ttl {ttl}")
             }
@@ -325,11 +286,9 @@ fn is_said(said: Option<&Said>, scope: &Scope) -> bool {
 
 fn claimed(command: &Command) -> Vec<Scope> {
     match command {
-        Command::Acquire(acquire) => acquire
-            .claims
-            .iter()
-            .map(|claim| claim.scope.clone())
-            .collect(),
+        Command::Acquire(acquire) => {
+            acquire.claims.iter().map(|claim| claim.scope.clone()).collect()
+        }
         Command::Renew(_)
         | Command::Release(_)
         | Command::Unlock(_)
