@@ -1,7 +1,6 @@
-//! Byte ranges of one owner: locking and unlocking over what it holds already, as fcntl(2) does it.
+//! Locking bytes over what the same owner holds already, as fcntl(2) does it.
 //!
-//! Each test is one cell of the table: how the new range lies to the held one, and whether it has the same mode,
-//! another one, or unlocks.
+//! Each test is one cell of the table: how the new range lies to the held one, in the same mode or another.
 
 use expect_test::expect;
 
@@ -60,30 +59,6 @@ fn range_apart_in_another_mode_is_another() {
 }
 
 #[test]
-fn unlocking_apart_from_what_is_held_changes_nothing() {
-    check(
-        "
-        0s a open s
-        0s a acquire inode:1@20..40 session=s
-        0s a acquire inode:2@20..40 session=s
-        1s a unlock inode:1@50..60 session=s
-        1s a unlock inode:2@0..19 session=s
-        2s list
-        ",
-        expect![[r#"
-            0s s opened until 10s
-            0s a granted inode:1@20..40 fence=1 until 10s
-            0s a granted inode:2@20..40 fence=2 until 10s
-            1s a unlocked nothing
-            1s a unlocked nothing
-            2s list inode:1@20..40 held by a fence=1 since 0s until 10s
-            2s list inode:2@20..40 held by a fence=2 since 0s until 10s
-            2s list end
-        "#]],
-    );
-}
-
-#[test]
 fn adjacent_range_merges() {
     check(
         "
@@ -127,30 +102,6 @@ fn adjacent_range_in_another_mode_stands_beside() {
             2s list inode:1@20..40 held by a fence=1 since 0s until 10s
             2s list inode:1@40..50 held by a shared fence=3 since 1s until 10s
             2s list inode:2@10..20 held by a shared fence=4 since 1s until 10s
-            2s list inode:2@20..40 held by a fence=2 since 0s until 10s
-            2s list end
-        "#]],
-    );
-}
-
-#[test]
-fn unlocking_beside_what_is_held_changes_nothing() {
-    check(
-        "
-        0s a open s
-        0s a acquire inode:1@20..40 session=s
-        0s a acquire inode:2@20..40 session=s
-        1s a unlock inode:1@40..50 session=s
-        1s a unlock inode:2@10..20 session=s
-        2s list
-        ",
-        expect![[r#"
-            0s s opened until 10s
-            0s a granted inode:1@20..40 fence=1 until 10s
-            0s a granted inode:2@20..40 fence=2 until 10s
-            1s a unlocked nothing
-            1s a unlocked nothing
-            2s list inode:1@20..40 held by a fence=1 since 0s until 10s
             2s list inode:2@20..40 held by a fence=2 since 0s until 10s
             2s list end
         "#]],
@@ -230,40 +181,6 @@ fn covering_range_in_another_mode_takes_its_place() {
 }
 
 #[test]
-fn unlocking_all_of_it_removes_it() {
-    check(
-        "
-        0s a open s
-        0s a acquire inode:1@20..40 session=s
-        0s a acquire inode:2@20..40 session=s
-        0s a acquire inode:3@20..40 session=s
-        0s a acquire inode:4@20..40 session=s
-        1s a unlock inode:1@20..40 session=s
-        1s a unlock inode:2@10..50 session=s
-        1s a unlock inode:3@20..50 session=s
-        1s a unlock inode:4@0..40 session=s
-        2s list
-        ",
-        expect![[r#"
-            0s s opened until 10s
-            0s a granted inode:1@20..40 fence=1 until 10s
-            0s a granted inode:2@20..40 fence=2 until 10s
-            0s a granted inode:3@20..40 fence=3 until 10s
-            0s a granted inode:4@20..40 fence=4 until 10s
-            1s a unlocked
-            1s a released inode:1@20..40 fence=1
-            1s a unlocked
-            1s a released inode:2@20..40 fence=2
-            1s a unlocked
-            1s a released inode:3@20..40 fence=3
-            1s a unlocked
-            1s a released inode:4@20..40 fence=4
-            2s list end
-        "#]],
-    );
-}
-
-#[test]
 fn range_inside_a_held_one_leaves_it_whole() {
     check(
         "
@@ -298,27 +215,6 @@ fn range_inside_in_another_mode_makes_three_pieces() {
             1s a replaced inode:1@25..35 fence=1
             2s list inode:1@20..25 held by a fence=1 since 0s until 10s
             2s list inode:1@25..35 held by a shared fence=2 since 1s until 10s
-            2s list inode:1@35..40 held by a fence=1 since 0s until 10s
-            2s list end
-        "#]],
-    );
-}
-
-#[test]
-fn unlocking_inside_splits() {
-    check(
-        "
-        0s a open s
-        0s a acquire inode:1@20..40 session=s
-        1s a unlock inode:1@25..35 session=s
-        2s list
-        ",
-        expect![[r#"
-            0s s opened until 10s
-            0s a granted inode:1@20..40 fence=1 until 10s
-            1s a unlocked
-            1s a released inode:1@25..35 fence=1
-            2s list inode:1@20..25 held by a fence=1 since 0s until 10s
             2s list inode:1@35..40 held by a fence=1 since 0s until 10s
             2s list end
         "#]],
@@ -378,32 +274,6 @@ fn range_over_an_edge_in_another_mode_trims() {
 }
 
 #[test]
-fn unlocking_over_an_edge_trims() {
-    check(
-        "
-        0s a open s
-        0s a acquire inode:1@20..40 session=s
-        0s a acquire inode:2@20..40 session=s
-        1s a unlock inode:1@10..30 session=s
-        1s a unlock inode:2@30..50 session=s
-        2s list
-        ",
-        expect![[r#"
-            0s s opened until 10s
-            0s a granted inode:1@20..40 fence=1 until 10s
-            0s a granted inode:2@20..40 fence=2 until 10s
-            1s a unlocked
-            1s a released inode:1@20..30 fence=1
-            1s a unlocked
-            1s a released inode:2@30..40 fence=2
-            2s list inode:1@30..40 held by a fence=1 since 0s until 10s
-            2s list inode:2@20..30 held by a fence=2 since 0s until 10s
-            2s list end
-        "#]],
-    );
-}
-
-#[test]
 fn range_over_several_of_mixed_modes_replaces_and_merges() {
     check(
         "
@@ -453,36 +323,6 @@ fn shared_range_over_several_of_mixed_modes_replaces_and_merges() {
             1s a replaced inode:1@40..50 fence=3
             2s list inode:1@0..5 held by a fence=1 since 0s until 10s
             2s list inode:1@5..60 held by a shared fence=5 since 1s until 10s
-            2s list end
-        "#]],
-    );
-}
-
-#[test]
-fn unlocking_over_several_trims_and_removes() {
-    check(
-        "
-        0s a open s
-        0s a acquire inode:1@0..10 session=s
-        0s a acquire inode:1@20..30 shared session=s
-        0s a acquire inode:1@40..50 session=s
-        0s a acquire inode:1@50..60 shared session=s
-        1s a unlock inode:1@5..55 session=s
-        2s list
-        ",
-        expect![[r#"
-            0s s opened until 10s
-            0s a granted inode:1@0..10 fence=1 until 10s
-            0s a granted inode:1@20..30 fence=2 until 10s
-            0s a granted inode:1@40..50 fence=3 until 10s
-            0s a granted inode:1@50..60 fence=4 until 10s
-            1s a unlocked
-            1s a released inode:1@5..10 fence=1
-            1s a released inode:1@20..30 shared fence=2
-            1s a released inode:1@40..50 fence=3
-            1s a released inode:1@50..55 shared fence=4
-            2s list inode:1@0..5 held by a fence=1 since 0s until 10s
-            2s list inode:1@55..60 held by a shared fence=4 since 0s until 10s
             2s list end
         "#]],
     );
@@ -572,31 +412,6 @@ fn upgrade_that_nobody_hinders_is_done_at_once() {
             1s a granted inode:1@0..10 fence=2 until 10s
             1s a replaced inode:1@0..10 shared fence=1
             2s list inode:1@0..10 held by a fence=2 since 1s until 10s
-            2s list end
-        "#]],
-    );
-}
-
-#[test]
-fn everything_is_unlocked_at_once() {
-    check(
-        "
-        0s a open s
-        0s a acquire inode:1@0..10 session=s
-        0s a acquire inode:1@20..30 shared session=s
-        0s a acquire inode:1@40.. session=s
-        1s a unlock inode:1 session=s
-        2s list
-        ",
-        expect![[r#"
-            0s s opened until 10s
-            0s a granted inode:1@0..10 fence=1 until 10s
-            0s a granted inode:1@20..30 fence=2 until 10s
-            0s a granted inode:1@40.. fence=3 until 10s
-            1s a unlocked
-            1s a released inode:1@0..10 fence=1
-            1s a released inode:1@20..30 shared fence=2
-            1s a released inode:1@40.. fence=3
             2s list end
         "#]],
     );
