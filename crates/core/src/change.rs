@@ -180,7 +180,7 @@ impl LockTable {
             Scope::Key(key) => {
                 let at = self.space_mut(space);
                 at.add_holder(key, claim.mode, granted.fence, lease);
-                at.count_hold(owner, lease);
+                at.count_hold(owner, lease, key.kind());
                 at.lease_mut(lease).held.insert(Grant {
                     key: key.clone(),
                     fence: granted.fence,
@@ -310,8 +310,9 @@ impl LockTable {
             let known = Known::Granted { lease, fence: piece.fences.1, digest: request.digest };
             at.requests.insert((owner, request.id.clone()), known);
         }
+        let kind = Scope::range(inode, piece.range).kind();
         at.inodes.entry(inode).or_default().insert(owner, piece);
-        at.count_hold(owner, lease);
+        at.count_hold(owner, lease, kind);
     }
 
     fn take_piece(&mut self, space: SpaceNo, owner: OwnerNo, inode: u64, start: u64) -> Piece {
@@ -322,7 +323,7 @@ impl LockTable {
         if let Some(request) = request_of(piece.extra.as_deref()) {
             at.forget_request(owner, &request.id, piece.fences.1);
         }
-        at.uncount_hold(owner, piece.lease);
+        at.uncount_hold(owner, piece.lease, Scope::range(inode, piece.range).kind());
         piece
     }
 
@@ -421,7 +422,7 @@ impl LockTable {
         }
         let (scope, ended) = (Scope::Key(key.clone()), Ended::grant(&grant));
         self.tell_ended(space, scope.clone(), grant.owner, &ended, ending, news);
-        self.space_mut(space).uncount_hold(grant.owner, lease);
+        self.space_mut(space).uncount_hold(grant.owner, lease, key.kind());
         self.freed.push((space, scope));
     }
 

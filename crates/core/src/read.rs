@@ -182,6 +182,8 @@ impl LockTable {
             stats.grants += space.grants_len;
             stats.leases += space.leases.len();
             stats.waiters += space.waiters.len();
+            let kinds = space.kinds.iter().filter(|(_, len)| **len > 0);
+            stats.kinds.extend(kinds.map(|(&kind, &len)| (space.name.clone(), kind, len)));
         }
         stats
     }

@@ -37,6 +37,8 @@ pub(crate) struct Space {
     /// How many grants and pieces each owner has under each lease.
     pub(crate) holds: BTreeMap<(OwnerNo, LeaseNo), u32>,
     pub(crate) grants_len: usize,
+    /// How many of them are of each kind.
+    pub(crate) kinds: BTreeMap<ScopeKind, usize>,
     /// Leases that are over but for their reclaim windows.
     pub(crate) lapsed_len: usize,
 
@@ -155,6 +157,7 @@ impl Space {
             inodes: BTreeMap::new(),
             holds: BTreeMap::new(),
             grants_len: 0,
+            kinds: BTreeMap::new(),
             lapsed_len: 0,
             waiters: BTreeMap::new(),
             queues: BTreeMap::new(),
@@ -225,7 +228,8 @@ impl Space {
     }
 
     /// Counts one grant or piece more.
-    pub(crate) fn count_hold(&mut self, owner: OwnerNo, lease: LeaseNo) {
+    pub(crate) fn count_hold(&mut self, owner: OwnerNo, lease: LeaseNo, kind: ScopeKind) {
+        *self.kinds.entry(kind).or_insert(0) += 1;
         let count = self.holds.entry((owner, lease)).or_insert(0);
         *count += 1;
         if *count == 1 {
@@ -234,7 +238,8 @@ impl Space {
         self.grants_len += 1;
     }
 
-    pub(crate) fn uncount_hold(&mut self, owner: OwnerNo, lease: LeaseNo) {
+    pub(crate) fn uncount_hold(&mut self, owner: OwnerNo, lease: LeaseNo, kind: ScopeKind) {
+        *self.kinds.get_mut(&kind).expect("every hold was counted") -= 1;
         let count = self.holds.get_mut(&(owner, lease)).expect("every hold was counted");
         *count -= 1;
         if *count == 0 {

@@ -1,9 +1,9 @@
 //! Drives an engine with a real clock and a real journal, in a task of its own.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use leasehold_core::{CallId, Epoch, Limits, Millis, Timestamp};
 use leasehold_store::{Campaign, Candidate, Error, Journal, Pending, Seq};
@@ -12,9 +12,10 @@ use tokio::task::JoinHandle;
 
 use crate::call::{CallError, Reply};
 use crate::clock::Clock;
+use crate::counts::Commits;
 use crate::engine::{Engine, Output, Settings};
 use crate::handle::{Asked, Handle};
-use crate::publish::Publisher;
+use crate::publish::{Notice, Publisher};
 use crate::recovery::{Recovery, StartError, recover};
 use crate::snapshots::{Done, Snapshots};
 use crate::status::{Phase, Status};
@@ -96,6 +97,7 @@ pub async fn start(
     let (ordinary, ordinary_in) = mpsc::channel(ORDINARY_LEN_MAX);
     let (status_out, status) = watch::channel(status_of(&engine, &*journal, Phase::Starting, None));
     let (stop, stopping) = oneshot::channel();
+    let commits: Arc<Mutex<Commits>> = Arc::default();
     let task = Task {
         engine,
         epoch,
@@ -107,13 +109,16 @@ pub async fn start(
         callers: HashMap::new(),
         append: None,
         appending_bytes: 0,
+        appending_since: Instant::now(),
+        commits: commits.clone(),
         retry_at: None,
         snapshot_call: None,
         snapshots: Snapshots::new(runner.snapshot_bytes),
         draining_until: None,
     };
     let task = tokio::spawn(task.run(urgent_in, ordinary_in, stopping));
-    let handle = Handle { urgent, ordinary, calls: Arc::new(AtomicU64::new(1)), status, publisher };
+    let calls = Arc::new(AtomicU64::new(1));
+    let handle = Handle { urgent, ordinary, calls, status, publisher, commits };
     Ok((handle, Stop { stop: Some(stop), task }))
 }
 
@@ -161,6 +166,8 @@ struct Task {
     callers: HashMap<CallId, oneshot::Sender<Result<Reply, CallError>>>,
     append: Option<Pending<()>>,
     appending_bytes: usize,
+    appending_since: Instant,
+    commits: Arc<Mutex<Commits>>,
     /// The store failed; when to try again.
     retry_at: Option<Timestamp>,
     snapshot_call: Option<Pending<Done>>,
@@ -260,6 +267,7 @@ impl Task {
                     self.snapshots.begin_if_due(self.engine.table_mut(), batch.seq());
                 }
                 self.appending_bytes = batch.bytes().len();
+                self.appending_since = Instant::now();
                 self.append = Some(self.journal.append(batch));
             }
         }
@@ -293,7 +301,13 @@ impl Task {
                         }
                     }
                     Output::Event(event) => self.publisher.publish(event),
-                    Output::Lost { .. } | Output::Wanted { .. } => {}
+                    Output::Lost { namespace, lease, fence, ending } => {
+                        let notice = Notice::Lost { fence, ending };
+                        self.publisher.notify(namespace, lease, notice);
+                    }
+                    Output::Wanted { namespace, session, scope } => {
+                        self.publisher.notify(namespace, session, Notice::Wanted { scope });
+                    }
                 }
             }
         }
@@ -304,6 +318,7 @@ impl Task {
         match result {
             Ok(()) => {
                 self.snapshots.appended(self.appending_bytes);
+                self.count_commit();
                 if self.failure.take().is_some() {
                     tracing::info!("the store is back");
                 }
@@ -326,7 +341,14 @@ impl Task {
         }
     }
 
+    fn count_commit(&mut self) {
+        let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        commits.seconds.observe(self.appending_since.elapsed().as_secs_f64());
+        commits.batch_size.observe(self.engine.in_flight_len() as f64);
+    }
+
     fn fail(&mut self, now: Timestamp, error: &Error) {
+        self.commits.lock().unwrap_or_else(PoisonError::into_inner).failures += 1;
         if self.failure.is_none() {
             tracing::error!(error = %error, "the store failed; nothing is granted until it is back");
         }

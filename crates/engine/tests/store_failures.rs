@@ -174,12 +174,12 @@ async fn journal_folds_to_the_table(journal: &Arc<MoodyJournal>, handle: Handle,
     let Ok(View::Stats(stats)) = handle.query(Query::Stats).await else { panic!("stats") };
     stop.stop().await;
     let candidate = Runner::new(7).candidate;
-    let Campaign::Won(lead) = journal.campaign(candidate, None).await.unwrap() else {
+    let Campaign::Won(lead) = journal.campaign(candidate, None).await.expect("it answers") else {
         panic!("nobody else leads")
     };
     let recovery: Recovery = Runner::new(7).recovery;
     let now = SystemClock::new().now();
-    let recovered = recover(&**journal, lead.epoch, now, recovery).await.unwrap();
+    let recovered = recover(&**journal, lead.epoch, now, recovery).await.expect("it loads");
     let again = recovered.table.stats();
     assert_eq!((again.grants, again.fence), (stats.grants, stats.fence));
     assert_eq!(again.revision, Revision(stats.revision.0 + recovered.unwritten.len() as u64));

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 /// What becomes of the next appends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mood {
+pub(crate) enum Mood {
     #[default]
     Works,
     /// Nothing is written.
@@ -31,15 +31,15 @@ pub enum Mood {
 
 /// A memory journal with moods.
 #[derive(Debug)]
-pub struct MoodyJournal {
+pub(crate) struct MoodyJournal {
     inner: Arc<MemoryJournal>,
     mood: Arc<Mutex<Mood>>,
     changed: Arc<Notify>,
-    pub appends: Arc<Mutex<Vec<usize>>>,
+    pub(crate) appends: Arc<Mutex<Vec<usize>>>,
 }
 
 impl MoodyJournal {
-    pub fn new() -> Arc<MoodyJournal> {
+    pub(crate) fn new() -> Arc<MoodyJournal> {
         Arc::new(MoodyJournal {
             inner: Arc::new(MemoryJournal::new()),
             mood: Arc::default(),
@@ -48,7 +48,7 @@ impl MoodyJournal {
         })
     }
 
-    pub fn set(&self, mood: Mood) {
+    pub(crate) fn set(&self, mood: Mood) {
         *self.mood.lock().expect("not poisoned") = mood;
         self.changed.notify_waiters();
     }
@@ -126,23 +126,23 @@ impl Journal for MoodyJournal {
     }
 }
 
-pub fn scope(text: &str) -> Scope {
+pub(crate) fn scope(text: &str) -> Scope {
     Scope::parse(text).expect("a good scope")
 }
 
-pub fn owner(text: &str) -> Owner {
+pub(crate) fn owner(text: &str) -> Owner {
     Owner::new(text).expect("a good owner")
 }
 
 /// A fresh lease id each time.
-pub fn lease_id() -> LeaseId {
+pub(crate) fn lease_id() -> LeaseId {
     static NEXT: Mutex<u128> = Mutex::new(1);
     let mut next = NEXT.lock().expect("not poisoned");
     *next += 1;
     LeaseId::from_u128(*next)
 }
 
-pub fn acquire(who: &str, what: &str, wait: Wait) -> Acquire {
+pub(crate) fn acquire(who: &str, what: &str, wait: Wait) -> Acquire {
     Acquire {
         call: CallId(0),
         namespace: Namespace::default(),
@@ -159,7 +159,7 @@ pub fn acquire(who: &str, what: &str, wait: Wait) -> Acquire {
     }
 }
 
-pub fn renew(what: &str, grant: &Grant) -> Command {
+pub(crate) fn renew(what: &str, grant: &Grant) -> Command {
     Command::Renew(Renew {
         namespace: Namespace::default(),
         scope: scope(what),
@@ -170,11 +170,11 @@ pub fn renew(what: &str, grant: &Grant) -> Command {
     })
 }
 
-pub fn release(what: &str, grant: &Grant) -> Command {
+pub(crate) fn release(what: &str, grant: &Grant) -> Command {
     release_with(what, grant, grant.fence)
 }
 
-pub fn release_with(what: &str, grant: &Grant, fence: Fence) -> Command {
+pub(crate) fn release_with(what: &str, grant: &Grant, fence: Fence) -> Command {
     Command::Release(Release {
         namespace: Namespace::default(),
         scope: scope(what),
