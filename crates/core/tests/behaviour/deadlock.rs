@@ -474,3 +474,65 @@ fn of_two_circles_of_one_length_the_first_by_name_is_told() {
         "#]],
     );
 }
+
+#[test]
+fn owner_that_only_waits_can_close_a_circle() {
+    check(
+        "
+        0s h acquire job/x
+        0s c acquire job/y
+        1s r acquire job/x wait
+        2s c acquire job/x wait
+        3s r acquire job/y wait
+        ",
+        expect![[r#"
+            0s h granted job/x fence=1 until 10s
+            0s c granted job/y fence=2 until 10s
+            1s r queued job/x at 1
+            2s c queued job/x at 2
+            3s r refused deadlock: r -(job/y)-> c -(job/x)-> r
+        "#]],
+    );
+}
+
+#[test]
+fn coming_back_to_a_kept_place_can_close_a_circle() {
+    check(
+        "
+        0s a acquire inode:1@7..10 shared ttl=60s
+        1s b acquire inode:1@9..11 wait=1s keep
+        2s c acquire inode:1@6.. wait
+        2.001s tick
+        3s b acquire inode:1 shared wait
+        4s b acquire inode:1@9..11 wait ticket
+        ",
+        expect![[r#"
+            0s a granted inode:1@7..10 fence=1 until 60s
+            1s b queued inode:1@9..11 at 1
+            2s c queued inode:1@6.. at 1
+            2.001s b refused held: inode:1@9..11 by a inode:1@7..10 shared fence=1 since 0s until 60s, 1 waiting, waited 1.001s, place 1 kept
+            3s b queued inode:1 at 1
+            4s b refused deadlock: b -(inode:1)-> c -(inode:1@6..)-> b
+        "#]],
+    );
+}
+
+#[test]
+fn circle_that_is_told_has_only_edges_that_are_stuck() {
+    check(
+        "
+        0s d acquire sem permits=2
+        0s d acquire sem permits=2
+        0s a acquire pool permits=2
+        0s d acquire pool permits=2
+        1s d acquire {pool permits=2, sem permits=2} wait
+        ",
+        expect![[r#"
+            0s d granted sem fence=1 until 10s
+            0s d granted sem fence=2 until 10s
+            0s a granted pool fence=3 until 10s
+            0s d granted pool fence=4 until 10s
+            1s d refused deadlock: d -(sem)-> d
+        "#]],
+    );
+}

@@ -169,3 +169,25 @@ fn removed_file_may_be_locked_again() {
         "#]],
     );
 }
+
+#[test]
+fn testing_for_a_permit_sees_holders_without_one() {
+    check(
+        "
+        0s a acquire job/x shared
+        1s b test job/x permits=2
+        1s b acquire job/x permits=2
+        2s c acquire pool permits=2
+        2s b test pool permits=2
+        2s b test pool shared
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            1s b test job/x: held by a job/x shared fence=1 since 0s until 10s
+            1s b refused limit_mismatch: job/x is shared, not permits(2)
+            2s c granted pool fence=2 until 12s
+            2s b test pool: free
+            2s b test pool: held by c pool permits=2 fence=2 since 2s until 12s
+        "#]],
+    );
+}

@@ -326,3 +326,42 @@ fn metadata_is_shown_and_never_looked_at() {
         "#]],
     );
 }
+
+#[test]
+fn renewed_lease_ends_in_the_order_of_its_new_deadline() {
+    check(
+        "
+        0s a acquire job/x ttl=10s
+        1s b acquire job/y ttl=10s
+        5s a renew job/x
+        60s tick
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            1s b granted job/y fence=2 until 11s
+            5s a renewed job/x until 15s
+            60s b expired job/y fence=2
+            60s a expired job/x fence=1
+        "#]],
+    );
+}
+
+#[test]
+fn leases_of_all_namespaces_end_in_one_order() {
+    check(
+        "
+        0s a acquire job/x in=red ttl=3s
+        0s b acquire job/y in=blue ttl=2s
+        0s c acquire job/z in=red ttl=1s
+        9s tick
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 3s
+            0s b granted job/y fence=2 until 2s
+            0s c granted job/z fence=3 until 1s
+            9s c expired job/z fence=3
+            9s b expired job/y fence=2
+            9s a expired job/x fence=1
+        "#]],
+    );
+}

@@ -267,3 +267,26 @@ fn withdrawn_upgrade_leaves_its_bytes_held() {
         "#]],
     );
 }
+
+#[test]
+fn withdrawing_a_set_leaves_bytes_that_were_held_before() {
+    check(
+        "
+        0s a open s
+        0s a acquire inode:1@0..10 session=s
+        1s a acquire {job/x, inode:1@5..20} session=s
+        2s a withdraw job/x
+        2s list
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted inode:1@0..10 fence=1 until 10s
+            1s a granted {job/x, inode:1@5..20} fence=2 until 10s
+            2s grant fence=2 withdrawn
+            2s a withdrawn inode:1@10..20 fence=2
+            2s a withdrawn job/x fence=2
+            2s list inode:1@0..10 held by a fence=2 since 1s until 10s
+            2s list end
+        "#]],
+    );
+}

@@ -338,3 +338,23 @@ fn grace_that_is_over_serves_nobody_who_still_conflicts() {
         "#]],
     );
 }
+
+#[test]
+fn set_is_refused_for_the_grace_when_any_of_its_scopes_is_recovering() {
+    check(
+        "
+        0s a acquire job/x ttl=60s
+        0s c acquire job/y ttl=60s
+        1s epoch conflicting grace=30s
+        2s a renew job/x
+        3s b acquire {job/x, job/y}
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 60s
+            0s c granted job/y fence=2 until 60s
+            1s epoch 1 begun recovering=2
+            2s a renewed job/x until 62s
+            3s b refused grace_period: 28s more, job/x by a fence=1 since 0s until 62s
+        "#]],
+    );
+}

@@ -84,3 +84,22 @@ fn get_shows_those_who_wait_by_place() {
         "#]],
     );
 }
+
+#[test]
+fn request_for_two_parts_of_a_lock_waits_once() {
+    check(
+        "
+        0s a acquire inode:1@0..10
+        1s b acquire {inode:1@0..3, inode:1@5..8 shared} wait
+        2s c acquire inode:1
+        2s list
+        ",
+        expect![[r#"
+            0s a granted inode:1@0..10 fence=1 until 10s
+            1s b queued {inode:1@0..3, inode:1@5..8} at 1
+            2s c refused held: inode:1 by a inode:1@0..10 fence=1 since 0s until 10s, 1 waiting
+            2s list inode:1@0..10 held by a fence=1 since 0s until 10s, 1 waiting
+            2s list end
+        "#]],
+    );
+}

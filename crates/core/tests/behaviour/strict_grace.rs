@@ -232,3 +232,23 @@ fn registers_and_sessions_are_no_grants() {
         "#]],
     );
 }
+
+#[test]
+fn try_behind_a_waiter_is_refused_for_the_grace() {
+    check(
+        "
+        0s epoch strict grace=30s
+        1s a acquire path:/srv/a wait=5s
+        2s b acquire path:/srv/** shared
+        3s b acquire path:/srv/** wait=1s
+        4.001s tick
+        ",
+        expect![[r#"
+            0s epoch 1 begun recovering=0
+            1s a queued path:/srv/a at 1
+            2s b refused grace_period: 28s more
+            3s b queued path:/srv/** at 1
+            4.001s b refused grace_period: 25.999s more
+        "#]],
+    );
+}

@@ -402,3 +402,30 @@ fn namespaces_wait_apart() {
         "#]],
     );
 }
+
+#[test]
+fn waits_that_run_out_together_do_so_by_place() {
+    check(
+        "
+        0s a acquire job/x in=red ttl=60s
+        0s a acquire job/x in=blue ttl=60s
+        1s b acquire job/x in=red wait=5s
+        1s c acquire job/x in=blue wait=5s
+        1s d acquire job/x in=red wait=5s
+        1s e acquire job/x in=blue wait=4s
+        9s tick
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 60s
+            0s a granted job/x fence=2 until 60s
+            1s b queued job/x at 1
+            1s c queued job/x at 1
+            1s d queued job/x at 2
+            1s e queued job/x at 2
+            9s e refused held: job/x by a fence=2 since 0s until 60s, 1 waiting, waited 8s
+            9s b refused held: job/x by a fence=1 since 0s until 60s, 1 waiting, waited 8s
+            9s c refused held: job/x by a fence=2 since 0s until 60s, waited 8s
+            9s d refused held: job/x by a fence=1 since 0s until 60s, waited 8s
+        "#]],
+    );
+}

@@ -215,3 +215,67 @@ fn last_owner_of_bytes_does_not_queue_behind_those_who_wait_for_its_window() {
         "#]],
     );
 }
+
+#[test]
+fn lapse_into_a_window_serves_a_waiter_of_the_same_owner() {
+    check(
+        "
+        0s b acquire pool permits=2 ttl=60s
+        0s a acquire pool permits=2 ttl=10s window=5s
+        1s a acquire pool permits=2 ttl=60s wait
+        10.001s tick
+        ",
+        expect![[r#"
+            0s b granted pool fence=1 until 60s
+            0s a granted pool fence=2 until 10s
+            1s a queued pool at 1
+            10.001s a expired pool permits=2 fence=2, reclaim window 5s
+            10.001s a reclaimed pool permits=2 fence=2
+            10.001s a granted pool fence=3 until 70.001s waited 9.001s
+        "#]],
+    );
+}
+
+#[test]
+fn own_window_counts_for_the_limit_that_is_asked_for() {
+    check(
+        "
+        0s a acquire pool permits=2 ttl=10s window=5s
+        11s a acquire pool permits=3
+        11s a acquire pool
+        11s a acquire pool permits=2
+        ",
+        expect![[r#"
+            0s a granted pool fence=1 until 10s
+            11s a expired pool permits=2 fence=1, reclaim window 5s
+            11s a refused limit_mismatch: pool is permits(2), not permits(3)
+            11s a refused limit_mismatch: pool is permits(2), not exclusive
+            11s a granted pool fence=2 until 21s
+            11s a reclaimed pool permits=2 fence=1
+        "#]],
+    );
+}
+
+#[test]
+fn taking_back_one_permit_leaves_the_window_of_the_other() {
+    check(
+        "
+        0s a acquire pool permits=2 ttl=10s window=5s
+        0s a acquire pool permits=2 ttl=10s window=5s
+        11s a acquire pool permits=2 ttl=60s
+        12s b acquire pool permits=2
+        13s a acquire pool permits=2 ttl=60s
+        ",
+        expect![[r#"
+            0s a granted pool fence=1 until 10s
+            0s a granted pool fence=2 until 10s
+            11s a expired pool permits=2 fence=1, reclaim window 5s
+            11s a expired pool permits=2 fence=2, reclaim window 5s
+            11s a granted pool fence=3 until 71s
+            11s a reclaimed pool permits=2 fence=1
+            12s b refused held: pool by a permits=2 fence=2 since 0s until 15s in its reclaim window and a permits=2 fence=3 since 11s until 71s
+            13s a granted pool fence=4 until 73s
+            13s a reclaimed pool permits=2 fence=2
+        "#]],
+    );
+}
