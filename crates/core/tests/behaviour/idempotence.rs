@@ -380,3 +380,22 @@ fn retry_of_a_kept_place_needs_its_ticket() {
         "#]],
     );
 }
+
+#[test]
+fn try_with_the_id_of_a_request_that_waits_does_not_wait() {
+    check(
+        "
+        0s a acquire job/x
+        1s b acquire job/x id=r1 wait call=first
+        2s b acquire job/x id=r1 call=second
+        3s a release job/x
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            1s b (first) queued job/x at 1
+            2s b (second) refused held: job/x by a fence=1 since 0s until 10s, 1 waiting
+            3s a released job/x held 3s
+            3s b (first) granted job/x fence=2 until 13s waited 2s
+        "#]],
+    );
+}

@@ -183,3 +183,29 @@ fn permits_on_a_path_keep_the_subtree_above_out() {
         "#]],
     );
 }
+
+#[test]
+fn waiting_subtree_stops_further_permits() {
+    check(
+        "
+        0s a acquire path:/p permits=2
+        0s b acquire path:/p permits=2
+        1s c acquire path:/** wait
+        2s d acquire path:/p permits=2 wait
+        3s a release path:/p
+        4s b release path:/p
+        5s c release path:/**
+        ",
+        expect![[r#"
+            0s a granted path:/p fence=1 until 10s
+            0s b granted path:/p fence=2 until 10s
+            1s c queued path:/** at 1
+            2s d queued path:/p at 1
+            3s a released path:/p held 3s
+            4s b released path:/p held 4s
+            4s c granted path:/** fence=3 until 14s waited 3s
+            5s c released path:/** held 1s
+            5s d granted path:/p fence=4 until 15s waited 3s
+        "#]],
+    );
+}

@@ -259,3 +259,53 @@ fn upgrade_waits_for_the_bytes_that_others_share() {
         "#]],
     );
 }
+
+#[test]
+fn waiter_that_weakens_its_own_bytes_lets_later_readers_in() {
+    check(
+        "
+        0s a open s ttl=60s
+        0s a acquire inode:1@0..10 session=s
+        0s b acquire inode:1@10..20
+        1s a acquire inode:1@0..20 shared session=s wait
+        2s c acquire inode:1@0..5 shared wait
+        3s b release inode:1@10..20
+        ",
+        expect![[r#"
+            0s s opened until 60s
+            0s a granted inode:1@0..10 fence=1 until 60s
+            0s b granted inode:1@10..20 fence=2 until 10s
+            1s a queued inode:1@0..20 at 1
+            2s c queued inode:1@0..5 at 1
+            3s b released inode:1@10..20 held 3s
+            3s a replaced inode:1@0..10 fence=1
+            3s a granted inode:1@0..20 fence=3 until 60s waited 2s
+            3s c granted inode:1@0..5 fence=4 until 13s waited 1s
+        "#]],
+    );
+}
+
+#[test]
+fn waiter_that_weakens_its_own_bytes_lets_earlier_readers_in() {
+    check(
+        "
+        0s a open s ttl=60s
+        0s a acquire inode:1@0..10 session=s
+        0s b acquire inode:1@10..20
+        1s c acquire inode:1@0..5 shared wait
+        2s a acquire inode:1@0..20 shared session=s wait
+        3s b release inode:1@10..20
+        ",
+        expect![[r#"
+            0s s opened until 60s
+            0s a granted inode:1@0..10 fence=1 until 60s
+            0s b granted inode:1@10..20 fence=2 until 10s
+            1s c queued inode:1@0..5 at 1
+            2s a queued inode:1@0..20 at 1
+            3s b released inode:1@10..20 held 3s
+            3s a replaced inode:1@0..10 fence=1
+            3s a granted inode:1@0..20 fence=3 until 60s waited 1s
+            3s c granted inode:1@0..5 fence=4 until 13s waited 2s
+        "#]],
+    );
+}

@@ -364,3 +364,30 @@ fn sessions_of_different_adapters_see_each_others_locks() {
         "#]],
     );
 }
+
+#[test]
+fn lapsed_session_takes_its_waits_along() {
+    check(
+        "
+        0s a open s ttl=10s
+        0s a acquire job/x session=s
+        0s b acquire job/y ttl=60s
+        1s a acquire job/y session=s wait
+        2s c acquire {job/x, job/y} wait
+        10.001s tick
+        11s b release job/y
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted job/x fence=1 until 10s
+            0s b granted job/y fence=2 until 60s
+            1s a queued job/y at 1
+            2s c queued {job/x, job/y} at 2
+            10.001s a refused lease_lost
+            10.001s a expired job/x fence=1
+            10.001s s of a expired
+            11s b released job/y held 11s
+            11s c granted {job/x, job/y} fence=3 until 21s waited 9s
+        "#]],
+    );
+}

@@ -356,3 +356,53 @@ fn empty_set_is_refused() {
     "#]],
     );
 }
+
+#[test]
+fn set_with_an_upgrade_does_not_queue_behind_those_who_wait_for_its_owner() {
+    check(
+        "
+        0s a open s ttl=60s
+        0s a acquire inode:1@0..10 shared session=s
+        0s b acquire job/y
+        1s c acquire inode:1@0..10 wait
+        2s a acquire {inode:1@0..10, job/y} session=s wait
+        3s b release job/y
+        4s close s
+        ",
+        expect![[r#"
+            0s s opened until 60s
+            0s a granted inode:1@0..10 fence=1 until 60s
+            0s b granted job/y fence=2 until 10s
+            1s c queued inode:1@0..10 at 1
+            2s a queued {inode:1@0..10, job/y} at 2
+            3s b released job/y held 3s
+            3s a replaced inode:1@0..10 shared fence=1
+            3s a granted {inode:1@0..10, job/y} fence=3 until 60s waited 1s
+            4s s closed grants=2
+            4s a closed job/y fence=3
+            4s a closed inode:1@0..10 fence=3
+            4s c granted inode:1@0..10 fence=4 until 14s waited 3s
+        "#]],
+    );
+}
+
+#[test]
+fn set_releases_no_bytes_that_moved_to_another_lease() {
+    check(
+        "
+        0s a open s
+        0s a open u
+        0s a acquire {job/x, inode:1@0..10} session=s
+        1s a acquire inode:1@0..10 session=u
+        2s a release job/x
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s u opened until 10s
+            0s a granted {job/x, inode:1@0..10} fence=1 until 10s
+            1s a granted inode:1@0..10 fence=2 until 10s
+            1s a replaced inode:1@0..10 fence=1
+            2s a released job/x held 2s
+        "#]],
+    );
+}

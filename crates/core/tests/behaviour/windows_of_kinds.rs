@@ -279,3 +279,72 @@ fn taking_back_one_permit_leaves_the_window_of_the_other() {
         "#]],
     );
 }
+
+#[test]
+fn bytes_that_moved_to_a_newer_lease_leave_the_window_of_the_older() {
+    check(
+        "
+        0s a open s ttl=10s
+        0s a acquire inode:1@0..10 session=s window=5s
+        5s a acquire inode:1@5..20 ttl=60s
+        10.001s tick
+        11s b acquire inode:1@0..3
+        12s a unlock inode:1
+        15.001s list
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted inode:1@0..10 fence=1 until 10s
+            5s a granted inode:1@5..20 fence=2 until 65s
+            5s a replaced inode:1@5..10 fence=1
+            10.001s a expired inode:1@0..5 fence=1, reclaim window 5s
+            10.001s s of a expired
+            11s b refused reclaim_window: inode:1@0..3 by a inode:1@0..5 fence=1 since 0s until 15s in its reclaim window
+            12s a unlocked
+            12s a released inode:1@5..20 fence=2
+            15.001s a window_over inode:1@0..5 fence=1
+            15.001s list end
+        "#]],
+    );
+}
+
+#[test]
+fn reclaim_of_bytes_in_their_window_must_find_all_of_them() {
+    check(
+        "
+        0s a acquire inode:1@0..10 ttl=10s window=5s
+        11s a acquire inode:1@0..11 reclaim
+        11s a acquire inode:1@0..10 reclaim
+        ",
+        expect![[r#"
+            0s a granted inode:1@0..10 fence=1 until 10s
+            11s a expired inode:1@0..10 fence=1, reclaim window 5s
+            11s a refused no_grace
+            11s a granted inode:1@0..10 fence=2 until 21s
+            11s a replaced inode:1@0..10 fence=1
+        "#]],
+    );
+}
+
+#[test]
+fn taking_a_scope_back_as_shared_lets_waiting_readers_in() {
+    check(
+        "
+        0s a acquire job/x ttl=10s window=5s
+        1s b acquire job/x shared wait
+        2s c acquire job/x shared wait
+        11s a acquire job/x shared
+        12s tick
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            1s b queued job/x at 1
+            2s c queued job/x at 2
+            11s a expired job/x fence=1, reclaim window 5s
+            11s a granted job/x fence=2 until 21s
+            11s a reclaimed job/x fence=1
+            11s b granted job/x fence=3 until 21s waited 10s
+            11s c granted job/x fence=4 until 21s waited 9s
+        "#]],
+    );
+}
