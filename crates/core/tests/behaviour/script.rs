@@ -12,7 +12,7 @@
 //! | verb | about | options |
 //! |---|---|---|
 //! | `O acquire` | a scope or a `{set}` | `shared permits=N ttl=D wait wait=D keep ticket ticket=N id=R window=D reclaim session=NAME lease=NAME meta=TEXT as=NAME call=NAME` |
-//! | `O renew` `O release` `O check` `O withdraw` | a scope | `fence=N lease=NAME of=OWNER grant=NAME`, and `ttl=D` to renew |
+//! | `O renew` `O release` `O check` `O withdraw` | a scope | `fence=N lease=NAME of=OWNER grant=NAME`, `ttl=D` to renew, `leased` to check with the lease |
 //! | `O unlock` | a byte range | `session=NAME` |
 //! | `O cancel` | a scope | `call=NAME` |
 //! | `O open` | a new session's name | `ttl=D adapter=NAME keep=D meta=TEXT lease=NAME` |
@@ -186,4 +186,27 @@ impl World {
 
 fn same_beginning(one: &[Effect], other: &[Effect]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::transcript;
+
+    #[test]
+    #[should_panic(expected = "step 2 `1s a juggle job/x`: there is no verb `juggle`")]
+    fn unknown_verb_fails_with_its_place() {
+        transcript("0s tick | 1s a juggle job/x");
+    }
+
+    #[test]
+    #[should_panic(expected = "step 1 `0s a release job/x`: a was never granted job/x")]
+    fn release_of_what_was_never_granted_fails_with_its_place() {
+        transcript("0s a release job/x");
+    }
+
+    #[test]
+    #[should_panic(expected = "step 1 `0s keepalive s`: there is no lease named `s`")]
+    fn unknown_session_fails_with_its_place() {
+        transcript("0s keepalive s");
+    }
 }
