@@ -58,6 +58,15 @@ impl LockTable {
                 let (space, lease) = self.locate(namespace, *lease)?;
                 self.end_stamped(space, lease, *fence, ending, news);
             }
+            Transition::KeyEnded { namespace, lease, fence, key, ending } => {
+                let (space, lease) = self.locate(namespace, *lease)?;
+                if self.space(space).lease(lease).held.get(*fence, key).is_none() {
+                    return Err(self.unfit("a grant that is not there"));
+                }
+                self.before_change(space, lease);
+                self.end_grant(space, lease, *fence, key, ending, news);
+                self.drop_if_bare(space, lease);
+            }
             Transition::RangeEnded { namespace, lease, owner, inode, range, ending } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
                 let owner = self.space(space).owners.find(owner);

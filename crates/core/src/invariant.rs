@@ -292,7 +292,7 @@ pub fn invariant_every_waiter_waits_for_somebody(table: &LockTable) -> Checked {
             let blocked = claims
                 .any(|claim| !space.blockers(claim, asker(waiter, ticket), Want::One).is_empty());
             ensure(
-                blocked || withheld || waiter.is_due(table.now),
+                blocked || withheld || space.is_gone(waiter, table.now),
                 "who could be granted does not wait",
                 || format!("{} with ticket {}", waiter.request.owner, ticket.0),
             )?;
@@ -612,6 +612,7 @@ pub fn invariant_leases_never_end_early(
             | Transition::TtlChanged { .. }
             | Transition::LeaseEnded { .. }
             | Transition::GrantEnded { .. }
+            | Transition::KeyEnded { .. }
             | Transition::RangeEnded { .. }
             | Transition::FenceAccepted { .. } => continue,
         };

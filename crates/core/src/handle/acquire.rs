@@ -12,7 +12,7 @@ use crate::digest::digest_of;
 use crate::effect::{Answer, Effect, Grant, Outcome, Queued, Step};
 use crate::fence::Fence;
 use crate::id::Ticket;
-use crate::lease::{LeaseNo, LeaseState};
+use crate::lease::LeaseNo;
 use crate::owners::OwnerNo;
 use crate::range::ByteRange;
 use crate::refusal::{Conflict, Holder, HolderState, Invalid, Limit, Place, Refusal};
@@ -185,12 +185,19 @@ impl LockTable {
         let at = self.space(space);
         let lease = at.live_lease(id).ok_or(Refusal::SessionNotFound)?;
         // Locking bytes inside an own range can leave two more pieces behind.
-        let more = request.claims.iter().map(|claim| match claim.scope {
-            Scope::Key(_) => 1,
-            Scope::Range { .. } => 2,
-        });
+        let room_for = |claims: &[Claim]| -> usize {
+            let each = claims.iter().map(|claim| match claim.scope {
+                Scope::Key(_) => 1,
+                Scope::Range { .. } => 2,
+            });
+            each.sum()
+        };
+        let held = at.lease(lease);
+        let waits = held.session.iter().flat_map(|session| &session.waiters);
+        let waits = waits.filter(|ticket| Some(**ticket) != request.ticket);
+        let wanted: usize = waits.map(|ticket| room_for(&at.waiters[ticket].request.claims)).sum();
         let max = self.limits.locks_per_session_max;
-        if at.lease(lease).held.len() + more.sum::<usize>() > max {
+        if held.held.len() + wanted + room_for(&request.claims) > max {
             return Err(Refusal::Limit(Limit::LocksPerSession { max }));
         }
         Ok(())
@@ -203,21 +210,17 @@ impl LockTable {
         request: &Acquire,
         step: &mut Step,
     ) -> Result<Option<Grant>, Refusal> {
-        let Some(grace) = self.grace else {
-            return if self.may_take_all_back(space, request) {
-                Ok(None)
-            } else {
-                Err(Refusal::NoGrace)
-            };
-        };
-        if let Some((lease, owner, fence)) = self.recovering_match(space, request) {
+        if let Some((lease, owner, fence)) = self.held_already(space, request) {
             self.hear_from(space, lease, step);
             return Ok(Some(self.grant_again(space, lease, owner, fence)));
         }
-        match grace.policy {
-            GracePolicy::Conflicting if self.may_take_all_back(space, request) => Ok(None),
-            GracePolicy::Conflicting => Err(Refusal::LeaseLost),
-            GracePolicy::Strict => Ok(None),
+        if self.may_take_all_back(space, request) {
+            return Ok(None);
+        }
+        match self.grace.map(|grace| grace.policy) {
+            None => Err(Refusal::NoGrace),
+            Some(GracePolicy::Conflicting) => Err(Refusal::LeaseLost),
+            Some(GracePolicy::Strict) => Ok(None),
         }
     }
 
@@ -234,21 +237,15 @@ impl LockTable {
         })
     }
 
-    /// The recovering lease under which the owner has everything that is claimed, and the highest fence of it.
-    fn recovering_match(
-        &self,
-        space: SpaceNo,
-        request: &Acquire,
-    ) -> Option<(LeaseNo, OwnerNo, Fence)> {
+    /// The lease under which the owner has everything that is claimed, and the highest fence of it. One of its grants
+    /// may have brought the whole session back already.
+    fn held_already(&self, space: SpaceNo, request: &Acquire) -> Option<(LeaseNo, OwnerNo, Fence)> {
         let Under::Session(id) = request.under else {
             return None;
         };
         let at = self.space(space);
         let lease = at.live_lease(id)?;
         let owner = at.owners.find(&request.owner)?;
-        if at.lease(lease).state != LeaseState::Recovering {
-            return None;
-        }
         let mut highest = Fence::ZERO;
         for claim in &request.claims {
             highest = highest.max(self.fence_held(space, lease, owner, claim)?);
@@ -446,7 +443,7 @@ impl LockTable {
         self.space(space).lease_no(id).expect("a grant stands under its lease")
     }
 
-    /// What the owner may take back, it has now taken back.
+    /// What the owner may take back, it has now taken back: the oldest hold in the same mode, or all in another.
     fn end_own_windows(&mut self, space: SpaceNo, request: &Acquire, step: &mut Step) {
         if self.space(space).lapsed_len == 0 {
             return;
@@ -454,11 +451,16 @@ impl LockTable {
         let Some(owner) = self.space(space).owners.find(&request.owner) else { return };
         for claim in &request.claims {
             let Scope::Key(key) = &claim.scope else { continue };
-            for (lease, fence) in self.space(space).windows_of(key, owner) {
-                let ended = Transition::GrantEnded {
+            let mut windows = self.space(space).windows_of(key, owner);
+            if self.space(space).mode_in_use(key) == Some(claim.mode) {
+                windows.truncate(1);
+            }
+            for (lease, fence) in windows {
+                let ended = Transition::KeyEnded {
                     namespace: request.namespace.clone(),
                     lease: self.space(space).lease(lease).id,
                     fence,
+                    key: key.clone(),
                     ending: Ending::Reclaimed,
                 };
                 self.enact(ended, step);

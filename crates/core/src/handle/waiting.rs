@@ -420,8 +420,7 @@ impl Space {
 
     /// Whether a waiter can be granted, and what that means for those behind it.
     fn verdict(&self, waiter: &Waiter, ticket: Ticket, lane: &Lane, now: Timestamp) -> Verdict {
-        let gone = waiter.is_due(now) || self.session_is_due(&waiter.request, now);
-        let gone = gone && !planted!("grant-to-expired-waiter");
+        let gone = self.is_gone(waiter, now) && !planted!("grant-to-expired-waiter");
         let asker = Asker { owner: Some(waiter.owner), ticket, arriving: false };
         let mut blocked = gone;
         let claims = &waiter.request.claims;
@@ -450,14 +449,15 @@ impl Space {
         }
     }
 
-    /// Whether the session a waiter stands under is over, though that has not been worked off yet.
-    fn session_is_due(&self, request: &Acquire, now: Timestamp) -> bool {
-        match request.under {
+    /// Whether a wait, or the session it stands under, is over, though that has not been worked off yet.
+    pub(crate) fn is_gone(&self, waiter: &Waiter, now: Timestamp) -> bool {
+        let session_over = match waiter.request.under {
             Under::NewLease { .. } => false,
             Under::Session(id) => {
                 self.live_lease(id).is_none_or(|lease| self.lease(lease).is_due(now))
             }
-        }
+        };
+        waiter.is_due(now) || session_over
     }
 
     /// Breaks if the claim is blocked; with `true` if that holds for everybody behind it in the same queue as well.

@@ -198,6 +198,15 @@ pub(super) fn transition() -> impl Strategy<Value = Transition> {
         (of_lease(), fence(), ending()).prop_map(|((namespace, lease), fence, ending)| {
             Transition::GrantEnded { namespace, lease, fence, ending }
         }),
+        (of_lease(), fence(), key(), ending()).prop_map(
+            |((namespace, lease), fence, key, ending)| Transition::KeyEnded {
+                namespace,
+                lease,
+                fence,
+                key,
+                ending,
+            }
+        ),
         (of_lease(), owner(), number(), range(), ending()).prop_map(
             |((namespace, lease), owner, inode, range, ending)| Transition::RangeEnded {
                 namespace,
