@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::conflict::{Blockers, View};
-use super::due::keep_in_mind;
 use super::view::covers;
 use super::{Asked, Held, Known, Lease, LeaseState, Model, Set, Waiter, millis};
 use leasehold_core::*;
@@ -22,14 +21,17 @@ impl Model {
         if let Some(outcome) = self.replay(ask)? {
             return Ok(outcome);
         }
+        if ask.reclaim
+            && let Some(held) = self.held_already(ask)
+        {
+            return Ok(granted(self.hear_again(&held)));
+        }
         if self.suspended {
             return Err(Refusal::Suspended);
         }
         self.check_lease(ask)?;
-        if ask.reclaim
-            && let Some(grant) = self.reclaim(ask)?
-        {
-            return Ok(granted(grant));
+        if ask.reclaim {
+            self.check_reclaim(ask)?;
         }
         self.check_locks(ask)?;
         let waiter = self.arrival(ask)?;
@@ -57,7 +59,7 @@ impl Model {
     fn refuse_try(&mut self, ask: &Acquire, waiter: Waiter) -> Refusal {
         let mut refusal = self.why_not(ask, &waiter, View::Arriving);
         if waiter.returned {
-            keep_in_mind(&mut refusal, self.place(&waiter));
+            refusal = self.with_place(refusal, &waiter);
             self.forget_place(&waiter);
             self.park(waiter);
         }
@@ -213,7 +215,7 @@ impl Model {
     /// "A set is granted whole or not at all, in one step, under one lease with one token."
     fn grant(&mut self, ask: &Acquire, since: Timestamp) -> Grant {
         for claim in &ask.claims {
-            self.end_own_window(ask, &claim.scope);
+            self.end_own_windows(ask, claim);
         }
         self.fence = Fence::new(self.fence.get() + 1).expect("tests do not run that long");
         let gained = self.gained(ask);
@@ -277,7 +279,9 @@ impl Model {
         let fence_max = self.fence;
         match ask.under {
             Under::Session(id) => {
-                self.lease_mut(&ask.namespace, id).fence_max = fence_max;
+                let lease = self.lease_mut(&ask.namespace, id);
+                lease.fence_max = fence_max;
+                lease.state = LeaseState::Live;
                 (id, None)
             }
             Under::NewLease { id, ttl } => {
@@ -348,11 +352,11 @@ impl Model {
         let ends_in = self.grace.map(|grace| Timestamp::since(grace.ends_at, self.now));
         let Some((scope, blockers)) = blocked else {
             // Only its time is over, or nobody is granted anything.
-            let nobody = || self.conflict(ask.claims[0].scope.clone(), &Blockers::default(), waiter);
+            let nobody = self.conflict(ask.claims[0].scope.clone(), &Blockers::default(), waiter);
             return match ends_in {
                 Some(ends_in) => Refusal::GracePeriod { ends_in, conflict: None },
                 None if self.suspended => Refusal::Suspended,
-                None => Refusal::Held(Box::new(nobody())),
+                None => Refusal::Held(Box::new(nobody)),
             };
         };
         let all = self.all_blockers(ask, waiter.ticket, view);
@@ -384,6 +388,24 @@ impl Model {
         all
     }
 
+    /// A refusal that tells of a kept place always names a conflict to tell it with.
+    pub(crate) fn with_place(&self, mut refusal: Refusal, waiter: &Waiter) -> Refusal {
+        let first = waiter.ask.claims[0].scope.clone();
+        let nobody = Box::new(self.conflict(first, &Blockers::default(), waiter));
+        if let Refusal::GracePeriod { conflict: conflict @ None, .. } = &mut refusal {
+            *conflict = Some(nobody);
+        } else if refusal == Refusal::Suspended {
+            refusal = Refusal::Held(nobody);
+        }
+        if let Refusal::Held(conflict)
+        | Refusal::ReclaimWindow(conflict)
+        | Refusal::GracePeriod { conflict: Some(conflict), .. } = &mut refusal
+        {
+            conflict.place = Some(self.place(waiter));
+        }
+        refusal
+    }
+
     fn conflict(&self, scope: Scope, blockers: &Blockers, waiter: &Waiter) -> Conflict {
         let mut holders: Vec<Holder> =
             blockers.holders.iter().map(|held| self.holder(held)).collect();
@@ -408,6 +430,7 @@ impl Model {
             let same = before.asked == asked(ask);
             return if same { Ok(Some(self.replayed(before))) } else { Err(Refusal::RequestIdReused) };
         }
+        let latest = self.wait_limit(ask);
         let same_id = |waiter: &&mut Waiter| {
             waiter.ask.namespace == ask.namespace
                 && waiter.ask.owner == ask.owner
@@ -420,7 +443,11 @@ impl Model {
         let Some(waiter) = known.iter_mut().find(|waiter| waiter.parked_until.is_none()) else {
             return Ok(None);
         };
+        if ask.wait == Wait::Never {
+            return Ok(None);
+        }
         waiter.calls.push(ask.call);
+        waiter.until = waiter.until.and_then(|until| Some(until.max(latest?)));
         let waiter = waiter.clone();
         let position = self.position(&waiter);
         Ok(Some(Outcome::Queued(Queued { ticket: waiter.ticket, position })))

@@ -126,18 +126,27 @@ impl Model {
         Ok(())
     }
 
-    /// Locking bytes inside an own range can leave two more pieces behind: room for them must be there before.
+    /// What a session holds and waits for must fit. Locking bytes inside an own range can leave two more pieces
+    /// behind: room for them must be there before.
     pub(crate) fn check_locks(&self, ask: &Acquire) -> Result<(), Refusal> {
         let Under::Session(id) = ask.under else {
             return Ok(());
         };
-        let more = |claim: &Claim| match claim.scope {
-            Scope::Key(_) => 1,
-            Scope::Range { .. } => 2,
+        let room_for = |ask: &Acquire| -> usize {
+            let each = ask.claims.iter().map(|claim| match claim.scope {
+                Scope::Key(_) => 1,
+                Scope::Range { .. } => 2,
+            });
+            each.sum()
         };
-        let more: usize = ask.claims.iter().map(more).sum();
+        let waits = self.waiters.iter().filter(|waiter| {
+            waiter.ask.namespace == ask.namespace
+                && waiter.ask.under == ask.under
+                && Some(waiter.ticket) != ask.ticket
+        });
+        let wanted: usize = waits.map(|waiter| room_for(&waiter.ask)).sum();
         let max = self.limits.locks_per_session_max;
-        if self.grants_under(&ask.namespace, id) + more > max {
+        if self.grants_under(&ask.namespace, id) + wanted + room_for(ask) > max {
             return Err(Refusal::Limit(Limit::LocksPerSession { max }));
         }
         Ok(())

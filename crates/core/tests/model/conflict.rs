@@ -149,7 +149,8 @@ impl Model {
     pub(crate) fn state_of(&self, held: &Held) -> HolderState {
         match self.lease_of(held).state {
             LeaseState::Live => HolderState::Held,
-            LeaseState::Recovering => HolderState::Recovering,
+            LeaseState::Recovering if self.grace.is_some() => HolderState::Recovering,
+            LeaseState::Recovering => HolderState::Held,
             LeaseState::Lapsed => HolderState::ReclaimWindow,
         }
     }

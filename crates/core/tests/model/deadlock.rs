@@ -124,6 +124,19 @@ impl Model {
         }
     }
 
+    /// Who loses bytes may now stand behind others with a wait that did not before.
+    pub(crate) fn break_circles_of_the_bereft(&mut self) {
+        while !self.bereft.is_empty() {
+            let mut bereft = std::mem::take(&mut self.bereft);
+            bereft.sort();
+            bereft.dedup();
+            for (namespace, owner) in bereft {
+                self.break_circles_through(&namespace, &owner);
+            }
+            self.settle();
+        }
+    }
+
     /// The refusal, and the news of it.
     pub(crate) fn deadlock(&mut self, ask: &Acquire, cycle: &[Edge]) -> Refusal {
         let cycle: Arc<[WaitEdge]> = cycle.iter().map(|edge| edge.edge.clone()).collect();

@@ -63,7 +63,7 @@ impl Model {
         }
         let mut refusal = self.why_not(&waiter.ask, &waiter, View::Queued);
         if waiter.ask.keep_place {
-            keep_in_mind(&mut refusal, self.place(&waiter));
+            refusal = self.with_place(refusal, &waiter);
             self.park(waiter.clone());
         } else {
             self.tell_left(&waiter);
@@ -107,6 +107,9 @@ impl Model {
             if held.namespace == lease.namespace && held.lease == lease.id {
                 let window = (held.window > Millis::ZERO).then_some(held.window);
                 self.tell_ended(&held, ending, window);
+                if window.is_none() && matches!(held.scope, Scope::Range { .. }) {
+                    self.bereft.push((held.namespace, held.owner));
+                }
             }
         }
         self.held.retain(|held| {
@@ -147,15 +150,5 @@ impl Model {
 impl Waiter {
     pub(crate) fn timer(&self) -> Option<Timestamp> {
         self.parked_until.or(self.until)
-    }
-}
-
-/// A refusal that names a conflict can also name the place that is kept.
-pub(crate) fn keep_in_mind(refusal: &mut Refusal, place: Place) {
-    match refusal {
-        Refusal::Held(conflict)
-        | Refusal::ReclaimWindow(conflict)
-        | Refusal::GracePeriod { conflict: Some(conflict), .. } => conflict.place = Some(place),
-        _ => {}
     }
 }

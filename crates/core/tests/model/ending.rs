@@ -81,6 +81,7 @@ impl Model {
             let bytes = range_of(held).intersection(range).expect("they overlap");
             let ended = Held { scope: Scope::Range { inode, range: bytes }, ..held.clone() };
             self.tell_ended(&ended, ending, None);
+            self.bereft.push((held.namespace.clone(), held.owner.clone()));
         }
         self.unlock_range(range, ends);
     }
@@ -88,22 +89,42 @@ impl Model {
     pub(crate) fn end_held(&mut self, ending: &Ending, ends: impl Fn(&Held) -> bool) {
         for held in self.held.clone().iter().filter(|held| ends(held)) {
             self.tell_ended(held, ending, None);
+            if matches!(held.scope, Scope::Range { .. }) {
+                self.bereft.push((held.namespace.clone(), held.owner.clone()));
+            }
         }
         self.held.retain(|held| !ends(held));
     }
 
-    /// "Reclaiming gives a new token": the window on what is granted again is over.
-    pub(crate) fn end_own_window(&mut self, ask: &Acquire, scope: &Scope) {
+    /// "Reclaiming gives a new token": the window on what is granted again is over. In the same mode each grant takes
+    /// one window back, the oldest; in another mode all of them.
+    pub(crate) fn end_own_windows(&mut self, ask: &Acquire, claim: &Claim) {
+        let Scope::Key(key) = &claim.scope else {
+            return;
+        };
         let own = |held: &&Held| {
             held.namespace == ask.namespace
-                && held.scope == *scope
+                && held.scope == claim.scope
                 && held.owner == ask.owner
                 && held.window_until.is_some()
         };
-        while matches!(scope, Scope::Key(_))
-            && let Some(held) = self.held.iter().find(own).cloned()
-        {
-            self.end_fence(&held.namespace, held.lease, held.fences.1, &Ending::Reclaimed);
+        let mut windows: Vec<Held> = self.held.iter().filter(own).cloned().collect();
+        windows.sort_by_key(|held| held.fences.1);
+        if windows.first().is_some_and(|oldest| oldest.mode == claim.mode) {
+            windows.truncate(1);
+        }
+        for gone in windows {
+            self.record(Transition::KeyEnded {
+                namespace: gone.namespace.clone(),
+                lease: gone.lease,
+                fence: gone.fences.1,
+                key: key.clone(),
+                ending: Ending::Reclaimed,
+            });
+            self.end_held(&Ending::Reclaimed, |held| {
+                own(&held) && held.lease == gone.lease && held.fences == gone.fences
+            });
+            self.forget_empty_leases();
         }
     }
 

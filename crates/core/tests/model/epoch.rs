@@ -75,24 +75,13 @@ impl Model {
         self.end_grace_if_over();
     }
 
-    /// "An acquire with `reclaim: true` by the same owner and session makes the grant live again." `None` when it
-    /// goes on as a request for something new.
-    pub(crate) fn reclaim(&mut self, ask: &Acquire) -> Result<Option<Grant>, Refusal> {
-        let all_windows = ask.claims.iter().all(|claim| self.may_take_back(ask, &claim.scope));
-        let Some(grace) = self.grace else {
-            return if all_windows { Ok(None) } else { Err(Refusal::NoGrace) };
-        };
-        let Some(held) = self.held_before(ask) else {
-            return match grace.policy {
-                GracePolicy::Conflicting if all_windows => Ok(None),
-                GracePolicy::Conflicting => Err(Refusal::LeaseLost),
-                GracePolicy::Strict => Ok(None),
-            };
-        };
-        let newest = held.into_iter().max_by_key(|held| held.fences.1).expect("a set has claims");
+    /// "An acquire with `reclaim: true` by the same owner and session makes the grant live again": what the owner
+    /// holds already is the answer, and its lease was heard of.
+    pub(crate) fn hear_again(&mut self, held: &[Held]) -> Grant {
+        let newest = held.iter().max_by_key(|held| held.fences.1).expect("a set has claims");
         self.revive(&newest.namespace, newest.lease);
-        let lease = self.lease_of(&newest);
-        Ok(Some(Grant {
+        let lease = self.lease_of(newest);
+        Grant {
             lease: lease.id,
             owner: newest.owner.clone(),
             fence: newest.fences.1,
@@ -102,7 +91,19 @@ impl Model {
             waited: Duration::ZERO,
             replayed: true,
             gained: Vec::new(),
-        }))
+        }
+    }
+
+    /// What is not held any more can be reclaimed inside one's own window, or where nobody knows who held what.
+    pub(crate) fn check_reclaim(&self, ask: &Acquire) -> Result<(), Refusal> {
+        if ask.claims.iter().all(|claim| self.may_take_back(ask, &claim.scope)) {
+            return Ok(());
+        }
+        match self.grace.map(|grace| grace.policy) {
+            None => Err(Refusal::NoGrace),
+            Some(GracePolicy::Conflicting) => Err(Refusal::LeaseLost),
+            Some(GracePolicy::Strict) => Ok(()),
+        }
     }
 
     /// Whether all of a scope is in the owner's own reclaim window.
@@ -119,8 +120,8 @@ impl Model {
         covered(range, &bytes)
     }
 
-    /// All that a reclaim asks for, if the owner holds all of it, recovering, under the lease it names.
-    fn held_before(&self, ask: &Acquire) -> Option<Vec<Held>> {
+    /// All that a reclaim asks for, if the owner holds all of it in that mode under the lease it names.
+    pub(crate) fn held_already(&self, ask: &Acquire) -> Option<Vec<Held>> {
         let Under::Session(id) = ask.under else {
             return None;
         };
@@ -128,7 +129,7 @@ impl Model {
             .held
             .iter()
             .filter(|held| held.namespace == ask.namespace && held.owner == ask.owner)
-            .filter(|held| held.lease == id && self.state_of(held) == HolderState::Recovering)
+            .filter(|held| held.lease == id && held.window_until.is_none())
             .collect();
         let mut matched = Vec::new();
         for claim in &ask.claims {

@@ -39,6 +39,8 @@ pub(crate) struct Model {
     pub(crate) known: Vec<Known>,
     pub(crate) waiters: Vec<Waiter>,
     pub(crate) registers: Vec<Register>,
+    /// Owners that lost bytes by the command in hand.
+    pub(crate) bereft: Vec<(Namespace, Owner)>,
     /// What came of the command in hand.
     pub(crate) step: Step,
 }
@@ -171,6 +173,7 @@ impl Model {
             known: Vec::new(),
             waiters: Vec::new(),
             registers: Vec::new(),
+            bereft: Vec::new(),
             step: Step::new(),
         }
     }
@@ -187,6 +190,7 @@ impl Model {
         self.settle();
         self.end_grace_if_over();
         self.settle();
+        self.break_circles_of_the_bereft();
         (outcome, std::mem::take(&mut self.step))
     }
 

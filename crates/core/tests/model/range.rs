@@ -46,6 +46,7 @@ impl Model {
         self.held = rest;
         for gone in &replaced {
             self.tell_ended(gone, &Ending::Replaced, None);
+            self.bereft.push((gone.namespace.clone(), gone.owner.clone()));
         }
     }
 

@@ -141,6 +141,7 @@ fn changes(step: &Step) -> Vec<String> {
     let told = step.transitions.iter().map(|transition| match transition {
         Transition::LeaseEnded { namespace, lease, ending }
         | Transition::GrantEnded { namespace, lease, ending, .. }
+        | Transition::KeyEnded { namespace, lease, ending, .. }
         | Transition::RangeEnded { namespace, lease, ending, .. } => {
             ended(namespace, lease, ending)
         }
