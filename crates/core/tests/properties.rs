@@ -72,8 +72,11 @@ fn survey() {
 /// Two failures of one kind begin in the same way.
 fn kind_of(why: &str) -> String {
     let lines = if why.starts_with("order") { 1 } else { 4 };
-    let mut kind: String =
-        why.lines().take(lines).map(|line| line.trim().chars().take(40).collect::<String>()).collect();
+    let mut kind: String = why
+        .lines()
+        .take(lines)
+        .map(|line| line.trim().chars().take(40).collect::<String>())
+        .collect();
     kind.retain(|c| !c.is_ascii_digit());
     kind
 }

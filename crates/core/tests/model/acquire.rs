@@ -172,7 +172,11 @@ impl Model {
     }
 
     /// "How many requests wait for that scope": for the key, or for any of the bytes.
-    pub(crate) fn waiting_for(&self, namespace: &Namespace, scope: &Scope) -> impl Iterator<Item = &Waiter> {
+    pub(crate) fn waiting_for(
+        &self,
+        namespace: &Namespace,
+        scope: &Scope,
+    ) -> impl Iterator<Item = &Waiter> {
         let wants = move |wanted: &Scope| match scope {
             Scope::Key(_) => wanted == scope,
             Scope::Range { .. } => wanted.overlaps(scope),
@@ -345,8 +349,7 @@ impl Model {
     /// Why a request is not granted: "a refused try says who holds it, since when, until when, how many wait".
     pub(crate) fn why_not(&self, ask: &Acquire, waiter: &Waiter, view: View) -> Refusal {
         let blocked = ask.claims.iter().find_map(|claim| {
-            let blockers =
-                self.blockers(&ask.namespace, &ask.owner, claim, waiter.ticket, view);
+            let blockers = self.blockers(&ask.namespace, &ask.owner, claim, waiter.ticket, view);
             (!blockers.none()).then(|| (claim.scope.clone(), blockers))
         });
         let ends_in = self.grace.map(|grace| Timestamp::since(grace.ends_at, self.now));
@@ -362,8 +365,8 @@ impl Model {
         let all = self.all_blockers(ask, waiter.ticket, view);
         let state_is = |state| move |held: &Held| self.state_of(held) == state;
         let recovering = all.holders.iter().any(state_is(HolderState::Recovering));
-        let only_windows = all.waiters.is_empty()
-            && all.holders.iter().all(state_is(HolderState::ReclaimWindow));
+        let only_windows =
+            all.waiters.is_empty() && all.holders.iter().all(state_is(HolderState::ReclaimWindow));
         let conflict = Box::new(self.conflict(scope, &blockers, waiter));
         match ends_in {
             Some(ends_in) if self.strict_grace() && !ask.reclaim => {
@@ -428,7 +431,11 @@ impl Model {
         };
         if let Some(before) = self.granted_before(ask, id) {
             let same = before.asked == asked(ask);
-            return if same { Ok(Some(self.replayed(before))) } else { Err(Refusal::RequestIdReused) };
+            return if same {
+                Ok(Some(self.replayed(before)))
+            } else {
+                Err(Refusal::RequestIdReused)
+            };
         }
         let latest = self.wait_limit(ask);
         let same_id = |waiter: &&mut Waiter| {

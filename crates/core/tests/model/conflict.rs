@@ -73,10 +73,7 @@ impl Model {
         let held = self.held.iter().filter(|held| held.namespace == *namespace);
         let mut blockers = match &claim.scope {
             Scope::Key(_) => Blockers {
-                holders: held
-                    .filter(|held| key_in_the_way(owner, claim, held))
-                    .cloned()
-                    .collect(),
+                holders: held.filter(|held| key_in_the_way(owner, claim, held)).cloned().collect(),
                 waiters: self
                     .waiters
                     .iter()
@@ -182,7 +179,8 @@ pub(crate) fn same_semaphore(claim: &Claim, other: &Claim) -> bool {
 /// they are as many as that.
 fn count_permits(claim: &Claim, limit: usize, blockers: Blockers) -> Blockers {
     let rival = |held: &Held| same_semaphore(claim, &held.claim());
-    let wants = |waiter: &Waiter| waiter.ask.claims.iter().any(|other| same_semaphore(claim, other));
+    let wants =
+        |waiter: &Waiter| waiter.ask.claims.iter().any(|other| same_semaphore(claim, other));
     let taken = blockers.holders.iter().filter(|held| rival(held)).count()
         + blockers.waiters.iter().filter(|waiter| wants(waiter)).count();
     if taken >= limit {

@@ -47,11 +47,8 @@ impl Model {
         // Nobody has to give up a reclaim window for it to end.
         rest.waiters.retain(|w| w.ask.namespace == *namespace && w.parked_until.is_none());
         loop {
-            let finishing: Vec<Owner> = rest
-                .owners(namespace)
-                .into_iter()
-                .filter(|owner| rest.can_finish(owner))
-                .collect();
+            let finishing: Vec<Owner> =
+                rest.owners(namespace).into_iter().filter(|owner| rest.can_finish(owner)).collect();
             if finishing.is_empty() {
                 return rest;
             }

@@ -113,7 +113,9 @@ impl Model {
             }
         }
         self.held.retain(|held| {
-            held.namespace != lease.namespace || held.lease != lease.id || held.window > Millis::ZERO
+            held.namespace != lease.namespace
+                || held.lease != lease.id
+                || held.window > Millis::ZERO
         });
         for held in &mut self.held {
             if held.namespace == lease.namespace && held.lease == lease.id {

@@ -20,7 +20,13 @@ impl Model {
     }
 
     /// What was granted with this fence ends: its keys, and its ranges where they are still held under it.
-    pub(crate) fn end_fence(&mut self, namespace: &Namespace, id: LeaseId, fence: Fence, ending: &Ending) {
+    pub(crate) fn end_fence(
+        &mut self,
+        namespace: &Namespace,
+        id: LeaseId,
+        fence: Fence,
+        ending: &Ending,
+    ) {
         let set = self
             .sets
             .iter()
@@ -73,9 +79,7 @@ impl Model {
     }
 
     fn end_bytes(&mut self, scope: &Scope, ending: &Ending, ends: impl Fn(&Held) -> bool) {
-        let Scope::Range { inode, range } = *scope else {
-            panic!("{scope} is not a byte range")
-        };
+        let Scope::Range { inode, range } = *scope else { panic!("{scope} is not a byte range") };
         let ends = |held: &Held| ends(held) && held.scope.overlaps(scope);
         for held in self.held.clone().iter().filter(|held| ends(held)) {
             let bytes = range_of(held).intersection(range).expect("they overlap");
@@ -137,9 +141,8 @@ impl Model {
             is_session || held.iter().any(under)
         });
         let leases = &self.leases;
-        let stands = |set: &Set, lease: &Lease| {
-            lease.id == set.lease && lease.namespace == set.namespace
-        };
+        let stands =
+            |set: &Set, lease: &Lease| lease.id == set.lease && lease.namespace == set.namespace;
         self.sets.retain(|set| leases.iter().any(|lease| stands(set, lease)));
     }
 
@@ -187,7 +190,12 @@ impl Model {
         self.tell(&held.namespace, news);
     }
 
-    pub(crate) fn tell_session_ended(&mut self, namespace: &Namespace, id: LeaseId, ending: &Ending) {
+    pub(crate) fn tell_session_ended(
+        &mut self,
+        namespace: &Namespace,
+        id: LeaseId,
+        ending: &Ending,
+    ) {
         let lease = self.lease(namespace, id).expect("it has just ended").clone();
         if let Some(session) = lease.session {
             let (number, owner, ending) = (session.terms.number, lease.owner, ending.clone());

@@ -136,7 +136,9 @@ impl Model {
             let same_mode = own.iter().filter(|held| held.mode == claim.mode);
             let found: Vec<Held> = same_mode
                 .filter(|held| held.scope.overlaps(&claim.scope))
-                .filter(|held| matches!(held.scope, Scope::Range { .. }) || held.scope == claim.scope)
+                .filter(|held| {
+                    matches!(held.scope, Scope::Range { .. }) || held.scope == claim.scope
+                })
                 .map(|held| Held::clone(held))
                 .collect();
             if let Scope::Range { inode, range } = claim.scope {

@@ -75,7 +75,7 @@ impl Model {
         let own = self.presented(&ask.namespace, &ask.owner, ask.session, &scope);
         if let Some(first) = own.first() {
             self.end_range(first, ask.range, &Ending::Released);
-            }
+        }
         Ok(Answer::Unlocked { changed: !own.is_empty() })
     }
 
@@ -201,9 +201,7 @@ impl Model {
     /// it. Bytes held before stay held.
     pub(crate) fn withdraw(&mut self, ask: &Withdraw) -> Answer {
         let under = |held: &Held| {
-            held.namespace == ask.namespace
-                && held.lease == ask.lease
-                && good_for(held, ask.fence)
+            held.namespace == ask.namespace && held.lease == ask.lease && good_for(held, ask.fence)
         };
         let mut found = false;
         for &(inode, gained) in &ask.gained {

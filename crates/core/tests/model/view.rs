@@ -26,10 +26,8 @@ impl Model {
         let held = held.filter(|held| held.scope.overlaps(scope));
         let mut holders: Vec<Holder> = held.map(|held| self.holder(held)).collect();
         holders.sort_by(|one, other| (one.fence, &one.scope).cmp(&(other.fence, &other.scope)));
-        let waiters: Vec<WaiterView> = self
-            .waiting(namespace)
-            .filter_map(|waiter| waiter_view(waiter, scope))
-            .collect();
+        let waiters: Vec<WaiterView> =
+            self.waiting(namespace).filter_map(|waiter| waiter_view(waiter, scope)).collect();
         LockView {
             scope: scope.clone(),
             state: state_of(&holders),

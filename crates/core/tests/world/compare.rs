@@ -63,7 +63,11 @@ fn everything() -> impl Iterator<Item = Scope> {
     keys.chain([Scope::inode(1), Scope::inode(2)])
 }
 
-pub(super) fn same<T: PartialEq + Debug>(what: &str, expected: &T, actual: &T) -> Result<(), String> {
+pub(super) fn same<T: PartialEq + Debug>(
+    what: &str,
+    expected: &T,
+    actual: &T,
+) -> Result<(), String> {
     if expected == actual {
         return Ok(());
     }
@@ -125,9 +129,10 @@ fn wishes(step: &Step) -> Vec<String> {
         Effect::Wanted { namespace, session, scope, waiter } => {
             Some(format!("{namespace} lease-{} {scope} {waiter}", session.as_u128()))
         }
-        Effect::Granted { .. } | Effect::Refused { .. } | Effect::Lost { .. } | Effect::Event(_) => {
-            None
-        }
+        Effect::Granted { .. }
+        | Effect::Refused { .. }
+        | Effect::Lost { .. }
+        | Effect::Event(_) => None,
     }));
     wishes.dedup();
     wishes

@@ -25,28 +25,98 @@ pub(crate) type Pick = u8;
 pub(crate) enum Move {
     Acquire(Ask),
     /// Sends an earlier request again, as it was or changed.
-    Retry { pick: Pick, wait: u8, change: bool },
+    Retry {
+        pick: Pick,
+        wait: u8,
+        change: bool,
+    },
     /// Comes back for a kept place.
-    Return { pick: Pick, wait: u8, fault: u8 },
+    Return {
+        pick: Pick,
+        wait: u8,
+        fault: u8,
+    },
     /// Asks for something held, with the reclaim flag.
-    Reclaim { pick: Pick, extra: Option<Pick>, fault: u8 },
+    Reclaim {
+        pick: Pick,
+        extra: Option<Pick>,
+        fault: u8,
+    },
     /// Asks for something in its owner's reclaim window.
-    TakeBack { pick: Pick, wait: u8, reclaim: bool },
-    Renew { pick: Pick, fault: u8, ttl: Option<u8> },
-    Release { pick: Pick, fault: u8, range: Span },
-    Unlock { pick: Pick, inode: u8, range: Span, fault: u8 },
-    Cancel { pick: Pick },
-    OpenSession { owner: u8, namespace: u8, ttl: u8, adapter: u8, keep: u8, fault: u8 },
-    KeepAlive { pick: Pick, ttl: Option<u8>, fault: u8 },
-    CloseSession { pick: Pick, fault: u8 },
-    Attach { pick: Pick },
-    Disconnect { pick: Pick },
-    AcceptFence { namespace: u8, register: u8, fence: u8 },
-    Break { namespace: u8, scope: ScopePick, pick: Option<Pick> },
-    RemoveFile { namespace: u8, inode: u8 },
-    Withdraw { pick: Pick, fault: u8 },
-    BeginEpoch { stale: bool, strict: bool, length: u8 },
-    Jump { stale: bool, by: u8 },
+    TakeBack {
+        pick: Pick,
+        wait: u8,
+        reclaim: bool,
+    },
+    Renew {
+        pick: Pick,
+        fault: u8,
+        ttl: Option<u8>,
+    },
+    Release {
+        pick: Pick,
+        fault: u8,
+        range: Span,
+    },
+    Unlock {
+        pick: Pick,
+        inode: u8,
+        range: Span,
+        fault: u8,
+    },
+    Cancel {
+        pick: Pick,
+    },
+    OpenSession {
+        owner: u8,
+        namespace: u8,
+        ttl: u8,
+        adapter: u8,
+        keep: u8,
+        fault: u8,
+    },
+    KeepAlive {
+        pick: Pick,
+        ttl: Option<u8>,
+        fault: u8,
+    },
+    CloseSession {
+        pick: Pick,
+        fault: u8,
+    },
+    Attach {
+        pick: Pick,
+    },
+    Disconnect {
+        pick: Pick,
+    },
+    AcceptFence {
+        namespace: u8,
+        register: u8,
+        fence: u8,
+    },
+    Break {
+        namespace: u8,
+        scope: ScopePick,
+        pick: Option<Pick>,
+    },
+    RemoveFile {
+        namespace: u8,
+        inode: u8,
+    },
+    Withdraw {
+        pick: Pick,
+        fault: u8,
+    },
+    BeginEpoch {
+        stale: bool,
+        strict: bool,
+        length: u8,
+    },
+    Jump {
+        stale: bool,
+        by: u8,
+    },
     Suspend,
     Resume,
     Tick,
@@ -169,7 +239,8 @@ fn ask() -> impl Strategy<Value = Ask> {
 }
 
 fn claims() -> impl Strategy<Value = Vec<(ScopePick, u8)>> {
-    let claim = || (scope(), prop_oneof![40 => Just(0u8), 25 => Just(1u8), 6 => 2..6u8, 1 => Just(6u8)]);
+    let claim =
+        || (scope(), prop_oneof![40 => Just(0u8), 25 => Just(1u8), 6 => 2..6u8, 1 => Just(6u8)]);
     prop_oneof![
         100 => vec(claim(), 1),
         30 => vec(claim(), 2),
@@ -181,8 +252,12 @@ fn claims() -> impl Strategy<Value = Vec<(ScopePick, u8)>> {
 
 fn scope() -> impl Strategy<Value = ScopePick> {
     let key = prop_oneof![2 => 0..2u8, 5 => 0..7u8];
-    (key, 0..2u8, span(), 0..8u8)
-        .prop_map(|(key, inode, range, kind)| ScopePick { key, inode, range, kind })
+    (key, 0..2u8, span(), 0..8u8).prop_map(|(key, inode, range, kind)| ScopePick {
+        key,
+        inode,
+        range,
+        kind,
+    })
 }
 
 fn span() -> impl Strategy<Value = Span> {

@@ -82,7 +82,8 @@ impl World {
         ];
         for query in queries {
             let pages = self.pages(query.clone())?;
-            same("list", &self.model.list(&query), &pages).map_err(|why| format!("{why} {query:?}"))?;
+            same("list", &self.model.list(&query), &pages)
+                .map_err(|why| format!("{why} {query:?}"))?;
         }
         Ok(())
     }

@@ -10,7 +10,8 @@ use super::moves::{After, Ask, Move, Pick, ScopePick, Span};
 use super::{Focus, World};
 use crate::model::{Held, Lease, LeaseState, Waiter};
 
-pub(super) const KEYS: [&str; 7] = ["a", "sem", "path:/x", "path:/x/**", "path:/x/y", "path:/x/y/**", "b"];
+pub(super) const KEYS: [&str; 7] =
+    ["a", "sem", "path:/x", "path:/x/**", "path:/x/y", "path:/x/y/**", "b"];
 
 impl World {
     pub(crate) fn moment(&self, after: After) -> Timestamp {
@@ -42,7 +43,9 @@ impl World {
             Move::Release { pick, fault, range } => {
                 Command::Release(self.present(*pick, *fault, *range))
             }
-            Move::Unlock { pick, inode, range, fault } => self.unlock(*pick, *inode, *range, *fault),
+            Move::Unlock { pick, inode, range, fault } => {
+                self.unlock(*pick, *inode, *range, *fault)
+            }
             Move::Cancel { pick } => self.cancel(*pick),
             Move::OpenSession { owner, namespace, ttl, adapter, keep, fault } => {
                 let on_disconnect = match keep {
@@ -350,7 +353,8 @@ impl World {
     /// A lease, with its namespace; rarely one that has lapsed, or that never was.
     fn lease_pick(&self, pick: Pick, fault: u8) -> (Namespace, LeaseId) {
         let usable = |lease: &&Lease| {
-            fault == 3 || lease.state != LeaseState::Lapsed && (lease.session.is_some() || pick % 5 == 0)
+            fault == 3
+                || lease.state != LeaseState::Lapsed && (lease.session.is_some() || pick % 5 == 0)
         };
         let leases: Vec<Lease> = self.model.leases.iter().filter(usable).cloned().collect();
         match picked(&leases, pick) {

@@ -59,10 +59,7 @@ impl Shadows {
     }
 }
 
-fn restore(
-    limits: &Limits,
-    entries: impl IntoIterator<Item = Entry>,
-) -> Result<LockTable, String> {
+fn restore(limits: &Limits, entries: impl IntoIterator<Item = Entry>) -> Result<LockTable, String> {
     const ANOTHER_SEED: u64 = 11;
     LockTable::restore(limits.clone(), ANOTHER_SEED, entries).map_err(|unfit| unfit.to_string())
 }
