@@ -306,7 +306,7 @@ fn second_restart_starts_the_ttl_anew() {
             9s epoch 1 begun recovering=1
             18s epoch 2 begun recovering=1
             28s grace over
-            28s get job/x: recovering by a fence=1 since 0s until 28s recovering
+            28s get job/x: held by a fence=1 since 0s until 28s
             28.001s a grace_expired job/x fence=1
         "#]],
     );
@@ -330,8 +330,24 @@ fn renewed_ttl_survives_the_restart() {
             50s server restarted
             50s epoch 1 begun recovering=1
             110s grace over
-            110s get job/x: recovering by a fence=1 since 0s until 110s recovering
+            110s get job/x: held by a fence=1 since 0s until 110s
             110.001s a grace_expired job/x fence=1
+        "#]],
+    );
+}
+
+#[test]
+fn reclaim_of_what_is_held_already_is_answered_with_it() {
+    check(
+        "
+        0s a open s
+        0s a acquire job/x session=s
+        1s a acquire job/x reclaim session=s
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted job/x fence=1 until 10s
+            1s a granted job/x fence=1 until 11s again, as at 0s
         "#]],
     );
 }
@@ -340,15 +356,9 @@ fn renewed_ttl_survives_the_restart() {
 fn reclaim_without_a_grace_is_refused() {
     check(
         "
-        0s a open s
-        0s a acquire job/x session=s
-        1s a acquire job/x reclaim session=s
         1s b acquire job/y reclaim
         ",
         expect![[r#"
-            0s s opened until 10s
-            0s a granted job/x fence=1 until 10s
-            1s a refused no_grace
             1s b refused no_grace
         "#]],
     );
@@ -370,7 +380,7 @@ fn reclaim_after_the_grace_is_refused() {
             1s epoch 1 begun recovering=1
             6.001s grace over
             6.001s a refused no_grace
-            6.001s get job/x: recovering by a fence=1 since 0s until 61s recovering
+            6.001s get job/x: held by a fence=1 since 0s until 61s
         "#]],
     );
 }

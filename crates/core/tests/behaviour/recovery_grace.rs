@@ -37,7 +37,7 @@ fn no_grace_cuts_a_lease_short() {
             0s a granted job/x fence=1 until 30s
             1s epoch 1 begun recovering=1
             6.001s grace over
-            7s b refused held: job/x by a fence=1 since 0s until 31s recovering
+            7s b refused held: job/x by a fence=1 since 0s until 31s
             31s a renewed job/x until 61s
         "#]],
     );
@@ -56,7 +56,7 @@ fn grant_recovering_after_the_grace_lapses_as_grace_expired() {
             0s a granted job/x fence=1 until 30s
             1s epoch 1 begun recovering=1
             6.001s grace over
-            6.001s get job/x: recovering by a fence=1 since 0s until 31s recovering
+            6.001s get job/x: held by a fence=1 since 0s until 31s
             31.001s a grace_expired job/x fence=1
         "#]],
     );
@@ -172,7 +172,7 @@ fn grant_still_recovering_after_the_grace_is_simply_a_grant() {
             1s epoch 1 begun recovering=1
             30s b refused grace_period: 1s more, job/x by a fence=1 since 0s until 61s recovering
             32s grace over
-            32s b refused held: job/x by a fence=1 since 0s until 61s recovering
+            32s b refused held: job/x by a fence=1 since 0s until 61s
             33s a renewed job/x until 93s
             33s a released job/x held 33s
         "#]],

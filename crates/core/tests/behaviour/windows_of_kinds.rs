@@ -134,7 +134,7 @@ fn set_may_be_taken_back_whole() {
             12s a granted {job/x, job/y, inode:1@0..10} fence=2 until 22s
             12s a reclaimed job/x fence=1
             12s a reclaimed job/y fence=1
-            12s a reclaimed inode:1@0..10 fence=1
+            12s a replaced inode:1@0..10 fence=1
             12s list inode:1@0..10 held by a fence=2 since 12s until 22s
             12s list job/x held by a fence=2 since 12s until 22s
             12s list job/y held by a fence=2 since 12s until 22s
