@@ -21,17 +21,15 @@ impl Model {
         if let Some(outcome) = self.replay(ask)? {
             return Ok(outcome);
         }
-        if ask.reclaim
-            && let Some(held) = self.held_already(ask)
-        {
-            return Ok(granted(self.hear_again(&held)));
+        self.check_lease(ask)?;
+        if ask.reclaim {
+            if let Some(held) = self.held_already(ask) {
+                return Ok(granted(self.hear_again(&held)));
+            }
+            self.check_reclaim(ask)?;
         }
         if self.suspended {
             return Err(Refusal::Suspended);
-        }
-        self.check_lease(ask)?;
-        if ask.reclaim {
-            self.check_reclaim(ask)?;
         }
         self.check_locks(ask)?;
         let waiter = self.arrival(ask)?;
@@ -357,9 +355,11 @@ impl Model {
             // Only its time is over, or nobody is granted anything.
             let nobody = self.conflict(ask.claims[0].scope.clone(), &Blockers::default(), waiter);
             return match ends_in {
-                Some(ends_in) => Refusal::GracePeriod { ends_in, conflict: None },
-                None if self.suspended => Refusal::Suspended,
-                None => Refusal::Held(Box::new(nobody)),
+                Some(ends_in) if self.strict_grace() => {
+                    Refusal::GracePeriod { ends_in, conflict: None }
+                }
+                _ if self.suspended => Refusal::Suspended,
+                _ => Refusal::Held(Box::new(nobody)),
             };
         };
         let all = self.all_blockers(ask, waiter.ticket, view);
@@ -414,9 +414,8 @@ impl Model {
             blockers.holders.iter().map(|held| self.holder(held)).collect();
         holders.sort_by(|one, other| (one.fence, &one.scope).cmp(&(other.fence, &other.scope)));
         holders.truncate(Conflict::HOLDERS_MAX);
-        let others = |other: &&Waiter| other.ticket != waiter.ticket;
         Conflict {
-            waiters: self.waiting_for(&waiter.ask.namespace, &scope).filter(others).count(),
+            waiters: self.waiting_for(&waiter.ask.namespace, &scope).count(),
             scope,
             holders,
             waited: self.now.since(waiter.since),
@@ -437,21 +436,22 @@ impl Model {
                 Err(Refusal::RequestIdReused)
             };
         }
-        let latest = self.wait_limit(ask);
-        let same_id = |waiter: &&mut Waiter| {
-            waiter.ask.namespace == ask.namespace
+        let (now, latest) = (self.now, self.wait_limit(ask));
+        // A kept place is known by its ticket alone.
+        let Some(waiter) = self.waiters.iter_mut().find(|waiter| {
+            waiter.parked_until.is_none()
+                && waiter.ask.namespace == ask.namespace
                 && waiter.ask.owner == ask.owner
                 && waiter.ask.request_id == ask.request_id
+        }) else {
+            return Ok(None);
         };
-        let mut known: Vec<&mut Waiter> = self.waiters.iter_mut().filter(same_id).collect();
-        if known.iter().any(|waiter| asked(&waiter.ask) != asked(ask)) {
+        if asked(&waiter.ask) != asked(ask) {
             return Err(Refusal::RequestIdReused);
         }
-        let Some(waiter) = known.iter_mut().find(|waiter| waiter.parked_until.is_none()) else {
-            return Ok(None);
-        };
         if ask.wait == Wait::Never {
-            return Ok(None);
+            let as_a_try = Waiter { since: now, ..Waiter::clone(waiter) };
+            return Err(self.why_not(ask, &as_a_try, View::Queued));
         }
         waiter.calls.push(ask.call);
         waiter.until = waiter.until.and_then(|until| Some(until.max(latest?)));

@@ -125,6 +125,11 @@ impl Model {
         let Under::Session(id) = ask.under else {
             return None;
         };
+        // What is still in doubt can be claimed while the grace is on, and no longer.
+        let lease = self.standing(&ask.namespace, id)?;
+        if lease.state == LeaseState::Recovering && self.grace.is_none() {
+            return None;
+        }
         let own: Vec<&Held> = self
             .held
             .iter()
