@@ -3,6 +3,8 @@
 //! `LEASEHOLD_STEPS` says how many commands to try, `LEASEHOLD_SEED` which ones. A failure prints the line that
 //! plays just that case again, and the shortest list of commands that still shows it.
 
+#![expect(clippy::unwrap_used, reason = "names and numbers that a test makes up are well formed")]
+
 mod model;
 mod world;
 

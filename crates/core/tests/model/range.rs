@@ -24,11 +24,11 @@ impl Model {
     /// "A new lock over a range the owner already holds replaces it (upgrade, downgrade, extend); adjacent or
     /// overlapping ranges of one owner, one session and one mode merge." Under another lease "the overlapped part
     /// moves to the newer lease".
-    pub(crate) fn lock_range(&mut self, new: Held) {
+    pub(crate) fn lock_range(&mut self, new: &Held) {
         let (mut merged, mut rest, mut replaced) = (new.clone(), Vec::new(), Vec::new());
-        let new_range = range_of(&new);
+        let new_range = range_of(new);
         for old in std::mem::take(&mut self.held) {
-            if !same_file(&old, &new) || old.owner != new.owner {
+            if !same_file(&old, new) || old.owner != new.owner {
                 rest.push(old);
             } else if old.lease == new.lease
                 && old.mode == new.mode
