@@ -137,7 +137,7 @@ pub struct OpenSession {
 }
 
 /// What becomes of a session when the stream it is bound to breaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnDisconnect {
     /// Everything is released at once: the NFS habit.
     #[default]
@@ -206,6 +206,8 @@ pub struct Withdraw {
     pub namespace: Namespace,
     pub lease: LeaseId,
     pub fence: Fence,
+    /// The bytes of files that came with it, as the grant said. Bytes held before stay held.
+    pub gained: Vec<(u64, ByteRange)>,
 }
 
 /// A new authority takes over the table: every grant has to be claimed again by its holder.

@@ -10,6 +10,7 @@ use crate::id::{
     Adapter, CallId, Epoch, LeaseId, Namespace, Owner, RegisterName, Revision, Ticket,
 };
 use crate::mode::Mode;
+use crate::range::ByteRange;
 use crate::refusal::{Refusal, WaitEdge};
 use crate::scope::Scope;
 use crate::time::{Millis, Timestamp};
@@ -82,6 +83,8 @@ pub struct Grant {
     pub waited: Duration,
     /// The same request was granted before; this is that grant.
     pub replayed: bool,
+    /// Bytes of files that the owner did not hold before: what goes if the grant is withdrawn.
+    pub gained: Vec<(u64, ByteRange)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,19 +108,9 @@ pub enum Effect {
     /// A waiting call will not be granted.
     Refused { call: CallId, refusal: Refusal },
     /// The holder should hear at once that the whole lease, or the grant with this fence, is gone.
-    Lost {
-        namespace: Namespace,
-        lease: LeaseId,
-        fence: Option<Fence>,
-        ending: Ending,
-    },
+    Lost { namespace: Namespace, lease: LeaseId, fence: Option<Fence>, ending: Ending },
     /// Somebody has begun to wait for what this session holds.
-    Wanted {
-        namespace: Namespace,
-        session: LeaseId,
-        scope: Scope,
-        waiter: Owner,
-    },
+    Wanted { namespace: Namespace, session: LeaseId, scope: Scope, waiter: Owner },
     /// Something for those who watch.
     Event(Box<Event>),
 }

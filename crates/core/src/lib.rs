@@ -5,23 +5,49 @@
 //! always give the same answers, which is why this crate can be model-checked, simulated and replayed.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+pub mod planted;
+
 // What is spoken about.
-mod fence;
+mod text;
+mod time;
 mod id;
+mod fence;
 mod mode;
 mod range;
 mod scope;
-mod text;
-mod time;
 
 // What is asked, what changes, what follows.
 mod command;
+mod refusal;
+mod transition;
 mod effect;
 mod limits;
-mod refusal;
 mod snapshot;
-mod transition;
 mod view;
+
+// What is kept.
+mod slab;
+mod index;
+mod owners;
+mod spans;
+mod lease;
+mod queue;
+mod inode;
+mod space;
+mod table;
+
+// The rules.
+mod conflict;
+mod graph;
+mod change;
+mod handle;
+mod read;
+mod list;
+mod digest;
+mod snapshotting;
+
+pub mod invariant;
 
 pub use command::*;
 pub use effect::*;
@@ -33,6 +59,7 @@ pub use range::ByteRange;
 pub use refusal::{Conflict, Holder, HolderState, Invalid, Limit, Place, Refusal, WaitEdge};
 pub use scope::{Key, Scope, ScopeError, ScopeKind, is_prefix};
 pub use snapshot::*;
+pub use table::{LockTable, Unfit};
 pub use text::Text;
 pub use time::{Millis, Timestamp};
 pub use transition::*;

@@ -67,10 +67,6 @@ impl Owners {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.len() == 0
-    }
-
     pub(crate) fn mentions(&self, number: OwnerNo) -> u32 {
         self.entries[number.0].mentions
     }

@@ -11,23 +11,15 @@ use crate::time::{Millis, Timestamp};
 use crate::transition::{Ending, Request, SessionTerms};
 
 /// One piece of a snapshot. The order of entries does not matter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
-    Counters {
-        epoch: Epoch,
-        fence: Fence,
-        revision: Revision,
-    },
+    Counters { epoch: Epoch, fence: Fence, revision: Revision },
     Lease(Box<LeaseEntry>),
-    Register {
-        namespace: Namespace,
-        register: RegisterName,
-        fence: Fence,
-    },
+    Register { namespace: Namespace, register: RegisterName, fence: Fence },
 }
 
 /// A lease and everything that stands under it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseEntry {
     pub namespace: Namespace,
     pub lease: LeaseId,
@@ -41,14 +33,14 @@ pub struct LeaseEntry {
     pub sets: Vec<SetEntry>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SessionEntry {
     pub opened_at: Timestamp,
     pub terms: SessionTerms,
 }
 
 /// A grant on a name, path or subtree.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GrantEntry {
     pub key: Key,
     pub owner: Owner,
@@ -61,7 +53,7 @@ pub struct GrantEntry {
 }
 
 /// Bytes of a file that one owner holds in one mode.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PieceEntry {
     pub inode: u64,
     pub range: ByteRange,
@@ -76,7 +68,7 @@ pub struct PieceEntry {
 }
 
 /// The byte ranges that belong to a set, so that releasing its fence releases them too.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetEntry {
     pub fence: Fence,
     pub owner: Owner,

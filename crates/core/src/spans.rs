@@ -8,11 +8,17 @@ use std::collections::BTreeSet;
 
 use crate::range::ByteRange;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Spans<T: Ord + Copy> {
     entries: BTreeSet<(u8, u64, u64, T)>,
     /// One bit for each class in use.
     classes: u128,
+}
+
+impl<T: Ord + Copy> Default for Spans<T> {
+    fn default() -> Spans<T> {
+        Spans { entries: BTreeSet::new(), classes: 0 }
+    }
 }
 
 impl<T: Ord + Copy> Spans<T> {
@@ -52,7 +58,8 @@ impl<T: Ord + Copy> Spans<T> {
             })
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
         self.classes == 0
     }
 }
@@ -99,7 +106,14 @@ mod tests {
         let mut all = BTreeSet::new();
         for _ in 0..4000 {
             let start = draw(200);
-            let last = if draw(20) == 0 { u64::MAX } else { start + draw(1 << draw(8)) };
+            let last = if draw(20) == 0 {
+                u64::MAX
+            } else {
+                start + {
+                    let bits = draw(8);
+                    draw(1 << bits)
+                }
+            };
             let range = ByteRange::inclusive(start, last).unwrap();
             if all.remove(&range) {
                 spans.remove(range, ());
@@ -108,7 +122,8 @@ mod tests {
                 spans.insert(range, ());
             }
             let probe = ByteRange::inclusive(draw(200), 200 + draw(3)).unwrap();
-            let mut found: Vec<ByteRange> = spans.overlapping(probe).map(|(range, ())| range).collect();
+            let mut found: Vec<ByteRange> =
+                spans.overlapping(probe).map(|(range, ())| range).collect();
             found.sort();
             let expected: Vec<ByteRange> =
                 all.iter().copied().filter(|range| range.overlaps(probe)).collect();

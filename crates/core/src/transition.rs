@@ -7,10 +7,11 @@ use crate::command::{Claim, OnDisconnect};
 use crate::fence::Fence;
 use crate::id::{Adapter, Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId};
 use crate::range::ByteRange;
+use crate::scope::Key;
 use crate::time::{Millis, Timestamp};
 
 /// One lasting change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Transition {
     /// A new authority decides from here on.
     EpochBegan {
@@ -47,6 +48,14 @@ pub enum Transition {
         fence: Fence,
         ending: Ending,
     },
+    /// One key of a grant ended; the rest of its set stands.
+    KeyEnded {
+        namespace: Namespace,
+        lease: LeaseId,
+        fence: Fence,
+        key: Key,
+        ending: Ending,
+    },
     /// An owner's hold on these bytes under this lease ended.
     RangeEnded {
         namespace: Namespace,
@@ -63,7 +72,7 @@ pub enum Transition {
     },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SessionOpened {
     pub namespace: Namespace,
     pub lease: LeaseId,
@@ -74,7 +83,7 @@ pub struct SessionOpened {
 }
 
 /// What makes a lease a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SessionTerms {
     /// A number for people and lists: the revision at which it was opened.
     pub number: u64,
@@ -83,7 +92,7 @@ pub struct SessionTerms {
     pub metadata: Option<Arc<str>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Granted {
     pub namespace: Namespace,
     pub lease: LeaseId,
@@ -99,7 +108,7 @@ pub struct Granted {
 }
 
 /// What a retry is known by.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     pub id: RequestId,
     /// A digest of what was asked: the same id with another request is refused.
@@ -107,7 +116,7 @@ pub struct Request {
 }
 
 /// Whose doing an ending was.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
     Released,
     /// Its session was closed.

@@ -20,10 +20,8 @@ use leasehold_store::{
 };
 
 fn main() {
-    let chosen: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|arg| !arg.starts_with('-'))
-        .collect();
+    let chosen: Vec<String> =
+        std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let parts: [(&str, fn()); 3] = [("encode", encode), ("append", append), ("load", load)];
     for (name, part) in parts {
         if chosen.is_empty() || chosen.iter().any(|chosen| chosen == name) {
@@ -104,11 +102,7 @@ fn sync_alone(folder: &std::path::Path) {
             start.elapsed()
         })
         .collect();
-    print_times(
-        "4 KiB written in place and synced, without a store",
-        &mut times,
-        1,
-    );
+    print_times("4 KiB written in place and synced, without a store", &mut times, 1);
 }
 
 fn appends(store: &str, journal: &Arc<dyn Journal>, per_record: u64, count: u64) {
@@ -124,11 +118,7 @@ fn appends(store: &str, journal: &Arc<dyn Journal>, per_record: u64, count: u64)
             times.push(start.elapsed());
         }
     }
-    print_times(
-        &format!("{store}, {per_record} transitions a record"),
-        &mut times,
-        per_record,
-    );
+    print_times(&format!("{store}, {per_record} transitions a record"), &mut times, per_record);
 }
 
 fn print_times(what: &str, times: &mut [Duration], each: u64) {
@@ -149,10 +139,7 @@ fn load() {
     println!("## a snapshot of a million locks, and loading it");
     let folder = folder();
     for rows in [0, 100_000] {
-        let options = Options {
-            locks_rows_max: rows,
-            ..Options::default()
-        };
+        let options = Options { locks_rows_max: rows, ..Options::default() };
         let path = folder.join(format!("load-{rows}.db"));
         let journal = SqliteJournal::open(&path, options).expect("the file can be opened");
         let journal: Arc<dyn Journal> = Arc::new(journal);
@@ -164,10 +151,7 @@ fn load() {
         let journal = SqliteJournal::open(&path, Options::default());
         let journal: Arc<dyn Journal> = Arc::new(journal.expect("the file can be opened"));
         let found = read_all(&journal, lead(&journal));
-        println!(
-            "opened, loaded and decoded {found} leases in {:?}",
-            start.elapsed()
-        );
+        println!("opened, loaded and decoded {found} leases in {:?}", start.elapsed());
     }
     std::fs::remove_dir_all(&folder).expect("the folder is ours");
 }
@@ -193,16 +177,9 @@ fn write_snapshot(journal: &Arc<dyn Journal>, epoch: Epoch, rows: u32) {
     put(writer.seal());
     block_on(journal.commit_snapshot(epoch, Seq(1), index + 1)).expect("it can be committed");
     while block_on(journal.prune(epoch)).expect("it can be pruned") == Pruned::More {}
-    println!(
-        "snapshot with {rows} rows in the table of locks: {:?}",
-        start.elapsed()
-    );
+    println!("snapshot with {rows} rows in the table of locks: {:?}", start.elapsed());
     times.sort();
-    println!(
-        "a chunk: p50 {:?}, max {:?}",
-        times[times.len() / 2],
-        times[times.len() - 1]
-    );
+    println!("a chunk: p50 {:?}, max {:?}", times[times.len() / 2], times[times.len() - 1]);
 }
 
 fn read_all(journal: &Arc<dyn Journal>, epoch: Epoch) -> usize {
@@ -222,11 +199,8 @@ fn read_all(journal: &Arc<dyn Journal>, epoch: Epoch) -> usize {
 }
 
 fn lead(journal: &Arc<dyn Journal>) -> Epoch {
-    let candidate = Candidate {
-        name: "bench".into(),
-        address: String::new(),
-        lease: Duration::from_secs(10),
-    };
+    let candidate =
+        Candidate { name: "bench".into(), address: String::new(), lease: Duration::from_secs(10) };
     match block_on(journal.campaign(candidate, None)).expect("a campaign can be held") {
         Campaign::Won(leadership) => leadership.epoch,
         Campaign::Lost(leader) => panic!("{leader:?} leads"),

@@ -58,20 +58,11 @@ pub enum OpenError {
     #[error(
         "{store} has schema {found}, this build knows schemas up to {known}: a newer version of Leasehold has written it"
     )]
-    NewerSchema {
-        store: String,
-        found: u32,
-        known: u32,
-    },
+    NewerSchema { store: String, found: u32, known: u32 },
     #[error("{store} is not a store of Leasehold: {what}")]
     Foreign { store: String, what: String },
     #[error("{store} would not be durable: {setting} is {found}, it must be {wanted}")]
-    NotDurable {
-        store: String,
-        setting: &'static str,
-        found: String,
-        wanted: &'static str,
-    },
+    NotDurable { store: String, setting: &'static str, found: String, wanted: &'static str },
     #[error("{store} cannot be opened: {what}")]
     Failed {
         store: String,
@@ -83,17 +74,11 @@ pub enum OpenError {
 
 impl Error {
     pub(crate) fn unavailable(what: impl Into<String>) -> Error {
-        Error::Unavailable {
-            what: what.into(),
-            cause: None,
-        }
+        Error::Unavailable { what: what.into(), cause: None }
     }
 
     pub(crate) fn corrupt(what: impl Into<String>) -> Error {
-        Error::Corrupt {
-            what: what.into(),
-            cause: None,
-        }
+        Error::Corrupt { what: what.into(), cause: None }
     }
 
     /// The same failure with what lies behind it.

@@ -185,28 +185,19 @@ impl Shelf {
         self.torn = self.last_is_torn();
         let lease = candidate.lease;
         self.leader = Some(Leader {
-            beat: Beat {
-                epoch: self.epoch,
-                count: 0,
-            },
+            beat: Beat { epoch: self.epoch, count: 0 },
             name: candidate.name,
             address: candidate.address,
             lease,
         });
-        Campaign::Won(Leadership {
-            epoch: self.epoch,
-            lease: self.shared.then_some(lease),
-        })
+        Campaign::Won(Leadership { epoch: self.epoch, lease: self.shared.then_some(lease) })
     }
 
     fn last_is_torn(&self) -> bool {
         let Some((seq, bytes)) = self.records.back() else {
             return false;
         };
-        let is_needed = self
-            .snapshot
-            .as_ref()
-            .is_none_or(|snapshot| snapshot.as_of < *seq);
+        let is_needed = self.snapshot.as_ref().is_none_or(|snapshot| snapshot.as_of < *seq);
         let found = stored_batch(*seq, bytes.clone(), true);
         is_needed && matches!(found, Ok(Loaded::Torn { .. }))
     }
@@ -214,10 +205,7 @@ impl Shelf {
     fn check_leader(&self, epoch: Epoch) -> Result<(), Conflict> {
         match &self.leader {
             Some(leader) if leader.beat.epoch == epoch => Ok(()),
-            Some(_) | None => Err(Conflict::Deposed {
-                epoch,
-                current: self.epoch,
-            }),
+            Some(_) | None => Err(Conflict::Deposed { epoch, current: self.epoch }),
         }
     }
 
@@ -291,11 +279,8 @@ impl Shelf {
     fn put_chunk(&mut self, chunk: &Chunk) -> Result<(), Error> {
         self.check_leader(chunk.epoch())?;
         if chunk.index() == 0 && chunk.as_of() < self.next_seq() {
-            self.open = Some(Snapshot {
-                epoch: chunk.epoch(),
-                as_of: chunk.as_of(),
-                chunks: Vec::new(),
-            });
+            self.open =
+                Some(Snapshot { epoch: chunk.epoch(), as_of: chunk.as_of(), chunks: Vec::new() });
         }
         match &mut self.open {
             Some(open)
@@ -305,11 +290,9 @@ impl Shelf {
                 open.chunks.push(chunk.shared_bytes());
                 Ok(())
             }
-            Some(_) | None => Err(Conflict::OutOfSnapshot {
-                as_of: chunk.as_of(),
-                index: chunk.index(),
+            Some(_) | None => {
+                Err(Conflict::OutOfSnapshot { as_of: chunk.as_of(), index: chunk.index() }.into())
             }
-            .into()),
         }
     }
 
@@ -326,11 +309,7 @@ impl Shelf {
         if self.snapshot.as_ref().is_some_and(is_it) {
             return Ok(());
         }
-        Err(Conflict::OutOfSnapshot {
-            as_of,
-            index: chunks,
-        }
-        .into())
+        Err(Conflict::OutOfSnapshot { as_of, index: chunks }.into())
     }
 
     // The record that the snapshot is as of stays: so the next number is always that of the last record plus one.
@@ -370,9 +349,7 @@ impl Shelf {
         let mut expected = after.next();
         for (at, (seq, bytes)) in self.records.iter().enumerate().skip(first) {
             if *seq != expected {
-                return Err(Error::corrupt(format!(
-                    "journal record {expected} is missing"
-                )));
+                return Err(Error::corrupt(format!("journal record {expected} is missing")));
             }
             if page.is_full() {
                 return Ok(page.until(Position::After(Seq(seq.0 - 1))));

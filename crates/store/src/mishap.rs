@@ -21,9 +21,6 @@ pub enum Mishap {
 
 impl Mishap {
     pub(crate) fn error() -> Error {
-        Error::OutcomeUnknown {
-            what: "the answer was lost on purpose".into(),
-            cause: None,
-        }
+        Error::OutcomeUnknown { what: "the answer was lost on purpose".into(), cause: None }
     }
 }

@@ -128,12 +128,7 @@ impl Batch {
         let epoch = Epoch(decoder.varint("epoch")?);
         let seq = Seq(decoder.varint("sequence number")?);
         let content = decoder.at();
-        Ok(Batch {
-            epoch,
-            seq,
-            content,
-            bytes,
-        })
+        Ok(Batch { epoch, seq, content, bytes })
     }
 
     pub fn epoch(&self) -> Epoch {
@@ -164,12 +159,7 @@ impl BatchWriter {
         let mut encoder = start(Kind::Batch);
         encoder.varint(epoch.0);
         encoder.varint(seq.0);
-        BatchWriter {
-            epoch,
-            seq,
-            content: encoder.len(),
-            encoder,
-        }
+        BatchWriter { epoch, seq, content: encoder.len(), encoder }
     }
 
     pub fn push(&mut self, transition: &Transition) {
@@ -187,12 +177,7 @@ impl BatchWriter {
     }
 
     pub fn seal(self) -> Batch {
-        Batch {
-            epoch: self.epoch,
-            seq: self.seq,
-            content: self.content,
-            bytes: seal(self.encoder),
-        }
+        Batch { epoch: self.epoch, seq: self.seq, content: self.content, bytes: seal(self.encoder) }
     }
 }
 
@@ -220,13 +205,7 @@ impl Chunk {
         let as_of = Seq(decoder.varint("sequence number")?);
         let index = decoder.varint_u32("chunk number")?;
         let content = decoder.at();
-        Ok(Chunk {
-            epoch,
-            as_of,
-            index,
-            content,
-            bytes,
-        })
+        Ok(Chunk { epoch, as_of, index, content, bytes })
     }
 
     /// The leader that took the snapshot.
@@ -263,13 +242,7 @@ impl ChunkWriter {
         encoder.varint(epoch.0);
         encoder.varint(as_of.0);
         encoder.varint(u64::from(index));
-        ChunkWriter {
-            epoch,
-            as_of,
-            index,
-            content: encoder.len(),
-            encoder,
-        }
+        ChunkWriter { epoch, as_of, index, content: encoder.len(), encoder }
     }
 
     pub fn push(&mut self, entry: &Entry) {
@@ -368,9 +341,7 @@ fn check_seal(bytes: &[u8], wanted: Kind) -> Result<(), Fault> {
         return Err(Fault::Version(version));
     }
     if kind != wanted as u8 {
-        return Err(Fault::Kind {
-            wanted: wanted.name(),
-        });
+        return Err(Fault::Kind { wanted: wanted.name() });
     }
     Ok(())
 }

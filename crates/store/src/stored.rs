@@ -19,14 +19,12 @@ pub fn stored_batch(seq: Seq, bytes: Arc<[u8]>, last: bool) -> Result<Loaded, Er
     let byte_len = bytes.len() as u64;
     match Batch::parse(bytes) {
         Ok(batch) if batch.seq() == seq => Ok(Loaded::Batch(batch)),
-        Ok(batch) => Err(Error::corrupt(format!(
-            "journal record {seq} holds record {}",
-            batch.seq()
-        ))),
-        Err(Fault::TooShort { .. } | Fault::Checksum { .. }) if last => Ok(Loaded::Torn {
-            seq,
-            fence_jump: byte_len.max(TORN_JUMP_MIN),
-        }),
+        Ok(batch) => {
+            Err(Error::corrupt(format!("journal record {seq} holds record {}", batch.seq())))
+        }
+        Err(Fault::TooShort { .. } | Fault::Checksum { .. }) if last => {
+            Ok(Loaded::Torn { seq, fence_jump: byte_len.max(TORN_JUMP_MIN) })
+        }
         Err(fault) => Err(Error::corrupt(format!("journal record {seq}: {fault}"))),
     }
 }
@@ -64,17 +62,11 @@ impl PageWriter {
     }
 
     pub(crate) fn until(self, next: Position) -> Page {
-        Page {
-            items: self.items,
-            next: Some(next),
-        }
+        Page { items: self.items, next: Some(next) }
     }
 
     pub(crate) fn end(self) -> Page {
-        Page {
-            items: self.items,
-            next: None,
-        }
+        Page { items: self.items, next: None }
     }
 }
 

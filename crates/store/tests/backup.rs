@@ -44,19 +44,14 @@ fn age(path: &Path, age: Duration) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let then = i64::try_from((now - age).as_millis()).unwrap();
     let connection = Connection::open(path).unwrap();
-    let changed = connection
-        .execute("UPDATE leadership SET written_at_ms = ?1", [then])
-        .unwrap();
+    let changed = connection.execute("UPDATE leadership SET written_at_ms = ?1", [then]).unwrap();
     assert_eq!(changed, 1);
 }
 
 #[test]
 fn backup_is_one_plain_file_with_everything_in_it() {
     let folder = fast_folder();
-    let (from, to) = (
-        folder.path().join("locks.db"),
-        folder.path().join("copy.db"),
-    );
+    let (from, to) = (folder.path().join("locks.db"), folder.path().join("copy.db"));
     fill(&from);
     let journal = open(&from);
     let taken = block_on(journal.backup(&to)).unwrap();
@@ -65,10 +60,7 @@ fn backup_is_one_plain_file_with_everything_in_it() {
     let epoch = lead(&*journal);
     let expected = load(&*journal, epoch);
     drop(journal);
-    assert_eq!(
-        names(folder.path()),
-        ["copy.db", "locks.db", "locks.db.lock"]
-    );
+    assert_eq!(names(folder.path()), ["copy.db", "locks.db", "locks.db.lock"]);
     let copy = open(&to);
     assert_eq!(load(&*copy, lead(&*copy)), expected);
 }
@@ -102,10 +94,7 @@ fn backup_shows_one_moment_while_the_server_goes_on() {
             let before = written.load(Ordering::SeqCst);
             let taken = backup(&from, &to).unwrap();
             let after = written.load(Ordering::SeqCst) + 1;
-            assert!(
-                (before..=after).contains(&taken.last.0),
-                "{before} {taken:?} {after}"
-            );
+            assert!((before..=after).contains(&taken.last.0), "{before} {taken:?} {after}");
         }
         stop.store(true, Ordering::SeqCst);
     });
@@ -114,10 +103,7 @@ fn backup_shows_one_moment_while_the_server_goes_on() {
 #[test]
 fn backup_never_overwrites() {
     let folder = fast_folder();
-    let (from, to) = (
-        folder.path().join("locks.db"),
-        folder.path().join("copy.db"),
-    );
+    let (from, to) = (folder.path().join("locks.db"), folder.path().join("copy.db"));
     fill(&from);
     fs::write(&to, "precious").unwrap();
     let refusal = backup(&from, &to).unwrap_err().to_string();
@@ -128,15 +114,10 @@ fn backup_never_overwrites() {
 #[test]
 fn backup_of_a_corrupt_store_is_refused_and_leaves_nothing() {
     let folder = fast_folder();
-    let (from, to) = (
-        folder.path().join("locks.db"),
-        folder.path().join("copy.db"),
-    );
+    let (from, to) = (folder.path().join("locks.db"), folder.path().join("copy.db"));
     fill(&from);
     let connection = Connection::open(&from).unwrap();
-    connection
-        .execute("UPDATE journal SET record = x'0101' WHERE seq = 7", [])
-        .unwrap();
+    connection.execute("UPDATE journal SET record = x'0101' WHERE seq = 7", []).unwrap();
     drop(connection);
     match backup(&from, &to) {
         Err(error @ Error::Corrupt { .. }) => {
@@ -145,10 +126,7 @@ fn backup_of_a_corrupt_store_is_refused_and_leaves_nothing() {
         other => panic!("{other:?}"),
     }
     let left = names(folder.path());
-    assert!(
-        left.iter().all(|name| !name.starts_with("copy")),
-        "{left:?}"
-    );
+    assert!(left.iter().all(|name| !name.starts_with("copy")), "{left:?}");
 }
 
 fn restored(folder: &Path) -> (Restored, Epoch) {
@@ -223,10 +201,7 @@ fn restoring_twice_goes_higher_each_time() {
 #[test]
 fn backup_that_seems_very_old_needs_a_fence_to_stay_above() {
     let folder = fast_folder();
-    let (from, taken) = (
-        folder.path().join("locks.db"),
-        folder.path().join("copy.db"),
-    );
+    let (from, taken) = (folder.path().join("locks.db"), folder.path().join("copy.db"));
     fill(&from);
     backup(&from, &taken).unwrap();
     age(&taken, DAY * 500);
@@ -246,10 +221,7 @@ fn fences_that_would_run_out_are_refused() {
     let (from, to) = (folder.path().join("locks.db"), folder.path().join("new.db"));
     let journal = open(&from);
     let epoch = lead(&*journal);
-    let jumped = Transition::Jumped {
-        epoch,
-        fence: Fence::MAX,
-    };
+    let jumped = Transition::Jumped { epoch, fence: Fence::MAX };
     append(&*journal, Batch::new(epoch, Seq(1), [&jumped]));
     drop(journal);
     let refusal = restore(&from, &to, None).unwrap_err().to_string();
@@ -259,10 +231,7 @@ fn fences_that_would_run_out_are_refused() {
 #[test]
 fn restore_never_overwrites() {
     let folder = fast_folder();
-    let (from, taken) = (
-        folder.path().join("locks.db"),
-        folder.path().join("copy.db"),
-    );
+    let (from, taken) = (folder.path().join("locks.db"), folder.path().join("copy.db"));
     fill(&from);
     backup(&from, &taken).unwrap();
     let before = fs::read(&from).unwrap();
@@ -287,18 +256,12 @@ fn torn_last_record_of_a_backup_is_left_out() {
     let (from, to) = (folder.path().join("locks.db"), folder.path().join("new.db"));
     fill(&from);
     let connection = Connection::open(&from).unwrap();
-    connection
-        .execute("UPDATE journal SET record = x'0101' WHERE seq = 8", [])
-        .unwrap();
+    connection.execute("UPDATE journal SET record = x'0101' WHERE seq = 8", []).unwrap();
     drop(connection);
     let restored = restore(&from, &to, None).unwrap();
     assert_eq!(restored.last, Seq(7));
     let journal = open(&to);
     let items = load(&*journal, lead(&*journal));
-    assert!(
-        items
-            .iter()
-            .all(|item| !matches!(item, Loaded::Torn { .. }))
-    );
+    assert!(items.iter().all(|item| !matches!(item, Loaded::Torn { .. })));
     append(&*journal, batch(lead(&*journal), 10));
 }

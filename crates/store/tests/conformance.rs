@@ -55,10 +55,7 @@ mod sqlite {
 
     impl Sqlite {
         fn new() -> Sqlite {
-            Sqlite {
-                folder: common::fast_folder(),
-                journal: Mutex::default(),
-            }
+            Sqlite { folder: common::fast_folder(), journal: Mutex::default() }
         }
 
         fn path(&self) -> std::path::PathBuf {

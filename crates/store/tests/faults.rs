@@ -44,20 +44,12 @@ fn run(path: &Path, calls: &str, fault: &str) -> Vec<Told> {
     let output = command.stderr(Stdio::null()).output().unwrap();
     let traced = fs::read_to_string(&trace).unwrap();
     let happened = ["INJECTED", "+++ killed by SIGKILL"];
-    assert!(
-        happened.iter().any(|mark| traced.contains(mark)),
-        "{calls} {fault}: {traced}"
-    );
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter_map(Told::read)
-        .collect()
+    assert!(happened.iter().any(|mark| traced.contains(mark)), "{calls} {fault}: {traced}");
+    String::from_utf8_lossy(&output.stdout).lines().filter_map(Told::read).collect()
 }
 
 fn strace_works() -> bool {
-    let output = Command::new("strace")
-        .args(["-qq", "-o", "/dev/null", "true"])
-        .status();
+    let output = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).status();
     let works = output.is_ok_and(|status| status.success());
     if !works {
         eprintln!("strace cannot be used here: nothing was tested");
@@ -100,10 +92,7 @@ impl Told {
 fn writes_records() {
     let Some(path) = child_file() else { return };
     // So that the log is worked off while records are written, and not only at the end.
-    let options = Options {
-        log_pages: 12,
-        ..Options::default()
-    };
+    let options = Options { log_pages: 12, ..Options::default() };
     let journal = open_with(&path, options);
     println!("\nstarted");
     let epoch = lead_at_last(&*journal);
@@ -229,10 +218,7 @@ fn survives(calls: &str, error: &str, places: impl Iterator<Item = u32>) -> usiz
         let told = run(&path, calls, &fault);
         let context = format!("{calls} {fault}");
         assert_eq!(told.last(), Some(&Told::Done), "{context}: {told:?}");
-        refused += told
-            .iter()
-            .filter(|told| matches!(told, Told::Refused(..)))
-            .count();
+        refused += told.iter().filter(|told| matches!(told, Told::Refused(..))).count();
         check(&path, &told, &context);
     }
     refused
@@ -266,11 +252,7 @@ fn disk_that_fails_for_good_acknowledges_nothing_more() {
     if !strace_works() {
         return;
     }
-    for (calls, error, place) in [
-        (SYNCS, "EIO", 20),
-        (WRITES, "EIO", 45),
-        (WRITES, "ENOSPC", 44),
-    ] {
+    for (calls, error, place) in [(SYNCS, "EIO", 20), (WRITES, "EIO", 45), (WRITES, "ENOSPC", 44)] {
         let folder = fast_folder();
         let path = folder.path().join("locks.db");
         drop(open(&path));
@@ -278,10 +260,7 @@ fn disk_that_fails_for_good_acknowledges_nothing_more() {
         let told = run(&path, calls, &fault);
         let context = format!("{calls} {fault}");
         assert_ne!(told.last(), Some(&Told::Done), "{context}");
-        let written = told
-            .iter()
-            .filter(|told| matches!(told, Told::Written(..)))
-            .count();
+        let written = told.iter().filter(|told| matches!(told, Told::Written(..))).count();
         assert!((5..30).contains(&written), "{context}: {told:?}");
         check(&path, &told, &context);
     }

@@ -61,9 +61,7 @@ fn file_is_free_again_when_its_server_was_killed() {
         .spawn()
         .unwrap();
     let output = BufReader::new(holder.stdout.take().unwrap());
-    let opened = output
-        .lines()
-        .any(|line| line.is_ok_and(|line| line.contains("opened")));
+    let opened = output.lines().any(|line| line.is_ok_and(|line| line.contains("opened")));
     assert!(opened);
     assert!(refusal(&path).contains("in use"), "it is held");
     holder.kill().unwrap();
@@ -133,10 +131,7 @@ fn newer_schema_is_refused_and_left_alone() {
     drop(connection);
     let before = contents(folder.path());
     let refusal = refusal(&path);
-    assert!(
-        refusal.contains("has schema 2, this build knows schemas up to 1"),
-        "{refusal}"
-    );
+    assert!(refusal.contains("has schema 2, this build knows schemas up to 1"), "{refusal}");
     assert_eq!(contents(folder.path()), before);
 }
 
@@ -153,15 +148,9 @@ fn newer_schema_that_is_only_in_the_log_is_refused() {
         fs::copy(folder.path().join(from), folder.path().join(to)).unwrap();
     }
     drop(connection);
-    let before = (
-        fs::read(&copy).unwrap(),
-        fs::read(folder.path().join("copy.db-wal")).unwrap(),
-    );
+    let before = (fs::read(&copy).unwrap(), fs::read(folder.path().join("copy.db-wal")).unwrap());
     assert!(refusal(&copy).contains("has schema 2"));
-    let after = (
-        fs::read(&copy).unwrap(),
-        fs::read(folder.path().join("copy.db-wal")).unwrap(),
-    );
+    let after = (fs::read(&copy).unwrap(), fs::read(folder.path().join("copy.db-wal")).unwrap());
     assert!(before == after, "the file or its log was changed");
 }
 
@@ -169,11 +158,7 @@ fn newer_schema_that_is_only_in_the_log_is_refused() {
 fn files_of_others_are_refused_and_left_alone() {
     let folder = fast_folder();
     let text = folder.path().join("text.db");
-    fs::write(
-        &text,
-        "not a database, but long enough to be taken for one: ".repeat(10),
-    )
-    .unwrap();
+    fs::write(&text, "not a database, but long enough to be taken for one: ".repeat(10)).unwrap();
     let other = folder.path().join("other.db");
     let connection = Connection::open(&other).unwrap();
     connection.execute_batch("CREATE TABLE mine (x)").unwrap();
@@ -216,10 +201,7 @@ fn truncated_file_is_refused_or_found_corrupt() {
 #[test]
 fn file_that_was_moved_away_takes_no_records_until_it_is_back() {
     let folder = fast_folder();
-    let (path, away) = (
-        folder.path().join("locks.db"),
-        folder.path().join("away.db"),
-    );
+    let (path, away) = (folder.path().join("locks.db"), folder.path().join("away.db"));
     let journal = open(&path);
     let epoch = lead(&*journal);
     append(&*journal, batch(epoch, 1));
@@ -242,10 +224,7 @@ fn folder_that_is_not_there_is_named() {
     let folder = fast_folder();
     let path = folder.path().join("none").join("locks.db");
     let refusal = refusal(&path);
-    assert!(
-        refusal.contains("none/locks.db cannot be opened"),
-        "{refusal}"
-    );
+    assert!(refusal.contains("none/locks.db cannot be opened"), "{refusal}");
 }
 
 #[test]
@@ -317,11 +296,8 @@ fn locks_can_be_read_with_plain_sql_while_the_server_runs() {
     }];
     let mut lapsed = lease_entry(8);
     lapsed.lapsed = Some(Ending::Expired);
-    let entries = [
-        counters(epoch, 77),
-        Entry::Lease(Box::new(session)),
-        Entry::Lease(Box::new(lapsed)),
-    ];
+    let entries =
+        [counters(epoch, 77), Entry::Lease(Box::new(session)), Entry::Lease(Box::new(lapsed))];
     let chunk = Chunk::new(epoch, Seq(1), 0, &entries);
     block_on(journal.put_chunk(chunk)).unwrap();
     assert_eq!(rows(&reader, "SELECT * FROM locks"), Vec::<String>::new());
@@ -343,10 +319,7 @@ fn locks_can_be_read_with_plain_sql_while_the_server_runs() {
 fn table_of_locks_is_bounded_and_says_what_it_leaves_out() {
     let folder = fast_folder();
     let path = folder.path().join("locks.db");
-    let options = Options {
-        locks_rows_max: 1500,
-        ..Options::default()
-    };
+    let options = Options { locks_rows_max: 1500, ..Options::default() };
     let journal = open_with(&path, options);
     let epoch = lead(&*journal);
     append(&*journal, batch(epoch, 1));
@@ -371,9 +344,7 @@ fn somebody_who_reads_does_not_stop_the_server() {
     let epoch = lead(&*journal);
     append(&*journal, batch(epoch, 1));
     let reader = Connection::open(&path).unwrap();
-    reader
-        .execute_batch("BEGIN; SELECT * FROM journal")
-        .unwrap();
+    reader.execute_batch("BEGIN; SELECT * FROM journal").unwrap();
     for seq in 2..=3000 {
         append(&*journal, batch(epoch, seq));
     }

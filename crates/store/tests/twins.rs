@@ -18,25 +18,11 @@ use proptest::prelude::*;
 #[derive(Clone, Copy, Debug)]
 enum Ask {
     Lead,
-    Resign {
-        epoch_off: u64,
-    },
-    Append {
-        epoch_off: u64,
-        seq_off: i64,
-    },
-    ReadBack {
-        seq_off: i64,
-    },
-    PutChunk {
-        epoch_off: u64,
-        as_of_back: u64,
-        index_off: i64,
-    },
-    CommitSnapshot {
-        as_of_back: u64,
-        chunks_off: i64,
-    },
+    Resign { epoch_off: u64 },
+    Append { epoch_off: u64, seq_off: i64 },
+    ReadBack { seq_off: i64 },
+    PutChunk { epoch_off: u64, as_of_back: u64, index_off: i64 },
+    CommitSnapshot { as_of_back: u64, chunks_off: i64 },
     Prune,
     Load,
     Reopen,
@@ -112,25 +98,15 @@ fn asked(journal: &dyn Journal, place: Place, ask: Ask) -> Answer {
         }
         Ask::Append { epoch_off, seq_off } => {
             let transition = granted(place.records);
-            let batch = Batch::new(
-                place.of_epoch(epoch_off),
-                place.next(seq_off),
-                [&transition],
-            );
+            let batch = Batch::new(place.of_epoch(epoch_off), place.next(seq_off), [&transition]);
             Answer::of(block_on(journal.append(batch)), |()| Answer::Done)
         }
         Ask::ReadBack { seq_off } => {
             let answer = block_on(journal.read_back(epoch, place.next(seq_off - 1)));
             Answer::of(answer, Answer::Record)
         }
-        Ask::PutChunk {
-            epoch_off,
-            as_of_back,
-            index_off,
-        } => {
-            let index = place
-                .chunks
-                .saturating_add_signed(i32::try_from(index_off).unwrap());
+        Ask::PutChunk { epoch_off, as_of_back, index_off } => {
+            let index = place.chunks.saturating_add_signed(i32::try_from(index_off).unwrap());
             let as_of = match index {
                 0 => place.last.saturating_sub(as_of_back),
                 1.. => place.as_of,
@@ -138,14 +114,9 @@ fn asked(journal: &dyn Journal, place: Place, ask: Ask) -> Answer {
             let chunk = chunk(place.of_epoch(epoch_off), as_of, index, 0..3);
             Answer::of(block_on(journal.put_chunk(chunk)), |()| Answer::Done)
         }
-        Ask::CommitSnapshot {
-            as_of_back,
-            chunks_off,
-        } => {
+        Ask::CommitSnapshot { as_of_back, chunks_off } => {
             let as_of = Seq(place.as_of.saturating_sub(as_of_back));
-            let chunks = place
-                .chunks
-                .saturating_add_signed(i32::try_from(chunks_off).unwrap());
+            let chunks = place.chunks.saturating_add_signed(i32::try_from(chunks_off).unwrap());
             let answer = block_on(journal.commit_snapshot(epoch, as_of, chunks));
             Answer::of(answer, |()| Answer::Done)
         }
@@ -191,14 +162,7 @@ impl Place {
                 self.last += 1;
                 self.records += 1;
             }
-            (
-                Ask::PutChunk {
-                    as_of_back,
-                    index_off,
-                    ..
-                },
-                Answer::Done,
-            ) => {
+            (Ask::PutChunk { as_of_back, index_off, .. }, Answer::Done) => {
                 let off = i32::try_from(index_off).unwrap();
                 if self.chunks.saturating_add_signed(off) == 0 {
                     self.as_of = self.last.saturating_sub(as_of_back);

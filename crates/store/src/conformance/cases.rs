@@ -13,9 +13,7 @@ pub async fn records_come_back_in_order(harness: &dyn Harness) {
     assert_eq!(loaded(&store, epoch).await, []);
     append_all(&store, epoch, 1, 20).await;
     let (items, _) = load(&store, epoch).await.expect("the load works");
-    let expected: Vec<Loaded> = (1..=20)
-        .map(|seq| Loaded::Batch(batch(epoch, seq)))
-        .collect();
+    let expected: Vec<Loaded> = (1..=20).map(|seq| Loaded::Batch(batch(epoch, seq))).collect();
     assert_eq!(items, expected);
 }
 
@@ -47,9 +45,7 @@ pub async fn every_kind_of_transition_comes_back(harness: &dyn Harness) {
 }
 
 fn several_transitions(epoch: Epoch) -> Vec<Transition> {
-    let Transition::Granted(plain) = granted(7) else {
-        unreachable!("it is a grant")
-    };
+    let Transition::Granted(plain) = granted(7) else { unreachable!("it is a grant") };
     let rich = Granted {
         opens: None,
         reclaim_window: Millis::from_secs(5),
@@ -131,16 +127,10 @@ pub async fn deposed_leader_commits_nothing(harness: &dyn Harness) {
     snapshot(&store, old, 1, 1).await;
     let new = lead(&store).await;
     assert_can_do_nothing(&store, old).await;
-    assert_eq!(
-        loaded(&store, new).await,
-        [chunks(1, 1), records(2, 2)].concat()
-    );
+    assert_eq!(loaded(&store, new).await, [chunks(1, 1), records(2, 2)].concat());
     append(&store, batch(new, 3)).await;
     assert_can_do_nothing(&store, old).await;
-    assert_eq!(
-        loaded(&store, new).await,
-        [chunks(1, 1), records(2, 3)].concat()
-    );
+    assert_eq!(loaded(&store, new).await, [chunks(1, 1), records(2, 3)].concat());
 }
 
 pub async fn leader_that_resigned_commits_nothing(harness: &dyn Harness) {
@@ -320,10 +310,7 @@ pub async fn snapshot_takes_the_place_of_the_records_before_it(harness: &dyn Har
     let epoch = lead(&store).await;
     append_all(&store, epoch, 1, 5).await;
     snapshot(&store, epoch, 4, 3).await;
-    assert_eq!(
-        loaded(&store, epoch).await,
-        [chunks(4, 3), records(5, 5)].concat()
-    );
+    assert_eq!(loaded(&store, epoch).await, [chunks(4, 3), records(5, 5)].concat());
     append(&store, batch(epoch, 6)).await;
     snapshot(&store, epoch, 6, 2).await;
     assert_eq!(loaded(&store, epoch).await, chunks(6, 2));
@@ -359,10 +346,7 @@ pub async fn pruned_journal_goes_on_with_the_next_number(harness: &dyn Harness) 
     let epoch = lead(&store).await;
     assert_out_of_order(store.append(batch(epoch, 1)).await, 6);
     append(&store, batch(epoch, 6)).await;
-    assert_eq!(
-        loaded(&store, epoch).await,
-        [chunks(5, 1), records(6, 6)].concat()
-    );
+    assert_eq!(loaded(&store, epoch).await, [chunks(5, 1), records(6, 6)].concat());
 }
 
 pub async fn pruning_goes_in_short_steps(harness: &dyn Harness) {
@@ -389,10 +373,7 @@ pub async fn appends_go_on_while_a_snapshot_is_written(harness: &dyn Harness) {
     let committed = store.commit_snapshot(epoch, Seq(3), 3).await;
     committed.expect("a whole snapshot can be committed");
     prune(&store, epoch).await;
-    assert_eq!(
-        loaded(&store, epoch).await,
-        [chunks(3, 3), records(4, 6)].concat()
-    );
+    assert_eq!(loaded(&store, epoch).await, [chunks(3, 3), records(4, 6)].concat());
 }
 
 pub async fn large_snapshot_is_loaded_in_pages(harness: &dyn Harness) {
@@ -409,10 +390,7 @@ pub async fn large_snapshot_is_loaded_in_pages(harness: &dyn Harness) {
     append(&store, batch(epoch, 2)).await;
     let (_, pages) = load(&store, epoch).await.expect("the load works");
     assert!(pages > 2, "more than 1 MB came in {pages} pages");
-    assert_eq!(
-        loaded(&store, epoch).await,
-        [chunks(1, 10), records(2, 2)].concat()
-    );
+    assert_eq!(loaded(&store, epoch).await, [chunks(1, 10), records(2, 2)].concat());
 }
 
 pub async fn unfinished_snapshot_is_ignored(harness: &dyn Harness) {
@@ -425,10 +403,7 @@ pub async fn unfinished_snapshot_is_ignored(harness: &dyn Harness) {
         put.expect("a chunk can be written");
     }
     prune(&store, epoch).await;
-    assert_eq!(
-        loaded(&store, epoch).await,
-        [chunks(2, 2), records(3, 5)].concat()
-    );
+    assert_eq!(loaded(&store, epoch).await, [chunks(2, 2), records(3, 5)].concat());
 }
 
 pub async fn unfinished_snapshot_is_ignored_after_reopening(harness: &dyn Harness) {
@@ -460,15 +435,9 @@ pub async fn new_snapshot_may_begin_before_the_last_is_finished(harness: &dyn Ha
     }
     snapshot(&store, epoch, 4, 2).await;
     assert_out_of_snapshot(store.commit_snapshot(epoch, Seq(2), 3).await);
-    assert_eq!(
-        loaded(&store, epoch).await,
-        [chunks(4, 2), records(5, 5)].concat()
-    );
+    assert_eq!(loaded(&store, epoch).await, [chunks(4, 2), records(5, 5)].concat());
     prune(&store, epoch).await;
-    assert_eq!(
-        loaded(&store, epoch).await,
-        [chunks(4, 2), records(5, 5)].concat()
-    );
+    assert_eq!(loaded(&store, epoch).await, [chunks(4, 2), records(5, 5)].concat());
 }
 
 pub async fn chunk_out_of_order_is_refused(harness: &dyn Harness) {

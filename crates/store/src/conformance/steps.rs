@@ -47,10 +47,7 @@ pub(super) fn granted(number: u64) -> Transition {
         lease: LeaseId::from_u128(u128::from(number)),
         opens: Some(Millis::from_secs(30)),
         owner: Owner::new("worker-1").expect("it is a name"),
-        claims: vec![Claim {
-            scope: scope(number),
-            mode: Mode::Exclusive,
-        }],
+        claims: vec![Claim { scope: scope(number), mode: Mode::Exclusive }],
         fence: fence(number),
         granted_at: Timestamp::from_millis(1_700_000_000_000 + number),
         reclaim_window: Millis::ZERO,
@@ -83,17 +80,11 @@ pub(super) fn large_batch(epoch: Epoch, seq: u64, bytes: usize) -> Batch {
 }
 
 pub(super) fn counters(epoch: Epoch, as_of: u64) -> Entry {
-    Entry::Counters {
-        epoch,
-        fence: fence(as_of),
-        revision: Revision(as_of),
-    }
+    Entry::Counters { epoch, fence: fence(as_of), revision: Revision(as_of) }
 }
 
 pub(super) fn lease_entry(number: u64) -> Entry {
-    let Scope::Key(key) = scope(number) else {
-        unreachable!("a plain name is a key")
-    };
+    let Scope::Key(key) = scope(number) else { unreachable!("a plain name is a key") };
     let owner = Owner::new("worker-1").expect("it is a name");
     Entry::Lease(Box::new(LeaseEntry {
         namespace: Namespace::default(),
@@ -184,9 +175,7 @@ pub(super) fn records(first: u64, last: u64) -> Vec<Item> {
 }
 
 pub(super) fn chunks(as_of: u64, count: u32) -> Vec<Item> {
-    (0..count)
-        .map(|index| Item::Chunk { as_of, index })
-        .collect()
+    (0..count).map(|index| Item::Chunk { as_of, index }).collect()
 }
 
 pub(super) async fn loaded(store: &Store, epoch: Epoch) -> Vec<Item> {
@@ -196,10 +185,7 @@ pub(super) async fn loaded(store: &Store, epoch: Epoch) -> Vec<Item> {
 
 fn item(loaded: &Loaded) -> Item {
     match loaded {
-        Loaded::Chunk(chunk) => Item::Chunk {
-            as_of: chunk.as_of().0,
-            index: chunk.index(),
-        },
+        Loaded::Chunk(chunk) => Item::Chunk { as_of: chunk.as_of().0, index: chunk.index() },
         Loaded::Batch(batch) => Item::Record(batch.seq().0),
         Loaded::Torn { seq, .. } => Item::Torn(seq.0),
     }

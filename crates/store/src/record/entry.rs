@@ -29,22 +29,14 @@ const NO_KIND: u8 = 0;
 impl Encoder {
     pub(super) fn entry(&mut self, entry: &Entry) {
         match entry {
-            Entry::Counters {
-                epoch,
-                fence,
-                revision,
-            } => {
+            Entry::Counters { epoch, fence, revision } => {
                 self.byte(tag::COUNTERS);
                 self.varint(epoch.0);
                 self.fence(*fence);
                 self.varint(revision.0);
             }
             Entry::Lease(lease) => self.lease_entry(lease),
-            Entry::Register {
-                namespace,
-                register,
-                fence,
-            } => {
+            Entry::Register { namespace, register, fence } => {
                 self.byte(tag::REGISTER);
                 self.namespace(namespace);
                 self.text(register.text().as_bytes());
@@ -176,12 +168,8 @@ impl Decoder<'_> {
             lease,
             owner,
             ttl,
-            session: (flags & has::SESSION != 0)
-                .then(|| self.session_entry())
-                .transpose()?,
-            lapsed: (flags & has::LAPSED != 0)
-                .then(|| self.ending())
-                .transpose()?,
+            session: (flags & has::SESSION != 0).then(|| self.session_entry()).transpose()?,
+            lapsed: (flags & has::LAPSED != 0).then(|| self.ending()).transpose()?,
             grants: self.list("grant", Self::grant_entry)?,
             pieces: self.list("piece", Self::piece_entry)?,
             sets: self.list("set", Self::set_entry)?,
@@ -189,10 +177,7 @@ impl Decoder<'_> {
     }
 
     fn session_entry(&mut self) -> Result<SessionEntry, Fault> {
-        Ok(SessionEntry {
-            opened_at: self.moment()?,
-            terms: self.terms()?,
-        })
+        Ok(SessionEntry { opened_at: self.moment()?, terms: self.terms()? })
     }
 
     fn grant_entry(&mut self) -> Result<GrantEntry, Fault> {
@@ -205,9 +190,7 @@ impl Decoder<'_> {
             fence: self.fence()?,
             granted_at: self.moment()?,
             reclaim_window: self.millis()?,
-            request: (flags & has::REQUEST != 0)
-                .then(|| self.request())
-                .transpose()?,
+            request: (flags & has::REQUEST != 0).then(|| self.request()).transpose()?,
             metadata: (flags & has::METADATA != 0)
                 .then(|| self.shared_text("metadata"))
                 .transpose()?,
@@ -225,9 +208,7 @@ impl Decoder<'_> {
             fences: (self.fence()?, self.fence()?),
             granted_at: self.moment()?,
             reclaim_window: self.millis()?,
-            request: (flags & has::REQUEST != 0)
-                .then(|| self.request())
-                .transpose()?,
+            request: (flags & has::REQUEST != 0).then(|| self.request()).transpose()?,
             metadata: (flags & has::METADATA != 0)
                 .then(|| self.shared_text("metadata"))
                 .transpose()?,
@@ -238,19 +219,14 @@ impl Decoder<'_> {
         Ok(SetEntry {
             fence: self.fence()?,
             owner: self.owner()?,
-            ranges: self.list("byte range", |decoder| {
-                Ok((decoder.varint("inode")?, decoder.range()?))
-            })?,
+            ranges: self
+                .list("byte range", |decoder| Ok((decoder.varint("inode")?, decoder.range()?)))?,
         })
     }
 
     fn flags(&mut self, what: &'static str) -> Result<u8, Fault> {
         let start = self.at();
         let flags = self.byte(what)?;
-        if flags & !has::ALL == 0 {
-            Ok(flags)
-        } else {
-            Err(self.fault(what, start))
-        }
+        if flags & !has::ALL == 0 { Ok(flags) } else { Err(self.fault(what, start)) }
     }
 }

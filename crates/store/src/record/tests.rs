@@ -123,13 +123,7 @@ fn decoding_stops_at_the_first_fault() {
     writer.encoder.byte(99);
     writer.push(&Transition::EpochBegan { epoch: Epoch(1) });
     let found: Vec<_> = writer.seal().transitions().collect();
-    assert_eq!(
-        found,
-        [Err(Fault::Value {
-            what: "transition",
-            at: 8
-        })]
-    );
+    assert_eq!(found, [Err(Fault::Value { what: "transition", at: 8 })]);
 }
 
 #[test]
@@ -145,14 +139,8 @@ fn batch_and_chunk_are_told_apart() {
 #[test]
 fn secrets_are_not_printed() {
     let lease = LeaseId::from_u128(0x6162_6364_6566_6768);
-    let ended = Transition::LeaseEnded {
-        namespace: Namespace::default(),
-        lease,
-        ending: Ending::Released,
-    };
+    let ended =
+        Transition::LeaseEnded { namespace: Namespace::default(), lease, ending: Ending::Released };
     let shown = format!("{:?}", Batch::new(Epoch(2), Seq(7), [&ended]));
-    assert_eq!(
-        shown,
-        "Batch { epoch: Epoch(2), seq: Seq(7), byte_len: 34, .. }"
-    );
+    assert_eq!(shown, "Batch { epoch: Epoch(2), seq: Seq(7), byte_len: 34, .. }");
 }

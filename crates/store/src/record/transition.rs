@@ -22,6 +22,7 @@ mod tag {
     pub(super) const GRANT_ENDED: u8 = 8;
     pub(super) const RANGE_ENDED: u8 = 9;
     pub(super) const FENCE_ACCEPTED: u8 = 10;
+    pub(super) const KEY_ENDED: u8 = 11;
 }
 
 mod ending {
@@ -72,59 +73,37 @@ impl Encoder {
             }
             Transition::SessionOpened(opened) => self.session_opened(opened),
             Transition::Granted(granted) => self.granted(granted),
-            Transition::TtlChanged {
-                namespace,
-                lease,
-                ttl,
-            } => {
+            Transition::TtlChanged { namespace, lease, ttl } => {
                 self.of_lease(tag::TTL_CHANGED, namespace, *lease);
                 self.millis(*ttl);
             }
-            Transition::LeaseLapsed {
-                namespace,
-                lease,
-                ending,
-            } => {
+            Transition::LeaseLapsed { namespace, lease, ending } => {
                 self.of_lease(tag::LEASE_LAPSED, namespace, *lease);
                 self.ending(ending);
             }
-            Transition::LeaseEnded {
-                namespace,
-                lease,
-                ending,
-            } => {
+            Transition::LeaseEnded { namespace, lease, ending } => {
                 self.of_lease(tag::LEASE_ENDED, namespace, *lease);
                 self.ending(ending);
             }
-            Transition::GrantEnded {
-                namespace,
-                lease,
-                fence,
-                ending,
-            } => {
+            Transition::GrantEnded { namespace, lease, fence, ending } => {
                 self.of_lease(tag::GRANT_ENDED, namespace, *lease);
                 self.fence(*fence);
                 self.ending(ending);
             }
-            Transition::RangeEnded {
-                namespace,
-                lease,
-                owner,
-                inode,
-                range,
-                ending,
-            } => {
+            Transition::KeyEnded { namespace, lease, fence, key, ending } => {
+                self.of_lease(tag::KEY_ENDED, namespace, *lease);
+                self.fence(*fence);
+                self.text(key.text().as_bytes());
+                self.ending(ending);
+            }
+            Transition::RangeEnded { namespace, lease, owner, inode, range, ending } => {
                 self.of_lease(tag::RANGE_ENDED, namespace, *lease);
                 self.owner(owner);
                 self.varint(*inode);
                 self.range(*range);
                 self.ending(ending);
             }
-            Transition::FenceAccepted {
-                namespace,
-                register,
-                fence,
-            } => {
+            Transition::FenceAccepted { namespace, register, fence } => {
                 self.byte(tag::FENCE_ACCEPTED);
                 self.namespace(namespace);
                 self.text(register.text().as_bytes());
@@ -261,13 +240,10 @@ impl Decoder<'_> {
     pub(super) fn transition(&mut self) -> Result<Transition, Fault> {
         let start = self.at();
         Ok(match self.byte("transition")? {
-            tag::EPOCH_BEGAN => Transition::EpochBegan {
-                epoch: Epoch(self.varint("epoch")?),
-            },
-            tag::JUMPED => Transition::Jumped {
-                epoch: Epoch(self.varint("epoch")?),
-                fence: self.fence()?,
-            },
+            tag::EPOCH_BEGAN => Transition::EpochBegan { epoch: Epoch(self.varint("epoch")?) },
+            tag::JUMPED => {
+                Transition::Jumped { epoch: Epoch(self.varint("epoch")?), fence: self.fence()? }
+            }
             tag::SESSION_OPENED => Transition::SessionOpened(self.session_opened()?),
             tag::GRANTED => Transition::Granted(self.granted()?),
             tag::TTL_CHANGED => Transition::TtlChanged {
@@ -297,6 +273,13 @@ impl Decoder<'_> {
                 owner: self.owner()?,
                 inode: self.varint("inode")?,
                 range: self.range()?,
+                ending: self.ending()?,
+            },
+            tag::KEY_ENDED => Transition::KeyEnded {
+                namespace: self.namespace()?,
+                lease: self.lease()?,
+                fence: self.fence()?,
+                key: self.key()?,
                 ending: self.ending()?,
             },
             tag::FENCE_ACCEPTED => Transition::FenceAccepted {
@@ -341,15 +324,9 @@ impl Decoder<'_> {
             },
             fence: self.fence()?,
             granted_at: self.moment()?,
-            reclaim_window: if has(granted::WINDOW) {
-                self.millis()?
-            } else {
-                Millis::ZERO
-            },
+            reclaim_window: if has(granted::WINDOW) { self.millis()? } else { Millis::ZERO },
             request: has(granted::REQUEST).then(|| self.request()).transpose()?,
-            metadata: has(granted::METADATA)
-                .then(|| self.shared_text("metadata"))
-                .transpose()?,
+            metadata: has(granted::METADATA).then(|| self.shared_text("metadata")).transpose()?,
         })
     }
 
@@ -358,10 +335,7 @@ impl Decoder<'_> {
         let scope = if kind == claim::KEY {
             Scope::Key(self.key()?)
         } else {
-            Scope::Range {
-                inode: self.varint("inode")?,
-                range: self.range()?,
-            }
+            Scope::Range { inode: self.varint("inode")?, range: self.range()? }
         };
         Ok(Claim { scope, mode })
     }

@@ -129,14 +129,7 @@ pub(super) struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     pub(super) fn new(bytes: &'a [u8], at: usize) -> Decoder<'a> {
-        Decoder {
-            bytes,
-            at,
-            namespace: None,
-            owner: None,
-            fence: 0,
-            moment: 0,
-        }
+        Decoder { bytes, at, namespace: None, owner: None, fence: 0, moment: 0 }
     }
 
     pub(super) fn at(&self) -> usize {

@@ -56,10 +56,7 @@ impl Writer {
             Ok(_) => Err(schema::failed("the record could not be written", error)),
             Err(Error::Conflict(conflict)) => Err(conflict.into()),
             Err(cause) => Err(Error::OutcomeUnknown {
-                what: format!(
-                    "record {} could not be read back after: {error}",
-                    batch.seq()
-                ),
+                what: format!("record {} could not be read back after: {error}", batch.seq()),
                 cause: None,
             }
             .because(cause)),
@@ -109,10 +106,7 @@ fn insert(connection: &Connection, batch: &Batch) -> rusqlite::Result<bool> {
 /// Takes the place of a record whose bytes do not hold.
 fn replace(connection: &mut Connection, batch: &Batch) -> rusqlite::Result<bool> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    transaction.execute(
-        "DELETE FROM journal WHERE seq = ?1",
-        [signed(batch.seq().0)],
-    )?;
+    transaction.execute("DELETE FROM journal WHERE seq = ?1", [signed(batch.seq().0)])?;
     let inserted = deposed(&transaction, batch.epoch())?.is_none() && insert(&transaction, batch)?;
     if inserted {
         transaction.commit()?;

@@ -68,9 +68,7 @@ impl Audit {
     fn records(&mut self, connection: &Connection) -> Result<(), Error> {
         let first = signed(self.last.0);
         let end = connection
-            .query_row("SELECT coalesce(max(seq), 0) FROM journal", [], |row| {
-                row.get::<_, i64>(0)
-            })
+            .query_row("SELECT coalesce(max(seq), 0) FROM journal", [], |row| row.get::<_, i64>(0))
             .map_err(unreadable)?;
         if end < first {
             return Err(Error::corrupt(format!("journal record {first} is missing")));
@@ -116,6 +114,7 @@ impl Audit {
             | Transition::LeaseLapsed { .. }
             | Transition::LeaseEnded { .. }
             | Transition::GrantEnded { .. }
+            | Transition::KeyEnded { .. }
             | Transition::RangeEnded { .. }
             | Transition::FenceAccepted { .. } => {}
         }
@@ -128,9 +127,8 @@ impl Audit {
 }
 
 fn check_pages(connection: &Connection) -> Result<(), Error> {
-    let verdict: String = connection
-        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-        .map_err(unreadable)?;
+    let verdict: String =
+        connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(unreadable)?;
     if verdict == "ok" {
         return Ok(());
     }

@@ -66,20 +66,12 @@ impl Copy {
         let mut connection = create(&partial.0)?;
         copy(&source, &mut connection)
             .map_err(|error| schema::failed("the file cannot be copied", error))?;
-        Ok(Copy {
-            connection,
-            partial,
-            to: to.to_path_buf(),
-        })
+        Ok(Copy { connection, partial, to: to.to_path_buf() })
     }
 
     /// Makes the copy durable and gives it its name.
     pub(super) fn finish(self, audit: Audit) -> Result<Backup, Error> {
-        let Copy {
-            connection,
-            partial,
-            to,
-        } = self;
+        let Copy { connection, partial, to } = self;
         connection
             .close()
             .map_err(|(_, error)| schema::failed("the copy cannot be closed", error))?;
@@ -92,11 +84,7 @@ impl Copy {
             });
         let byte_len =
             named.map_err(|error| Error::unavailable("the copy cannot be kept").because(error))?;
-        Ok(Backup {
-            last: audit.last,
-            epoch: audit.epoch,
-            byte_len,
-        })
+        Ok(Backup { last: audit.last, epoch: audit.epoch, byte_len })
     }
 }
 

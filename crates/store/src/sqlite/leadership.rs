@@ -46,10 +46,7 @@ impl Writer {
                 Ok((epoch, torn(transaction)?))
             })?;
         self.torn = torn;
-        Ok(Campaign::Won(Leadership {
-            epoch: Epoch(unsigned(epoch)),
-            lease: None,
-        }))
+        Ok(Campaign::Won(Leadership { epoch: Epoch(unsigned(epoch)), lease: None }))
     }
 
     pub(super) fn confirm(&mut self, epoch: Epoch) -> Result<(), Error> {

@@ -97,11 +97,7 @@ impl Writer {
             page.push(stored_batch(seq, bytes, is_last)?, len);
             last = seq;
         }
-        Ok(if rows.is_last {
-            page.end()
-        } else {
-            page.until(Position::After(last))
-        })
+        Ok(if rows.is_last { page.end() } else { page.until(Position::After(last)) })
     }
 }
 
@@ -113,19 +109,13 @@ fn read_rows(connection: &Connection, query: &str, params: impl Params) -> rusql
     let mut bytes = 0;
     while let Some(row) = found.next()? {
         if bytes >= PAGE_BYTES {
-            return Ok(Rows {
-                rows,
-                is_last: false,
-            });
+            return Ok(Rows { rows, is_last: false });
         }
         let record = row.get_ref(1)?.as_blob()?;
         bytes += record.len();
         rows.push((row.get(0)?, record.into()));
     }
-    Ok(Rows {
-        rows,
-        is_last: true,
-    })
+    Ok(Rows { rows, is_last: true })
 }
 
 fn missing_record(seq: Seq) -> Error {
@@ -133,7 +123,5 @@ fn missing_record(seq: Seq) -> Error {
 }
 
 fn missing_chunk(as_of: Seq, index: u32) -> Error {
-    Error::corrupt(format!(
-        "chunk {index} of the snapshot as of record {as_of} is missing"
-    ))
+    Error::corrupt(format!("chunk {index} of the snapshot as of record {as_of} is missing"))
 }

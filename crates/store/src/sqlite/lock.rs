@@ -62,9 +62,7 @@ fn lock_path(database: &Path) -> PathBuf {
 /// Who wrote itself into the lock file: a help for people, nothing relies on it.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
-    let read = file
-        .rewind()
-        .and_then(|()| file.take(64).read_to_string(&mut text));
+    let read = file.rewind().and_then(|()| file.take(64).read_to_string(&mut text));
     match (read, text.trim()) {
         (Ok(_), holder) if !holder.is_empty() => format!(" ({holder})"),
         (Ok(_) | Err(_), _) => String::new(),

@@ -71,11 +71,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            size_max: None,
-            locks_rows_max: 100_000,
-            log_pages: 1000,
-        }
+        Options { size_max: None, locks_rows_max: 100_000, log_pages: 1000 }
     }
 }
 
@@ -93,11 +89,7 @@ impl SqliteJournal {
             .map_err(|error| {
                 schema::failed_to_open(&path, "no thread could be started for it", error)
             })?;
-        Ok(SqliteJournal {
-            path,
-            jobs: Some(jobs),
-            thread: Some(thread),
-        })
+        Ok(SqliteJournal { path, jobs: Some(jobs), thread: Some(thread) })
     }
 
     /// The file, with nothing left to resolve.
@@ -155,20 +147,12 @@ fn gone() -> Error {
 }
 
 fn gone_with_an_append() -> Error {
-    Error::OutcomeUnknown {
-        what: "its writer has ended".into(),
-        cause: None,
-    }
+    Error::OutcomeUnknown { what: "its writer has ended".into(), cause: None }
 }
 
 impl Journal for SqliteJournal {
     fn traits(&self) -> Traits {
-        Traits {
-            name: "sqlite",
-            lasting: true,
-            shared: false,
-            record_bytes_max: RECORD_BYTES_MAX,
-        }
+        Traits { name: "sqlite", lasting: true, shared: false, record_bytes_max: RECORD_BYTES_MAX }
     }
 
     fn leader(&self) -> Pending<Option<Leader>> {
@@ -201,9 +185,7 @@ impl Journal for SqliteJournal {
     }
 
     fn commit_snapshot(&self, epoch: Epoch, as_of: Seq, chunks: u32) -> Pending<()> {
-        self.ask(gone, move |writer| {
-            writer.commit_snapshot(epoch, as_of, chunks)
-        })
+        self.ask(gone, move |writer| writer.commit_snapshot(epoch, as_of, chunks))
     }
 
     fn prune(&self, epoch: Epoch) -> Pending<Pruned> {
@@ -228,9 +210,7 @@ impl SqliteJournal {
 
 impl fmt::Debug for SqliteJournal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteJournal")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
+        f.debug_struct("SqliteJournal").field("path", &self.path).finish_non_exhaustive()
     }
 }
 

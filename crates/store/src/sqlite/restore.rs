@@ -99,10 +99,7 @@ fn jump(found: &Audit, fence_above: Option<Fence>) -> Result<Restored, Error> {
 /// Writes the jump as a record of its own, and an empty one behind it: only a last record may be found torn and left
 /// out, and the jump must never be that one.
 fn write_jump(connection: &Connection, found: &Audit, to: &Restored) -> rusqlite::Result<()> {
-    let jumped = Transition::Jumped {
-        epoch: to.epoch,
-        fence: to.fence,
-    };
+    let jumped = Transition::Jumped { epoch: to.epoch, fence: to.fence };
     let jump = Batch::new(to.epoch, found.last.next(), [&jumped]);
     let empty = Batch::new(to.epoch, jump.seq().next(), []);
     let transaction = connection.unchecked_transaction()?;
@@ -112,11 +109,7 @@ fn write_jump(connection: &Connection, found: &Audit, to: &Restored) -> rusqlite
     for batch in [jump, empty] {
         transaction.execute(
             "INSERT INTO journal (seq, epoch, record) VALUES (?1, ?2, ?3)",
-            params![
-                signed(batch.seq().0),
-                signed(batch.epoch().0),
-                batch.bytes()
-            ],
+            params![signed(batch.seq().0), signed(batch.epoch().0), batch.bytes()],
         )?;
     }
     transaction.execute(

@@ -228,9 +228,7 @@ fn connect(path: &Path) -> Result<Connection, OpenError> {
 }
 
 pub(super) fn keep_wal_on_close(connection: &Connection, keep: bool) -> rusqlite::Result<()> {
-    connection
-        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep)
-        .map(drop)
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
 }
 
 /// Asks for what makes a commit durable, and believes only what is read back.
@@ -278,9 +276,7 @@ pub(super) fn check_durable(connection: &Connection, path: &Path) -> Result<(), 
 /// them: their content is written a second time, to another place, and the log begins at its start again.
 pub(super) fn empty_wal(connection: &Connection) -> Result<(), Error> {
     let busy = connection
-        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
-            row.get::<_, i64>(0)
-        })
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
         .map_err(|error| failed("its write-ahead log cannot be worked off", error))?;
     if busy != 0 {
         return Err(Error::unavailable(
@@ -299,10 +295,7 @@ pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
 }
 
 fn foreign(path: &Path, what: &str) -> OpenError {
-    OpenError::Foreign {
-        store: path.display().to_string(),
-        what: what.into(),
-    }
+    OpenError::Foreign { store: path.display().to_string(), what: what.into() }
 }
 
 pub(super) fn failed_to_open(
@@ -337,9 +330,7 @@ mod tests {
         let path = folder.path().join("locks.db");
         let connection = Connection::open(&path).unwrap();
         connection.execute_batch(settings).unwrap();
-        check_durable(&connection, Path::new("locks.db"))
-            .unwrap_err()
-            .to_string()
+        check_durable(&connection, Path::new("locks.db")).unwrap_err().to_string()
     }
 
     #[test]

@@ -178,10 +178,7 @@ fn finish(transaction: &Transaction<'_>, open: &OpenSnapshot) -> rusqlite::Resul
             open.locks.left_out
         ],
     )?;
-    transaction.execute(
-        "UPDATE leadership SET written_at_ms = ?1",
-        [wall_clock_ms()],
-    )?;
+    transaction.execute("UPDATE leadership SET written_at_ms = ?1", [wall_clock_ms()])?;
     Ok(())
 }
 
@@ -242,11 +239,7 @@ fn prune_snapshots(
              AND number < (SELECT min(number) FROM lock_rows WHERE snapshot = ?1) + ?2",
         )?
         .execute([stale, PRUNED_LOCK_ROWS])?;
-    if both(
-        pruned(chunks, PRUNED_CHUNKS),
-        pruned(rows, PRUNED_LOCK_ROWS),
-    ) == Pruned::Done
-    {
+    if both(pruned(chunks, PRUNED_CHUNKS), pruned(rows, PRUNED_LOCK_ROWS)) == Pruned::Done {
         transaction.execute("DELETE FROM snapshots WHERE id = ?1", [stale])?;
     }
     // There may be other stale ones.

@@ -138,13 +138,13 @@ impl Writer {
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
         let connection = self.connection()?;
-        let done = connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .and_then(|transaction| {
+        let done = connection.transaction_with_behavior(TransactionBehavior::Immediate).and_then(
+            |transaction| {
                 let done = work(&transaction)?;
                 transaction.commit()?;
                 Ok(done)
-            });
+            },
+        );
         done.map_err(|error| self.failed(what, error))
     }
 
@@ -225,9 +225,7 @@ fn limit_size(connection: &Connection, bytes_max: Option<u64>) -> rusqlite::Resu
         connection.pragma_query_value(None, "page_size", |row| row.get::<_, i64>(0))?;
     let page_bytes = u64::try_from(page_bytes).unwrap_or(1).max(1);
     // The highest number of pages that SQLite knows.
-    let pages = bytes_max.map_or(0xffff_fffe, |bytes| {
-        (bytes / page_bytes).clamp(1, 0xffff_fffe)
-    });
+    let pages = bytes_max.map_or(0xffff_fffe, |bytes| (bytes / page_bytes).clamp(1, 0xffff_fffe));
     let query = format!("PRAGMA max_page_count = {pages}");
     connection.query_row(&query, [], |_| Ok(()))
 }
@@ -252,13 +250,8 @@ pub(super) fn is_refusal(error: &rusqlite::Error) -> bool {
 pub(super) fn deposed(connection: &Connection, epoch: Epoch) -> rusqlite::Result<Option<Conflict>> {
     let (current, leads) = connection
         .prepare_cached("SELECT epoch, leads FROM leadership")?
-        .query_row([], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?))
-        })?;
-    let conflict = Conflict::Deposed {
-        epoch,
-        current: Epoch(unsigned(current)),
-    };
+        .query_row([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?)))?;
+    let conflict = Conflict::Deposed { epoch, current: Epoch(unsigned(current)) };
     Ok((!leads || current != signed(epoch.0)).then_some(conflict))
 }
 
@@ -282,8 +275,6 @@ pub(super) fn unsigned(number: i64) -> u64 {
 
 /// For people, and for the restore of a backup; nothing else looks at it.
 pub(super) fn wall_clock_ms() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

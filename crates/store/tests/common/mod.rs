@@ -63,10 +63,7 @@ pub(crate) fn granted(number: u64) -> Transition {
         lease: LeaseId::from_u128(u128::from(number)),
         opens: Some(Millis::from_secs(30)),
         owner: owner(),
-        claims: vec![Claim {
-            scope: scope(number),
-            mode: Mode::Exclusive,
-        }],
+        claims: vec![Claim { scope: scope(number), mode: Mode::Exclusive }],
         fence: fence(number),
         granted_at: Timestamp::from_millis(1_700_000_000_000 + number),
         reclaim_window: Millis::ZERO,
@@ -86,17 +83,11 @@ pub(crate) fn append(journal: &dyn Journal, batch: Batch) {
 }
 
 pub(crate) fn counters(epoch: Epoch, number: u64) -> Entry {
-    Entry::Counters {
-        epoch,
-        fence: fence(number),
-        revision: Revision(number),
-    }
+    Entry::Counters { epoch, fence: fence(number), revision: Revision(number) }
 }
 
 pub(crate) fn lease_entry(number: u64) -> LeaseEntry {
-    let Scope::Key(key) = scope(number) else {
-        unreachable!("a plain name is a key")
-    };
+    let Scope::Key(key) = scope(number) else { unreachable!("a plain name is a key") };
     LeaseEntry {
         namespace: Namespace::default(),
         lease: LeaseId::from_u128(u128::from(number)),
@@ -120,9 +111,8 @@ pub(crate) fn lease_entry(number: u64) -> LeaseEntry {
 }
 
 pub(crate) fn chunk(epoch: Epoch, as_of: u64, index: u32, leases: std::ops::Range<u64>) -> Chunk {
-    let mut entries: Vec<Entry> = leases
-        .map(|number| Entry::Lease(Box::new(lease_entry(number))))
-        .collect();
+    let mut entries: Vec<Entry> =
+        leases.map(|number| Entry::Lease(Box::new(lease_entry(number)))).collect();
     entries.push(counters(epoch, as_of));
     Chunk::new(epoch, Seq(as_of), index, &entries)
 }
@@ -160,15 +150,7 @@ pub(crate) fn child(test: &str, file: &Path) -> Command {
 }
 
 pub(crate) fn in_child(command: &mut Command, test: &str, file: &Path) {
-    command
-        .args([
-            test,
-            "--exact",
-            "--ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ])
-        .env(FILE, file);
+    command.args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"]).env(FILE, file);
 }
 
 const FILE: &str = "LEASEHOLD_TEST_FILE";

@@ -63,10 +63,8 @@ pub(super) fn metadata() -> impl Strategy<Value = Option<Arc<str>>> {
 }
 
 pub(super) fn request() -> impl Strategy<Value = Option<Request>> {
-    let request = (text(), any::<u64>()).prop_map(|(id, digest)| Request {
-        id: RequestId::new(&id).unwrap(),
-        digest,
-    });
+    let request = (text(), any::<u64>())
+        .prop_map(|(id, digest)| Request { id: RequestId::new(&id).unwrap(), digest });
     option::weighted(0.3, request)
 }
 
@@ -179,13 +177,9 @@ pub(super) fn register() -> impl Strategy<Value = RegisterName> {
 pub(super) fn transition() -> impl Strategy<Value = Transition> {
     let of_lease = || (namespace(), lease());
     prop_oneof![
-        number().prop_map(|epoch| Transition::EpochBegan {
-            epoch: Epoch(epoch)
-        }),
-        (number(), fence()).prop_map(|(epoch, fence)| Transition::Jumped {
-            epoch: Epoch(epoch),
-            fence
-        }),
+        number().prop_map(|epoch| Transition::EpochBegan { epoch: Epoch(epoch) }),
+        (number(), fence())
+            .prop_map(|(epoch, fence)| Transition::Jumped { epoch: Epoch(epoch), fence }),
         session_opened().prop_map(Transition::SessionOpened),
         granted().prop_map(Transition::Granted),
         (of_lease(), millis()).prop_map(|((namespace, lease), ttl)| Transition::TtlChanged {
@@ -194,11 +188,7 @@ pub(super) fn transition() -> impl Strategy<Value = Transition> {
             ttl
         }),
         (of_lease(), ending()).prop_map(|((namespace, lease), ending)| {
-            Transition::LeaseLapsed {
-                namespace,
-                lease,
-                ending,
-            }
+            Transition::LeaseLapsed { namespace, lease, ending }
         }),
         (of_lease(), ending()).prop_map(|((namespace, lease), ending)| Transition::LeaseEnded {
             namespace,
@@ -206,13 +196,17 @@ pub(super) fn transition() -> impl Strategy<Value = Transition> {
             ending
         }),
         (of_lease(), fence(), ending()).prop_map(|((namespace, lease), fence, ending)| {
-            Transition::GrantEnded {
+            Transition::GrantEnded { namespace, lease, fence, ending }
+        }),
+        (of_lease(), fence(), key(), ending()).prop_map(
+            |((namespace, lease), fence, key, ending)| Transition::KeyEnded {
                 namespace,
                 lease,
                 fence,
+                key,
                 ending,
             }
-        }),
+        ),
         (of_lease(), owner(), number(), range(), ending()).prop_map(
             |((namespace, lease), owner, inode, range, ending)| Transition::RangeEnded {
                 namespace,
@@ -224,11 +218,7 @@ pub(super) fn transition() -> impl Strategy<Value = Transition> {
             }
         ),
         (namespace(), register(), fence()).prop_map(|(namespace, register, fence)| {
-            Transition::FenceAccepted {
-                namespace,
-                register,
-                fence,
-            }
+            Transition::FenceAccepted { namespace, register, fence }
         }),
     ]
 }
@@ -281,11 +271,7 @@ pub(super) fn lease_entry() -> impl Strategy<Value = LeaseEntry> {
     let head = (namespace(), lease(), owner(), millis());
     let session =
         (moment(), terms()).prop_map(|(opened_at, terms)| SessionEntry { opened_at, terms });
-    let under = (
-        vec(grant_entry(), 0..4),
-        vec(piece_entry(), 0..4),
-        vec(set_entry(), 0..3),
-    );
+    let under = (vec(grant_entry(), 0..4), vec(piece_entry(), 0..4), vec(set_entry(), 0..3));
     (head, option::of(session), option::of(ending()), under).prop_map(
         |((namespace, lease, owner, ttl), session, lapsed, (grants, pieces, sets))| LeaseEntry {
             namespace,
@@ -310,11 +296,7 @@ pub(super) fn entry() -> impl Strategy<Value = Entry> {
         }),
         lease_entry().prop_map(|lease| Entry::Lease(Box::new(lease))),
         (namespace(), register(), fence()).prop_map(|(namespace, register, fence)| {
-            Entry::Register {
-                namespace,
-                register,
-                fence,
-            }
+            Entry::Register { namespace, register, fence }
         }),
     ]
 }

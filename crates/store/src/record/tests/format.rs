@@ -21,10 +21,7 @@ fn usual() -> Vec<Transition> {
             lease: LeaseId::from_u128(u128::from(number)),
             opens: Some(Millis::from_secs(30)),
             owner: Owner::new("worker-1").unwrap(),
-            claims: vec![Claim {
-                scope: Scope::parse(scope).unwrap(),
-                mode: Mode::Exclusive,
-            }],
+            claims: vec![Claim { scope: Scope::parse(scope).unwrap(), mode: Mode::Exclusive }],
             fence: Fence::new(1000 + number).unwrap(),
             granted_at: Timestamp::from_millis(1_700_000_000_000 + number),
             reclaim_window: Millis::ZERO,
@@ -37,12 +34,7 @@ fn usual() -> Vec<Transition> {
         lease: LeaseId::from_u128(u128::from(number)),
         ending: Ending::Released,
     };
-    vec![
-        grant(1, "job/1"),
-        grant(2, "inode:7@8..16"),
-        ended(1),
-        ended(2),
-    ]
+    vec![grant(1, "job/1"), grant(2, "inode:7@8..16"), ended(1), ended(2)]
 }
 
 // If this fails, journals that were written before can no longer be read. Raise the version and keep reading the
@@ -95,10 +87,7 @@ fn one_of_each_transition() -> Vec<Transition> {
     ];
     let mut all = vec![
         Transition::EpochBegan { epoch: Epoch(3) },
-        Transition::Jumped {
-            epoch: Epoch(4),
-            fence,
-        },
+        Transition::Jumped { epoch: Epoch(4), fence },
         Transition::SessionOpened(SessionOpened {
             namespace: namespace.clone(),
             lease,
@@ -119,16 +108,8 @@ fn one_of_each_transition() -> Vec<Transition> {
             request: one_request(),
             metadata: Some("m".into()),
         }),
-        Transition::TtlChanged {
-            namespace: namespace.clone(),
-            lease,
-            ttl: Millis::new(5),
-        },
-        Transition::LeaseLapsed {
-            namespace: namespace.clone(),
-            lease,
-            ending: Ending::Expired,
-        },
+        Transition::TtlChanged { namespace: namespace.clone(), lease, ttl: Millis::new(5) },
+        Transition::LeaseLapsed { namespace: namespace.clone(), lease, ending: Ending::Expired },
         Transition::GrantEnded {
             namespace: namespace.clone(),
             lease,
@@ -159,10 +140,7 @@ fn one_of_each_transition() -> Vec<Transition> {
 
 fn every_claim() -> Vec<Claim> {
     let permits = Mode::Permits(NonZeroU32::new(5).unwrap());
-    let claim = |scope: &str, mode: Mode| Claim {
-        scope: Scope::parse(scope).unwrap(),
-        mode,
-    };
+    let claim = |scope: &str, mode: Mode| Claim { scope: Scope::parse(scope).unwrap(), mode };
     vec![
         claim("a/b", Mode::Exclusive),
         claim("path:/a/**", Mode::Shared),
@@ -173,10 +151,7 @@ fn every_claim() -> Vec<Claim> {
 }
 
 fn one_request() -> Option<Request> {
-    Some(Request {
-        id: RequestId::new("q").unwrap(),
-        digest: 10,
-    })
+    Some(Request { id: RequestId::new("q").unwrap(), digest: 10 })
 }
 
 fn one_session() -> SessionEntry {
@@ -194,9 +169,7 @@ fn one_session() -> SessionEntry {
 fn one_of_each_entry() -> Vec<Entry> {
     let fence = Fence::new(9).unwrap();
     let owner = Owner::new("a").unwrap();
-    let Scope::Key(key) = Scope::parse("a/b").unwrap() else {
-        unreachable!("it is a name")
-    };
+    let Scope::Key(key) = Scope::parse("a/b").unwrap() else { unreachable!("it is a name") };
     let grant = GrantEntry {
         key,
         owner: owner.clone(),
@@ -218,11 +191,7 @@ fn one_of_each_entry() -> Vec<Entry> {
         request: one_request(),
         metadata: Some("m".into()),
     };
-    let set = SetEntry {
-        fence,
-        owner: owner.clone(),
-        ranges: vec![(1, ByteRange::ALL)],
-    };
+    let set = SetEntry { fence, owner: owner.clone(), ranges: vec![(1, ByteRange::ALL)] };
     let lease = LeaseEntry {
         namespace: Namespace::default(),
         lease: LeaseId::from_u128(7),
@@ -235,11 +204,7 @@ fn one_of_each_entry() -> Vec<Entry> {
         sets: vec![set],
     };
     vec![
-        Entry::Counters {
-            epoch: Epoch(3),
-            fence,
-            revision: Revision(13),
-        },
+        Entry::Counters { epoch: Epoch(3), fence, revision: Revision(13) },
         Entry::Lease(Box::new(lease)),
         Entry::Register {
             namespace: Namespace::default(),

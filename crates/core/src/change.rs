@@ -1,0 +1,625 @@
+//! How each transition changes the table: the only place where what lasts is touched.
+
+use crate::command::Claim;
+use crate::effect::News;
+use crate::fence::Fence;
+use crate::id::{LeaseId, Namespace, Owner};
+use crate::inode::Piece;
+use crate::lease::{
+    Extra, Grant, Held, Lapse, Lease, LeaseNo, LeaseState, Session, SetRanges, request_of,
+};
+use crate::owners::OwnerNo;
+use crate::range::ByteRange;
+use crate::scope::{Key, Scope};
+use crate::space::{Known, SpaceNo};
+use crate::table::{LockTable, Unfit};
+use crate::time::{Millis, Timestamp};
+use crate::transition::{Ending, Granted, SessionOpened, Transition};
+
+/// What watchers will be told, and of which namespace.
+pub(crate) type NewsList = Vec<(Namespace, News)>;
+
+impl LockTable {
+    pub(crate) fn change(
+        &mut self,
+        transition: &Transition,
+        news: &mut NewsList,
+    ) -> Result<(), Unfit> {
+        self.revision.0 += 1;
+        match transition {
+            Transition::EpochBegan { epoch } => {
+                self.epoch = *epoch;
+                news.push((Namespace::default(), News::EpochBegan { epoch: *epoch }));
+            }
+            Transition::Jumped { epoch, fence } => {
+                self.epoch = self.epoch.max(*epoch);
+                self.fence = self.fence.max(*fence);
+            }
+            Transition::SessionOpened(opened) => self.open_session(opened, news)?,
+            Transition::Granted(granted) => self.add_grant(granted, news)?,
+            Transition::TtlChanged { namespace, lease, ttl } => {
+                let (space, lease) = self.locate(namespace, *lease)?;
+                self.before_change(space, lease);
+                let changed = self.space_mut(space).lease_mut(lease);
+                changed.ttl = *ttl;
+                let owner = changed.owner;
+                let owner = self.space(space).owners.name(owner).clone();
+                news.push((namespace.clone(), News::TtlChanged { owner, ttl: *ttl }));
+            }
+            Transition::LeaseLapsed { namespace, lease, ending } => {
+                let (space, lease) = self.locate(namespace, *lease)?;
+                self.lapse(space, lease, ending, news);
+            }
+            Transition::LeaseEnded { namespace, lease, ending } => {
+                let (space, lease) = self.locate(namespace, *lease)?;
+                self.end_lease(space, lease, ending, news);
+            }
+            Transition::GrantEnded { namespace, lease, fence, ending } => {
+                let (space, lease) = self.locate(namespace, *lease)?;
+                self.end_stamped(space, lease, *fence, ending, news);
+            }
+            Transition::KeyEnded { namespace, lease, fence, key, ending } => {
+                let (space, lease) = self.locate(namespace, *lease)?;
+                if self.space(space).lease(lease).held.get(*fence, key).is_none() {
+                    return Err(self.unfit("a grant that is not there"));
+                }
+                self.before_change(space, lease);
+                self.end_grant(space, lease, *fence, key, ending, news);
+                self.drop_if_bare(space, lease);
+            }
+            Transition::RangeEnded { namespace, lease, owner, inode, range, ending } => {
+                let (space, lease) = self.locate(namespace, *lease)?;
+                let owner = self.space(space).owners.find(owner);
+                let owner = owner.ok_or_else(|| self.unfit("an owner that holds nothing"))?;
+                self.before_change(space, lease);
+                self.end_range(space, lease, owner, *inode, *range, ending, news);
+                self.drop_if_bare(space, lease);
+            }
+            Transition::FenceAccepted { namespace, register, fence } => {
+                let space = self.space_or_insert(namespace);
+                self.space_mut(space).registers.insert(register.clone(), *fence);
+                let accepted = News::FenceAccepted { register: register.clone(), fence: *fence };
+                news.push((namespace.clone(), accepted));
+            }
+        }
+        Ok(())
+    }
+
+    fn unfit(&self, what: &'static str) -> Unfit {
+        Unfit { revision: self.revision, what }
+    }
+
+    fn locate(&self, namespace: &Namespace, lease: LeaseId) -> Result<(SpaceNo, LeaseNo), Unfit> {
+        let space = self.space_no(namespace).ok_or_else(|| self.unfit("an unknown namespace"))?;
+        let lease = self.space(space).lease_no(lease);
+        Ok((space, lease.ok_or_else(|| self.unfit("an unknown lease"))?))
+    }
+
+    fn open_session(&mut self, opened: &SessionOpened, news: &mut NewsList) -> Result<(), Unfit> {
+        let session = Session {
+            terms: opened.terms.clone(),
+            opened_at: opened.opened_at,
+            attached: false,
+            waiters: std::collections::BTreeSet::new(),
+        };
+        let space = self.space_or_insert(&opened.namespace);
+        self.add_lease(space, opened.lease, &opened.owner, opened.ttl, Some(Box::new(session)))?;
+        let told = News::SessionOpened {
+            number: opened.terms.number,
+            owner: opened.owner.clone(),
+            adapter: opened.terms.adapter.clone(),
+        };
+        news.push((opened.namespace.clone(), told));
+        Ok(())
+    }
+
+    pub(crate) fn add_lease(
+        &mut self,
+        space: SpaceNo,
+        id: LeaseId,
+        owner: &Owner,
+        ttl: Millis,
+        session: Option<Box<Session>>,
+    ) -> Result<LeaseNo, Unfit> {
+        if self.space(space).lease_no(id).is_some() {
+            return Err(self.unfit("a lease id that is in use"));
+        }
+        if let Some(session) = &session {
+            *self.sessions.entry(session.terms.adapter.clone()).or_insert(0) += 1;
+        }
+        let deadline = self.now.plus(ttl);
+        let at = &mut self.spaces[space.0];
+        let owner = at.owners.mention(owner);
+        let lease = at.insert_lease(Lease {
+            id,
+            owner,
+            ttl,
+            state: LeaseState::Live,
+            deadline,
+            timer: deadline,
+            session,
+            held: Held::Nothing,
+        });
+        self.lease_timers.insert((deadline, space, lease));
+        if let Some(snapshotting) = &mut self.snapshotting {
+            snapshotting.skip(space, lease);
+        }
+        Ok(lease)
+    }
+
+    fn add_grant(&mut self, granted: &Granted, news: &mut NewsList) -> Result<(), Unfit> {
+        let space = self.space_or_insert(&granted.namespace);
+        let lease = match granted.opens {
+            Some(ttl) => self.add_lease(space, granted.lease, &granted.owner, ttl, None)?,
+            None => self.locate(&granted.namespace, granted.lease)?.1,
+        };
+        self.before_change(space, lease);
+        self.fence = self.fence.max(granted.fence);
+        let at = &mut self.spaces[space.0];
+        let owner = match granted.opens {
+            Some(_) => at.lease(lease).owner,
+            None => at.owners.mention(&granted.owner),
+        };
+        for claim in &granted.claims {
+            self.add_claim(space, lease, owner, claim, granted, news);
+        }
+        self.remember_set(space, lease, granted);
+        let at = self.space_mut(space);
+        if let Some(request) = &granted.request {
+            let known = Known::Granted { lease, fence: granted.fence, digest: request.digest };
+            at.requests.insert((owner, request.id.clone()), known);
+        }
+        if granted.opens.is_none() {
+            at.owners.forget(owner);
+        }
+        Ok(())
+    }
+
+    fn add_claim(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        owner: OwnerNo,
+        claim: &Claim,
+        granted: &Granted,
+        news: &mut NewsList,
+    ) {
+        let extra = Extra::boxed(granted.request.clone(), granted.metadata.clone());
+        match &claim.scope {
+            Scope::Key(key) => {
+                let at = self.space_mut(space);
+                at.add_holder(key, claim.mode, granted.fence, lease);
+                at.count_hold(owner, lease, key.kind());
+                at.lease_mut(lease).held.insert(Grant {
+                    key: key.clone(),
+                    fence: granted.fence,
+                    granted_at: granted.granted_at,
+                    mode: claim.mode,
+                    owner,
+                    reclaim_window: granted.reclaim_window,
+                    extra,
+                });
+            }
+            Scope::Range { inode, range } => {
+                let piece = Piece {
+                    range: *range,
+                    mode: claim.mode,
+                    lease,
+                    fences: (granted.fence, granted.fence),
+                    granted_at: granted.granted_at,
+                    reclaim_window: granted.reclaim_window,
+                    extra,
+                };
+                self.lock_range(space, owner, *inode, piece, news);
+            }
+        }
+        let told = News::Granted {
+            scope: claim.scope.clone(),
+            owner: granted.owner.clone(),
+            mode: claim.mode,
+            fence: granted.fence,
+            ttl: self.space(space).lease(lease).ttl,
+        };
+        news.push((granted.namespace.clone(), told));
+    }
+
+    /// The byte ranges of a set that has keys too go with its fence.
+    fn remember_set(&mut self, space: SpaceNo, lease: LeaseNo, granted: &Granted) {
+        let ranges: Vec<(u64, ByteRange)> = granted
+            .claims
+            .iter()
+            .filter_map(|claim| match claim.scope {
+                Scope::Range { inode, range } => Some((inode, range)),
+                Scope::Key(_) => None,
+            })
+            .collect();
+        if !ranges.is_empty() && ranges.len() < granted.claims.len() {
+            let many = self.space_mut(space).lease_mut(lease).held.many();
+            let owner = granted.owner.clone();
+            many.sets.insert(granted.fence, SetRanges { owner, ranges });
+        }
+    }
+
+    /// Locks bytes as fcntl(2) does: over the owner's own pieces, merging with those of the same mode and lease.
+    fn lock_range(
+        &mut self,
+        space: SpaceNo,
+        owner: OwnerNo,
+        inode: u64,
+        mut piece: Piece,
+        news: &mut NewsList,
+    ) {
+        self.space_mut(space).inodes.entry(inode).or_default();
+        let asked = piece.range;
+        for own in self.space(space).inodes[&inode].own_touching(owner, asked) {
+            let old = &self.space(space).inodes[&inode].pieces[&(owner, own.start())];
+            let old_lease = old.lease;
+            let same = old.mode == piece.mode && old_lease == piece.lease;
+            let merge = same && !planted!("adjacent-ranges-not-merged", !own.overlaps(asked));
+            if merge {
+                let old = self.take_piece(space, owner, inode, own.start());
+                piece.range = piece.range.union(old.range);
+                piece.fences.0 = piece.fences.0.min(old.fences.0);
+                piece.reclaim_window = piece.reclaim_window.max(old.reclaim_window);
+            } else if own.overlaps(asked) {
+                self.before_change(space, old_lease);
+                let mode = piece.mode;
+                self.cut_piece(space, owner, inode, own.start(), asked, &Ending::Replaced, news);
+                let weaker = mode == crate::mode::Mode::Shared;
+                if planted!("no-wake-up-on-downgrade", weaker) {
+                    self.freed.pop();
+                }
+                if old_lease != piece.lease {
+                    self.drop_if_bare(space, old_lease);
+                }
+            }
+        }
+        self.put_piece(space, owner, inode, piece);
+        self.space_mut(space).entangle_all(owner, inode);
+    }
+
+    /// Takes `hole` out of one piece; what lies outside it stays.
+    #[expect(clippy::too_many_arguments, reason = "the piece's place and the hole")]
+    fn cut_piece(
+        &mut self,
+        space: SpaceNo,
+        owner: OwnerNo,
+        inode: u64,
+        start: u64,
+        hole: ByteRange,
+        ending: &Ending,
+        news: &mut NewsList,
+    ) {
+        let mut piece = self.take_piece(space, owner, inode, start);
+        let gone = piece.range.intersection(hole).expect("only overlapping pieces are cut");
+        self.tell_ended(
+            space,
+            Scope::range(inode, gone),
+            owner,
+            &Ended::piece(&piece),
+            ending,
+            news,
+        );
+        self.freed.push((space, Scope::range(inode, gone)));
+        let (before, after) = piece.range.without(hole);
+        // A request is known as long as all it was granted is held.
+        if let Some(extra) = &mut piece.extra {
+            extra.request = None;
+        }
+        for rest in [before, after].into_iter().flatten() {
+            self.put_piece(space, owner, inode, Piece { range: rest, ..piece.clone() });
+        }
+    }
+
+    pub(crate) fn put_piece(&mut self, space: SpaceNo, owner: OwnerNo, inode: u64, piece: Piece) {
+        let at = self.space_mut(space);
+        let lease = piece.lease;
+        at.lease_mut(lease).held.many().pieces.insert((inode, owner, piece.range.start()));
+        if let Some(request) = request_of(piece.extra.as_deref()) {
+            let known = Known::Granted { lease, fence: piece.fences.1, digest: request.digest };
+            at.requests.insert((owner, request.id.clone()), known);
+        }
+        let kind = Scope::range(inode, piece.range).kind();
+        at.inodes.entry(inode).or_default().insert(owner, piece);
+        at.count_hold(owner, lease, kind);
+    }
+
+    fn take_piece(&mut self, space: SpaceNo, owner: OwnerNo, inode: u64, start: u64) -> Piece {
+        let at = self.space_mut(space);
+        let piece = at.inodes.get_mut(&inode).and_then(|inode| inode.remove(owner, start));
+        let piece = piece.expect("the piece was just found there");
+        at.lease_mut(piece.lease).held.many().pieces.remove(&(inode, owner, start));
+        if let Some(request) = request_of(piece.extra.as_deref()) {
+            at.forget_request(owner, &request.id, piece.fences.1);
+        }
+        at.uncount_hold(owner, piece.lease, Scope::range(inode, piece.range).kind());
+        piece
+    }
+
+    /// Ends the owner's hold under this lease on bytes of a file.
+    #[expect(clippy::too_many_arguments, reason = "whose bytes, which, and why")]
+    fn end_range(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        owner: OwnerNo,
+        inode: u64,
+        range: ByteRange,
+        ending: &Ending,
+        news: &mut NewsList,
+    ) {
+        let Some(at) = self.space(space).inodes.get(&inode) else {
+            return;
+        };
+        let mut own = at.own_overlapping(owner, range);
+        own.retain(|own| at.pieces[&(owner, own.start())].lease == lease);
+        // Each cut forgets the owner for a moment if this is all it holds.
+        self.space_mut(space).owners.mention_again(owner);
+        for own in own {
+            self.cut_piece(space, owner, inode, own.start(), range, ending, news);
+        }
+        let at = self.space_mut(space);
+        at.owners.forget(owner);
+        at.drop_inode_if_empty(inode);
+    }
+
+    /// Ends everything stamped with one fence under a lease.
+    fn end_stamped(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        fence: Fence,
+        ending: &Ending,
+        news: &mut NewsList,
+    ) {
+        self.before_change(space, lease);
+        for key in self.space(space).lease(lease).held.stamped(fence) {
+            self.end_grant(space, lease, fence, &key, ending, news);
+        }
+        let set = self.space(space).lease(lease).held.set(fence).cloned();
+        if let Some(set) = set {
+            self.space_mut(space).lease_mut(lease).held.many().sets.remove(&fence);
+            // What is withdrawn says itself which bytes go: those held before stay.
+            let ranges = if *ending == Ending::Withdrawn { Vec::new() } else { set.ranges };
+            for (inode, range) in ranges {
+                let Some(owner) = self.space(space).owners.find(&set.owner) else {
+                    break;
+                };
+                for own in self.honouring(space, lease, owner, inode, range, fence) {
+                    self.end_range(space, lease, owner, inode, own, ending, news);
+                }
+            }
+        }
+        self.drop_if_bare(space, lease);
+    }
+
+    /// The parts of `range` that the owner still holds under this lease and fence.
+    pub(crate) fn honouring(
+        &self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        owner: OwnerNo,
+        inode: u64,
+        range: ByteRange,
+        fence: Fence,
+    ) -> Vec<ByteRange> {
+        let Some(at) = self.space(space).inodes.get(&inode) else {
+            return Vec::new();
+        };
+        let mut own = at.own_overlapping(owner, range);
+        own.retain(|own| {
+            let piece = &at.pieces[&(owner, own.start())];
+            piece.lease == lease && piece.honours(fence)
+        });
+        own.into_iter().filter_map(|own| own.intersection(range)).collect()
+    }
+
+    fn end_grant(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        fence: Fence,
+        key: &Key,
+        ending: &Ending,
+        news: &mut NewsList,
+    ) {
+        let at = self.space_mut(space);
+        let grant = at.lease_mut(lease).held.remove(fence, key).expect("the grant was found there");
+        at.remove_holder(key, fence);
+        if let Some(request) = request_of(grant.extra.as_deref()) {
+            at.forget_request(grant.owner, &request.id, fence);
+        }
+        let (scope, ended) = (Scope::Key(key.clone()), Ended::grant(&grant));
+        self.tell_ended(space, scope.clone(), grant.owner, &ended, ending, news);
+        self.space_mut(space).uncount_hold(grant.owner, lease, key.kind());
+        self.freed.push((space, scope));
+    }
+
+    /// A plain lease with nothing left under it is over; a session stays.
+    fn drop_if_bare(&mut self, space: SpaceNo, lease: LeaseNo) {
+        let Some(held) = self.space(space).leases.get(lease.0) else {
+            return;
+        };
+        if held.session.is_none() && held.held.is_empty() {
+            self.forget_lease(space, lease);
+        }
+    }
+
+    fn forget_lease(&mut self, space: SpaceNo, lease: LeaseNo) {
+        let gone = self.spaces[space.0].remove_lease(lease);
+        self.lease_timers.remove(&(gone.timer, space, lease));
+        if gone.state == LeaseState::Recovering {
+            self.recovering -= 1;
+        }
+        if let Some(session) = &gone.session {
+            self.session_gone(session);
+        }
+    }
+
+    fn session_gone(&mut self, session: &Session) {
+        if let Some(open) = self.sessions.get_mut(&session.terms.adapter) {
+            *open -= 1;
+            if *open == 0 {
+                self.sessions.remove(&session.terms.adapter);
+            }
+        }
+    }
+
+    fn end_lease(&mut self, space: SpaceNo, lease: LeaseNo, ending: &Ending, news: &mut NewsList) {
+        self.before_change(space, lease);
+        self.end_all(space, lease, ending, false, news);
+        self.tell_session_ended(space, lease, ending, news);
+        self.forget_lease(space, lease);
+    }
+
+    /// What has no reclaim window ends; the rest stays for its last owner to take back.
+    fn lapse(&mut self, space: SpaceNo, lease: LeaseNo, ending: &Ending, news: &mut NewsList) {
+        self.before_change(space, lease);
+        self.end_all(space, lease, ending, true, news);
+        self.tell_session_ended(space, lease, ending, news);
+        self.spaces[space.0].lapsed_len += 1;
+        let at = self.spaces[space.0].lease_mut(lease);
+        if at.state == LeaseState::Recovering {
+            self.recovering -= 1;
+        }
+        at.state = LeaseState::Lapsed(Lapse::of(ending));
+        at.deadline = at.deadline.min(self.now);
+        if let Some(session) = at.session.take() {
+            self.session_gone(&session);
+        }
+        self.arm_window(space, lease);
+    }
+
+    /// Sets the timer of a lapsed lease to where its next reclaim window ends.
+    pub(crate) fn arm_window(&mut self, space: SpaceNo, lease: LeaseNo) {
+        if let Some((end, _)) = self.windows(space, lease).into_iter().min_by_key(|(end, _)| *end) {
+            self.arm(space, lease, end);
+        }
+    }
+
+    /// The reclaim windows that are left of a lapsed lease, with their ends.
+    pub(crate) fn windows(&self, space: SpaceNo, lease: LeaseNo) -> Vec<(Timestamp, Window)> {
+        let at = self.space(space);
+        let held = at.lease(lease);
+        let end = |window: Millis| held.deadline.plus(window);
+        let mut windows: Vec<(Timestamp, Window)> = held
+            .held
+            .grants()
+            .map(|grant| (end(grant.reclaim_window), Window::Grant(grant.fence)))
+            .collect();
+        windows.dedup();
+        for &(inode, owner, start) in held.held.pieces().into_iter().flatten() {
+            let piece = &at.inodes[&inode].pieces[&(owner, start)];
+            windows.push((end(piece.reclaim_window), Window::Piece(owner, inode, piece.range)));
+        }
+        windows
+    }
+
+    /// Ends everything under a lease, or all but what has a reclaim window.
+    fn end_all(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        ending: &Ending,
+        keep_windows: bool,
+        news: &mut NewsList,
+    ) {
+        let held = &self.space(space).lease(lease).held;
+        let grants: Vec<(Fence, Key)> = held.grants().map(|g| (g.fence, g.key.clone())).collect();
+        let pieces: Vec<_> = held.pieces().into_iter().flatten().copied().collect();
+        for (fence, key) in grants {
+            let grant = self.space(space).lease(lease).held.get(fence, &key);
+            let grant = grant.expect("it was just listed");
+            if keep_windows && grant.reclaim_window > Millis::ZERO {
+                let (owner, ended) = (grant.owner, Ended::grant(grant).in_window());
+                // Its own owner no longer conflicts with it.
+                self.freed.push((space, Scope::Key(key.clone())));
+                self.tell_ended(space, Scope::Key(key), owner, &ended, ending, news);
+            } else {
+                self.end_grant(space, lease, fence, &key, ending, news);
+            }
+        }
+        for (inode, owner, start) in pieces {
+            let piece = &self.space(space).inodes[&inode].pieces[&(owner, start)];
+            let range = piece.range;
+            if keep_windows && piece.reclaim_window > Millis::ZERO {
+                let ended = Ended::piece(piece).in_window();
+                self.tell_ended(space, Scope::range(inode, range), owner, &ended, ending, news);
+            } else {
+                self.end_range(space, lease, owner, inode, range, ending, news);
+            }
+        }
+    }
+
+    fn tell_ended(
+        &self,
+        space: SpaceNo,
+        scope: Scope,
+        owner: OwnerNo,
+        ended: &Ended,
+        ending: &Ending,
+        news: &mut NewsList,
+    ) {
+        let at = self.space(space);
+        let told = News::Ended {
+            scope,
+            owner: at.owners.name(owner).clone(),
+            mode: ended.mode,
+            fence: ended.fence,
+            ending: ending.clone(),
+            window: ended.window,
+        };
+        news.push((at.name.clone(), told));
+    }
+
+    fn tell_session_ended(
+        &self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        ending: &Ending,
+        news: &mut NewsList,
+    ) {
+        let at = self.space(space);
+        let held = at.lease(lease);
+        if let Some(session) = &held.session {
+            let told = News::SessionEnded {
+                number: session.terms.number,
+                owner: at.owners.name(held.owner).clone(),
+                ending: ending.clone(),
+            };
+            news.push((at.name.clone(), told));
+        }
+    }
+}
+
+/// One reclaim window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Window {
+    Grant(Fence),
+    Piece(OwnerNo, u64, ByteRange),
+}
+
+/// What there is to say of something that ended.
+struct Ended {
+    mode: crate::mode::Mode,
+    fence: Fence,
+    reclaim_window: Millis,
+    window: Option<Millis>,
+}
+
+impl Ended {
+    fn grant(grant: &Grant) -> Ended {
+        let (mode, fence) = (grant.mode, grant.fence);
+        Ended { mode, fence, reclaim_window: grant.reclaim_window, window: None }
+    }
+
+    fn piece(piece: &Piece) -> Ended {
+        let (mode, fence) = (piece.mode, piece.fences.1);
+        Ended { mode, fence, reclaim_window: piece.reclaim_window, window: None }
+    }
+
+    fn in_window(mut self) -> Ended {
+        self.window = Some(self.reclaim_window);
+        self
+    }
+}

@@ -1,0 +1,360 @@
+//! The one conflict relation: what stands in the way of a claim.
+//!
+//! A claim is blocked by every conflicting holder, and by every conflicting waiter that came earlier: so nobody is
+//! overtaken, and a stream of readers cannot starve a writer. Three exceptions keep that from locking up:
+//!
+//! * Bytes of a file never conflict within one owner; and when the owner already holds all the bytes it asks for (an
+//!   upgrade), those who wait for it do not block it.
+//! * What an owner may take back in its reclaim window does not block that owner.
+//! * An owner that arrives inside its reclaim window does not queue behind those who wait for the window to end.
+
+use crate::command::Claim;
+use crate::fence::Fence;
+use crate::id::Ticket;
+use crate::inode::Inode;
+use crate::lease::LeaseNo;
+use crate::mode::Mode;
+use crate::owners::OwnerNo;
+use crate::queue::Queue;
+use crate::range::ByteRange;
+use crate::scope::{Key, Scope, ScopeKind};
+use crate::space::{Holders, Space};
+
+/// Who asks, and from which place in the order of arrival.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    /// `None` when nothing in the namespace mentions the owner yet.
+    pub(crate) owner: Option<OwnerNo>,
+    pub(crate) ticket: Ticket,
+    /// The request has just come in; it does not stand in a queue yet.
+    pub(crate) arriving: bool,
+}
+
+/// Something in the way of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Blocker {
+    Grant { key: Key, fence: Fence, lease: LeaseNo, owner: OwnerNo },
+    Piece { inode: u64, range: ByteRange, lease: LeaseNo, owner: OwnerNo },
+    Waiter { ticket: Ticket, owner: OwnerNo },
+}
+
+impl Blocker {
+    pub(crate) fn owner(&self) -> OwnerNo {
+        match self {
+            Blocker::Grant { owner, .. }
+            | Blocker::Piece { owner, .. }
+            | Blocker::Waiter { owner, .. } => *owner,
+        }
+    }
+
+    /// What a holder holds; `None` for a waiter.
+    pub(crate) fn scope(&self) -> Option<Scope> {
+        match self {
+            Blocker::Grant { key, .. } => Some(Scope::Key(key.clone())),
+            Blocker::Piece { inode, range, .. } => Some(Scope::range(*inode, *range)),
+            Blocker::Waiter { .. } => None,
+        }
+    }
+
+    pub(crate) fn lease(&self) -> Option<LeaseNo> {
+        match self {
+            Blocker::Grant { lease, .. } | Blocker::Piece { lease, .. } => Some(*lease),
+            Blocker::Waiter { .. } => None,
+        }
+    }
+}
+
+/// What stands in the way of one claim.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Blockers {
+    /// Each of these keeps the claim out.
+    pub(crate) each: Vec<Blocker>,
+    /// These use up the permits of the scope; so many of them must go.
+    pub(crate) permits: Vec<Blocker>,
+    pub(crate) permits_short: usize,
+}
+
+impl Blockers {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.each.is_empty() && self.permits.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Blocker> {
+        self.each.iter().chain(&self.permits)
+    }
+}
+
+/// How many blockers are wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Want {
+    /// Whether there are any.
+    One,
+    Some(usize),
+    All,
+}
+
+impl Want {
+    fn satisfied_by(self, found: &Blockers) -> bool {
+        let max = match self {
+            Want::One => 1,
+            Want::Some(max) => max,
+            Want::All => usize::MAX,
+        };
+        found.each.len() + found.permits.len() >= max
+    }
+}
+
+impl Space {
+    pub(crate) fn is_blocked(&self, claim: &Claim, asker: Asker) -> bool {
+        !self.blockers(claim, asker, Want::One).is_empty()
+    }
+
+    /// What stands in the way of a claim; at least as many as wanted, if there are so many.
+    pub(crate) fn blockers(&self, claim: &Claim, asker: Asker, want: Want) -> Blockers {
+        let mut found = Blockers::default();
+        match &claim.scope {
+            Scope::Key(key) => self.key_blockers(key, claim.mode, asker, want, &mut found),
+            Scope::Range { inode, range } => {
+                if let Some(at) = self.inodes.get(inode) {
+                    self.range_blockers(*inode, at, *range, claim.mode, asker, want, &mut found);
+                }
+            }
+        }
+        found
+    }
+
+    fn key_blockers(&self, key: &Key, mode: Mode, asker: Asker, want: Want, found: &mut Blockers) {
+        if let Some(limit) = mode.permits() {
+            let limit = limit.get() as usize + usize::from(planted!("one-permit-too-many"));
+            self.permit_blockers(key, limit, asker, want, found);
+        }
+        for (other, holders) in self.holders_overlapping(key, mode) {
+            if want.satisfied_by(found) {
+                return;
+            }
+            let counted =
+                other == key && mode.permits().is_some() && holders.mode().permits().is_some();
+            if !counted && mode.conflicts_with(holders.mode()) {
+                self.push_holders(other, holders, asker, want, &mut found.each);
+            }
+        }
+        if self.queues.is_empty() || (asker.arriving && self.may_take_back(key, asker.owner)) {
+            return;
+        }
+        for (other, queue) in self.queues_overlapping(key) {
+            let counted = other == key && mode.permits().is_some();
+            if !counted {
+                for ticket in queue.ahead(asker.ticket, mode) {
+                    if want.satisfied_by(found) {
+                        return;
+                    }
+                    found.each.push(self.waiting(ticket));
+                }
+            }
+        }
+    }
+
+    /// Permits of one scope: holders and earlier waiters may together be fewer than the limit.
+    fn permit_blockers(
+        &self,
+        key: &Key,
+        limit: usize,
+        asker: Asker,
+        want: Want,
+        found: &mut Blockers,
+    ) {
+        let mut users = Vec::new();
+        if let Some(holders) = self.held.get(key).filter(|held| held.mode().permits().is_some()) {
+            self.push_holders(key, holders, asker, Want::All, &mut users);
+        }
+        let exempt = asker.arriving && self.may_take_back(key, asker.owner);
+        if let Some(queue) = self.queues.get(key).filter(|_| !exempt) {
+            let enough = match want {
+                Want::One | Want::Some(_) => limit,
+                Want::All => usize::MAX,
+            };
+            let ahead = queue.ahead(asker.ticket, Mode::Exclusive).take(enough);
+            users.extend(ahead.map(|ticket| self.waiting(ticket)));
+        }
+        if users.len() >= limit {
+            found.permits_short = users.len() + 1 - limit;
+            found.permits = users;
+        }
+    }
+
+    fn push_holders(
+        &self,
+        key: &Key,
+        holders: &Holders,
+        asker: Asker,
+        want: Want,
+        into: &mut Vec<Blocker>,
+    ) {
+        let max = match want {
+            Want::One => 1,
+            Want::Some(max) => max,
+            Want::All => usize::MAX,
+        };
+        for (fence, lease) in holders.iter() {
+            if into.len() >= max {
+                return;
+            }
+            let held = self.lease(lease);
+            let owner = held.held.get(fence, key).map_or(held.owner, |grant| grant.owner);
+            if !(held.is_over() && asker.owner == Some(owner)) {
+                into.push(Blocker::Grant { key: key.clone(), fence, lease, owner });
+            }
+        }
+    }
+
+    /// Held keys that overlap `key`, itself first. For a shared request below a subtree, only those that are not shared.
+    pub(crate) fn holders_overlapping<'a>(
+        &'a self,
+        key: &'a Key,
+        mode: Mode,
+    ) -> Box<dyn Iterator<Item = (&'a Key, &'a Holders)> + 'a> {
+        let itself = self.held.get_key_value(key);
+        if key.kind() == ScopeKind::Named {
+            return Box::new(itself.into_iter());
+        }
+        let subtrees = covering(key, !self.subtrees_held.is_empty()).into_iter();
+        let subtrees = subtrees.filter(|text| self.subtrees_held.contains(&text[..]));
+        let above = subtrees.filter_map(|text| self.held.get_key_value(&text[..]));
+        let start = starting_path(key).and_then(|text| self.held.get_key_value(&text[..]));
+        let below: Box<dyn Iterator<Item = (&Key, &Holders)>> = match key.below() {
+            None => Box::new(std::iter::empty()),
+            Some((first, end)) if mode == Mode::Shared => Box::new(
+                run(&self.unshared_paths, &first, &end)
+                    .filter_map(|other| self.held.get_key_value(other)),
+            ),
+            Some((first, end)) => {
+                use std::ops::Bound::{Excluded, Included};
+                let bounds = (Included(&first[..]), Excluded(&end[..]));
+                Box::new(self.held.range::<[u8], _>(bounds))
+            }
+        };
+        let below = below.filter(move |(other, _)| *other != key);
+        Box::new(itself.into_iter().chain(start).chain(above).chain(below))
+    }
+
+    /// Queues of keys that overlap `key`, its own first.
+    pub(crate) fn queues_overlapping<'a>(
+        &'a self,
+        key: &'a Key,
+    ) -> Box<dyn Iterator<Item = (&'a Key, &'a Queue)> + 'a> {
+        let own = self.queues.get_key_value(key);
+        if key.kind() == ScopeKind::Named {
+            return Box::new(own.into_iter());
+        }
+        let covering = covering(key, self.subtrees_queued > 0);
+        let above = covering.into_iter().filter_map(|text| self.queues.get_key_value(&text[..]));
+        let start = starting_path(key).and_then(|text| self.queues.get_key_value(&text[..]));
+        let below: Box<dyn Iterator<Item = (&Key, &Queue)>> = match key.below() {
+            None => Box::new(std::iter::empty()),
+            Some((first, end)) => {
+                use std::ops::Bound::{Excluded, Included};
+                let bounds = (Included(&first[..]), Excluded(&end[..]));
+                Box::new(self.queues.range::<[u8], _>(bounds))
+            }
+        };
+        let below = below.filter(move |(other, _)| *other != key);
+        Box::new(own.into_iter().chain(start).chain(above).chain(below))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one claim taken apart; it is called once")]
+    fn range_blockers(
+        &self,
+        inode: u64,
+        at: &Inode,
+        range: ByteRange,
+        mode: Mode,
+        asker: Asker,
+        want: Want,
+        found: &mut Blockers,
+    ) {
+        for (owner, piece) in at.overlapping(range) {
+            if want.satisfied_by(found) {
+                return;
+            }
+            if Some(owner) != asker.owner && mode.conflicts_with(piece.mode) {
+                found.each.push(Blocker::Piece {
+                    inode,
+                    range: piece.range,
+                    lease: piece.lease,
+                    owner,
+                });
+            }
+        }
+        if asker.owner.is_some_and(|owner| at.covered_by(owner, range, |_| true)) {
+            return;
+        }
+        for (_, queue) in at.queues_overlapping(range) {
+            for ticket in queue.ahead(asker.ticket, mode) {
+                let waiter = self.waiting(ticket);
+                if Some(waiter.owner()) != asker.owner {
+                    if want.satisfied_by(found) {
+                        return;
+                    }
+                    found.each.push(waiter);
+                }
+            }
+        }
+    }
+
+    fn waiting(&self, ticket: Ticket) -> Blocker {
+        Blocker::Waiter { ticket, owner: self.waiters[&ticket].owner }
+    }
+
+    /// Whether the owner has a reclaim window on exactly this key.
+    fn may_take_back(&self, key: &Key, owner: Option<OwnerNo>) -> bool {
+        let Some(owner) = owner else { return false };
+        !self.windows_of(key, owner).is_empty()
+    }
+
+    /// The owner's grants on this key that have lapsed into their reclaim window.
+    pub(crate) fn windows_of(&self, key: &Key, owner: OwnerNo) -> Vec<(LeaseNo, Fence)> {
+        if self.lapsed_len == 0 {
+            return Vec::new();
+        }
+        let Some(holders) = self.held.get(key) else { return Vec::new() };
+        holders
+            .iter()
+            .filter(|&(fence, lease)| {
+                let held = self.lease(lease);
+                held.is_over() && held.held.get(fence, key).is_some_and(|g| g.owner == owner)
+            })
+            .map(|(fence, lease)| (lease, fence))
+            .collect()
+    }
+
+    /// How others use a key's permits: the mode of its holders or waiters, if there are any.
+    pub(crate) fn mode_in_use(&self, key: &Key) -> Option<Mode> {
+        let held = self.held.get(key).map(|holders| holders.mode());
+        held.or_else(|| self.queues.get(key).and_then(Queue::any_mode))
+    }
+}
+
+/// The path that a subtree starts at. The root's own lies in the run below it already.
+fn starting_path(key: &Key) -> Option<Vec<u8>> {
+    let (first, _) = key.below()?;
+    key.subtree_path().filter(|path| *path < first)
+}
+
+/// The subtrees besides `key` itself that cover it.
+fn covering(key: &Key, any_subtrees: bool) -> Vec<Vec<u8>> {
+    let mut texts = if any_subtrees { key.covering_subtrees() } else { Vec::new() };
+    texts.retain(|text| &text[..] != key.text().as_bytes());
+    if planted!("subtree-conflict-missed") {
+        texts.clear();
+    }
+    texts
+}
+
+fn run<'a>(
+    keys: &'a std::collections::BTreeSet<Key>,
+    first: &[u8],
+    end: &[u8],
+) -> impl Iterator<Item = &'a Key> + use<'a> {
+    use std::ops::Bound::{Excluded, Included};
+    keys.range::<[u8], _>((Included(first), Excluded(end)))
+}

@@ -1,0 +1,623 @@
+//! Decides a request for scopes that others may hold or want.
+//!
+//! Waiters are served in order of arrival. A shared request behind an exclusive waiter therefore waits too, though it
+//! could be granted now: otherwise a stream of readers would starve the writer.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::command::{Acquire, Claim, GracePolicy, Under, Wait};
+use crate::conflict::{Asker, Blocker, Blockers, Want};
+use crate::digest::digest_of;
+use crate::effect::{Answer, Effect, Grant, Outcome, Queued, Step};
+use crate::fence::Fence;
+use crate::id::Ticket;
+use crate::lease::LeaseNo;
+use crate::owners::OwnerNo;
+use crate::range::ByteRange;
+use crate::refusal::{Conflict, Holder, HolderState, Invalid, Limit, Place, Refusal};
+use crate::scope::Scope;
+use crate::space::{Known, SpaceNo};
+use crate::table::LockTable;
+use crate::time::{Millis, Timestamp};
+use crate::transition::{Ending, Granted, Request, Transition};
+
+impl LockTable {
+    pub(super) fn acquire(&mut self, request: &Acquire, step: &mut Step) -> Outcome {
+        match self.try_acquire(request, step) {
+            Ok(outcome) => outcome,
+            Err(refusal) => Outcome::Refused(refusal),
+        }
+    }
+
+    fn try_acquire(&mut self, request: &Acquire, step: &mut Step) -> Result<Outcome, Refusal> {
+        self.check_request(request)?;
+        let space = self.space_to_fill(&request.namespace)?;
+        let known_again = request.request_id.is_some() || request.ticket.is_some();
+        let digest = if known_again { digest_of(request) } else { 0 };
+        if let Some(outcome) = self.retried(space, request, digest)? {
+            return Ok(outcome);
+        }
+        if self.suspended {
+            return Err(Refusal::Suspended);
+        }
+        self.check_lease(space, request, step)?;
+        if request.reclaim
+            && let Some(grant) = self.reclaim(space, request, step)?
+        {
+            return Ok(Outcome::Answered(Answer::Granted(Box::new(grant))));
+        }
+        self.check_session_room(space, request)?;
+        let place = self.take_up_place(space, request, digest)?;
+        self.grant_or_wait(space, request, digest, place, step)
+    }
+
+    /// Everything that can be wrong with a request whatever the table holds.
+    fn check_request(&self, request: &Acquire) -> Result<(), Refusal> {
+        let limits = &self.limits;
+        if let Under::NewLease { ttl, .. } = request.under {
+            self.check_ttl(ttl)?;
+        }
+        let invalid = |fault| Err(Refusal::Invalid(fault));
+        let (window, window_max) = (request.reclaim_window, limits.reclaim_window_max);
+        if window > window_max {
+            return invalid(Invalid::ReclaimWindow { window, max: window_max });
+        }
+        if let Wait::UpTo(wait) = request.wait
+            && wait > limits.wait_max
+        {
+            return invalid(Invalid::Wait { wait, max: limits.wait_max });
+        }
+        let metadata_len = request.metadata.as_ref().map_or(0, |metadata| metadata.len());
+        if metadata_len > limits.metadata_bytes_max {
+            let max = limits.metadata_bytes_max;
+            return invalid(Invalid::MetadataSize { len: metadata_len, max });
+        }
+        let permits = request.claims.iter().filter_map(|claim| claim.mode.permits());
+        if let Some(limit) = permits.map(NonZeroU32::get).find(|&limit| limit > limits.permits_max)
+        {
+            return invalid(Invalid::Permits { limit, max: limits.permits_max });
+        }
+        check_claims(&request.claims, limits.set_len_max).map_err(Refusal::Invalid)
+    }
+
+    pub(super) fn check_ttl(&self, ttl: Duration) -> Result<Millis, Refusal> {
+        let (min, max) = (self.limits.lease_ttl_min, self.limits.lease_ttl_max);
+        match Millis::from_duration(ttl) {
+            Some(millis) if (min..=max).contains(&ttl) => Ok(millis),
+            Some(_) | None => Err(Refusal::Invalid(Invalid::Ttl { ttl, min, max })),
+        }
+    }
+
+    /// The same request came before: its grant again, or its place in the queue.
+    fn retried(
+        &mut self,
+        space: SpaceNo,
+        request: &Acquire,
+        digest: u64,
+    ) -> Result<Option<Outcome>, Refusal> {
+        let at = self.space(space);
+        let (Some(id), Some(owner)) = (&request.request_id, at.owners.find(&request.owner)) else {
+            return Ok(None);
+        };
+        let known = match at.requests.get(&(owner, id.clone())) {
+            Some(known) if !planted!("request-id-grants-twice") => *known,
+            Some(_) | None => return Ok(None),
+        };
+        match known {
+            Known::Granted { lease, .. } if at.lease(lease).is_over() => Ok(None),
+            Known::Granted { digest: before, .. } if before != digest => {
+                Err(Refusal::RequestIdReused)
+            }
+            Known::Granted { lease, fence, .. } => {
+                let grant = self.grant_again(space, lease, owner, fence);
+                Ok(Some(Outcome::Answered(Answer::Granted(Box::new(grant)))))
+            }
+            Known::Waiting(ticket) => self.join_waiter(space, ticket, request, digest),
+        }
+    }
+
+    fn join_waiter(
+        &mut self,
+        space: SpaceNo,
+        ticket: Ticket,
+        request: &Acquire,
+        digest: u64,
+    ) -> Result<Option<Outcome>, Refusal> {
+        let at = self.space_mut(space);
+        let waiter = at.waiters.get_mut(&ticket).expect("a known waiter is there");
+        if waiter.digest != digest {
+            return Err(Refusal::RequestIdReused);
+        }
+        if !waiter.is_waiting() {
+            return Ok(None);
+        }
+        waiter.calls.push(request.call);
+        at.calls.insert(request.call, ticket);
+        let position = self.position(space, ticket);
+        Ok(Some(Outcome::Queued(Queued { ticket, position })))
+    }
+
+    /// A grant made before, as its holder sees it now.
+    fn grant_again(&self, space: SpaceNo, lease: LeaseNo, owner: OwnerNo, fence: Fence) -> Grant {
+        let at = self.space(space);
+        let held = at.lease(lease);
+        let granted_at = self.granted_at(space, lease, owner, fence);
+        Grant {
+            lease: held.id,
+            owner: at.owners.name(owner).clone(),
+            fence,
+            ttl: held.ttl,
+            deadline: held.deadline,
+            granted_at,
+            waited: Duration::ZERO,
+            replayed: true,
+            gained: Vec::new(),
+        }
+    }
+
+    /// The lease that the grant would stand under must be there, or be new.
+    fn check_lease(
+        &mut self,
+        space: SpaceNo,
+        request: &Acquire,
+        step: &mut Step,
+    ) -> Result<(), Refusal> {
+        match request.under {
+            Under::NewLease { id, .. } => match self.space(space).lease_no(id) {
+                Some(_) => Err(Refusal::Invalid(Invalid::LeaseIdInUse)),
+                None => Ok(()),
+            },
+            Under::Session(id) => {
+                let lease = self.live_lease(space, id, step).ok_or(Refusal::SessionNotFound)?;
+                let held = self.space(space).lease(lease);
+                if held.session.is_none() && !request.reclaim {
+                    return Err(Refusal::SessionNotFound);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A session holds so much and no more.
+    fn check_session_room(&self, space: SpaceNo, request: &Acquire) -> Result<(), Refusal> {
+        let Under::Session(id) = request.under else { return Ok(()) };
+        let at = self.space(space);
+        let lease = at.live_lease(id).ok_or(Refusal::SessionNotFound)?;
+        // Locking bytes inside an own range can leave two more pieces behind.
+        let room_for = |claims: &[Claim]| -> usize {
+            let each = claims.iter().map(|claim| match claim.scope {
+                Scope::Key(_) => 1,
+                Scope::Range { .. } => 2,
+            });
+            each.sum()
+        };
+        let held = at.lease(lease);
+        let waits = held.session.iter().flat_map(|session| &session.waiters);
+        let waits = waits.filter(|ticket| Some(**ticket) != request.ticket);
+        let wanted: usize = waits.map(|ticket| room_for(&at.waiters[ticket].request.claims)).sum();
+        let max = self.limits.locks_per_session_max;
+        if held.held.len() + wanted + room_for(&request.claims) > max {
+            return Err(Refusal::Limit(Limit::LocksPerSession { max }));
+        }
+        Ok(())
+    }
+
+    /// Takes up what the owner held before a restart; `None` if the request is to go on as a plain one.
+    fn reclaim(
+        &mut self,
+        space: SpaceNo,
+        request: &Acquire,
+        step: &mut Step,
+    ) -> Result<Option<Grant>, Refusal> {
+        if let Some((lease, owner, fence)) = self.held_already(space, request) {
+            self.hear_from(space, lease, step);
+            return Ok(Some(self.grant_again(space, lease, owner, fence)));
+        }
+        if self.may_take_all_back(space, request) {
+            return Ok(None);
+        }
+        match self.grace.map(|grace| grace.policy) {
+            None => Err(Refusal::NoGrace),
+            Some(GracePolicy::Conflicting) => Err(Refusal::LeaseLost),
+            Some(GracePolicy::Strict) => Ok(None),
+        }
+    }
+
+    fn may_take_all_back(&self, space: SpaceNo, request: &Acquire) -> bool {
+        let at = self.space(space);
+        let Some(owner) = at.owners.find(&request.owner) else {
+            return false;
+        };
+        request.claims.iter().all(|claim| match &claim.scope {
+            Scope::Key(key) => !at.windows_of(key, owner).is_empty(),
+            Scope::Range { inode, range } => at.inodes.get(inode).is_some_and(|inode| {
+                inode.covered_by(owner, *range, |piece| at.lease(piece.lease).is_over())
+            }),
+        })
+    }
+
+    /// The lease under which the owner has everything that is claimed, and the highest fence of it. One of its grants
+    /// may have brought the whole session back already.
+    fn held_already(&self, space: SpaceNo, request: &Acquire) -> Option<(LeaseNo, OwnerNo, Fence)> {
+        let Under::Session(id) = request.under else {
+            return None;
+        };
+        let at = self.space(space);
+        let lease = at.live_lease(id)?;
+        let owner = at.owners.find(&request.owner)?;
+        let mut highest = Fence::ZERO;
+        for claim in &request.claims {
+            highest = highest.max(self.fence_held(space, lease, owner, claim)?);
+        }
+        Some((lease, owner, highest))
+    }
+
+    /// The fence under which the owner holds all of a claim under this lease, in that mode.
+    fn fence_held(
+        &self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        owner: OwnerNo,
+        claim: &Claim,
+    ) -> Option<Fence> {
+        let at = self.space(space);
+        match &claim.scope {
+            Scope::Key(key) => {
+                let fences = at.held.get(key)?.iter().filter(|&(_, l)| l == lease);
+                let grants = fences.filter_map(|(fence, _)| at.lease(lease).held.get(fence, key));
+                let own = grants.filter(|g| g.owner == owner && g.mode == claim.mode);
+                own.map(|grant| grant.fence).max()
+            }
+            Scope::Range { inode, range } => {
+                let inode = at.inodes.get(inode)?;
+                let mut highest = Fence::ZERO;
+                let counts =
+                    |piece: &crate::inode::Piece| piece.lease == lease && piece.mode == claim.mode;
+                if !inode.covered_by(owner, *range, counts) {
+                    return None;
+                }
+                for own in inode.own_overlapping(owner, *range) {
+                    highest = highest.max(inode.pieces[&(owner, own.start())].fences.1);
+                }
+                Some(highest)
+            }
+        }
+    }
+
+    /// All contenders of a semaphore must ask with the same limit. A request without permits that meets one is
+    /// blocked by it, unless it is the owner's own window: so for those it is mostly enough to look once they are.
+    fn check_limits_match(&self, space: SpaceNo, request: &Acquire) -> Result<(), Refusal> {
+        for claim in &request.claims {
+            if let Scope::Key(key) = &claim.scope
+                && let Some(current) = self.space(space).mode_in_use(key)
+                && current.permits() != claim.mode.permits()
+            {
+                let (scope, asked) = (claim.scope.clone(), claim.mode);
+                return Err(Refusal::LimitMismatch { scope, current, asked });
+            }
+        }
+        Ok(())
+    }
+
+    /// The place in the order of arrival: a new one, or one that was kept.
+    fn take_up_place(
+        &mut self,
+        space: SpaceNo,
+        request: &Acquire,
+        digest: u64,
+    ) -> Result<Option<Ticket>, Refusal> {
+        let Some(ticket) = request.ticket else {
+            return Ok(None);
+        };
+        let at = self.space(space);
+        let kept = at.waiters.get(&ticket).is_some_and(|waiter| {
+            !waiter.is_waiting()
+                && !waiter.is_due(self.now)
+                && waiter.digest == digest
+                && waiter.request.owner == request.owner
+        });
+        if kept { Ok(Some(ticket)) } else { Err(Refusal::TicketNotFound(ticket)) }
+    }
+
+    fn grant_or_wait(
+        &mut self,
+        space: SpaceNo,
+        request: &Acquire,
+        digest: u64,
+        place: Option<Ticket>,
+        step: &mut Step,
+    ) -> Result<Outcome, Refusal> {
+        let ticket = place.unwrap_or(Ticket(self.last_ticket.0 + 1));
+        let strict = self.is_strict_grace() && !request.reclaim;
+        let permits = request.claims.iter().any(|claim| claim.mode.permits().is_some());
+        if permits || strict || self.space(space).lapsed_len > 0 {
+            self.check_limits_match(space, request)?;
+        }
+        if !strict && !self.is_blocked_on_arrival(space, request, ticket, step) {
+            let since = place.map(|ticket| self.remove_waiter(space, ticket).since);
+            let grant = self.grant(space, request, digest, since.unwrap_or(self.now), step);
+            return Ok(Outcome::Answered(Answer::Granted(Box::new(grant))));
+        }
+        self.check_limits_match(space, request)?;
+        if request.wait == Wait::Never || self.is_reclaim_in_strict_grace(request) {
+            let asker = self.asker(space, request, ticket, true);
+            let since = place.map_or(self.now, |kept| self.space(space).waiters[&kept].since);
+            let place = place.map(|ticket| self.park(space, ticket));
+            return Err(self.refusal_for(space, request, asker, place, since));
+        }
+        self.start_to_wait(space, request, digest, place, step)
+    }
+
+    fn is_reclaim_in_strict_grace(&self, request: &Acquire) -> bool {
+        request.reclaim && self.is_strict_grace()
+    }
+
+    /// Whether anything is in the way. Leases that are over but have not been worked off yet are first.
+    fn is_blocked_on_arrival(
+        &mut self,
+        space: SpaceNo,
+        request: &Acquire,
+        ticket: Ticket,
+        step: &mut Step,
+    ) -> bool {
+        loop {
+            let asker = self.asker(space, request, ticket, true);
+            let at = self.space(space);
+            let Some(claim) = request.claims.iter().find(|claim| at.is_blocked(claim, asker))
+            else {
+                return false;
+            };
+            if !self.anything_due() {
+                return true;
+            }
+            let blockers = at.blockers(claim, asker, Want::All);
+            let due = blockers.iter().filter_map(Blocker::lease).find(|&lease| {
+                let held = at.lease(lease);
+                !held.is_over() && held.is_due(self.now)
+            });
+            match due {
+                Some(lease) => self.lapse_lease(space, lease, step),
+                None => return true,
+            }
+        }
+    }
+
+    pub(super) fn asker(
+        &self,
+        space: SpaceNo,
+        request: &Acquire,
+        ticket: Ticket,
+        arriving: bool,
+    ) -> Asker {
+        Asker { owner: self.space(space).owners.find(&request.owner), ticket, arriving }
+    }
+
+    /// Makes the grant that was just found to be possible.
+    pub(super) fn grant(
+        &mut self,
+        space: SpaceNo,
+        request: &Acquire,
+        digest: u64,
+        since: Timestamp,
+        step: &mut Step,
+    ) -> Grant {
+        self.end_own_windows(space, request, step);
+        let (lease, opens) = match request.under {
+            Under::NewLease { id, ttl } => (id, Millis::from_duration(ttl)),
+            Under::Session(id) => (id, None),
+        };
+        let fence = self.fence.next();
+        let gained = self.gained_bytes(space, request);
+        let window = Millis::from_duration(request.reclaim_window).unwrap_or_default();
+        let granted = Granted {
+            namespace: request.namespace.clone(),
+            lease,
+            opens,
+            owner: request.owner.clone(),
+            claims: request.claims.clone(),
+            fence,
+            granted_at: self.now,
+            reclaim_window: window,
+            request: request.request_id.clone().map(|id| Request { id, digest }),
+            metadata: request.metadata.clone(),
+        };
+        self.enact(Transition::Granted(granted), step);
+        let held = self.space(space).lease(self.lease_just_used(space, lease));
+        let grant = Grant {
+            lease,
+            owner: request.owner.clone(),
+            fence,
+            ttl: held.ttl,
+            deadline: held.deadline,
+            granted_at: self.now,
+            waited: self.now.since(since),
+            replayed: false,
+            gained,
+        };
+        self.break_late_deadlocks(space, &request.owner, step);
+        grant
+    }
+
+    fn lease_just_used(&self, space: SpaceNo, id: crate::id::LeaseId) -> LeaseNo {
+        self.space(space).lease_no(id).expect("a grant stands under its lease")
+    }
+
+    /// What the owner may take back, it has now taken back: the oldest hold in the same mode, or all in another.
+    fn end_own_windows(&mut self, space: SpaceNo, request: &Acquire, step: &mut Step) {
+        if self.space(space).lapsed_len == 0 {
+            return;
+        }
+        let Some(owner) = self.space(space).owners.find(&request.owner) else { return };
+        for claim in &request.claims {
+            let Scope::Key(key) = &claim.scope else { continue };
+            let mut windows = self.space(space).windows_of(key, owner);
+            if self.space(space).mode_in_use(key) == Some(claim.mode) {
+                windows.truncate(1);
+            }
+            for (lease, fence) in windows {
+                let ended = Transition::KeyEnded {
+                    namespace: request.namespace.clone(),
+                    lease: self.space(space).lease(lease).id,
+                    fence,
+                    key: key.clone(),
+                    ending: Ending::Reclaimed,
+                };
+                self.enact(ended, step);
+            }
+        }
+    }
+
+    /// The claimed bytes that the owner does not hold yet.
+    fn gained_bytes(&self, space: SpaceNo, request: &Acquire) -> Vec<(u64, ByteRange)> {
+        let at = self.space(space);
+        let mut gained = Vec::new();
+        for claim in &request.claims {
+            let Scope::Range { inode, range } = claim.scope else {
+                continue;
+            };
+            let own = match (at.inodes.get(&inode), at.owners.find(&request.owner)) {
+                (Some(at), Some(owner)) => at.own_overlapping(owner, range),
+                (None, _) | (_, None) => Vec::new(),
+            };
+            let mut rest = Some(range);
+            for held in own {
+                let Some(left) = rest else { break };
+                let (before, after) = left.without(held);
+                gained.extend(before.map(|part| (inode, part)));
+                rest = after;
+            }
+            gained.extend(rest.map(|part| (inode, part)));
+        }
+        gained
+    }
+
+    /// Why the request cannot be granted now.
+    pub(super) fn refusal_for(
+        &self,
+        space: SpaceNo,
+        request: &Acquire,
+        asker: Asker,
+        place: Option<Place>,
+        since: Timestamp,
+    ) -> Refusal {
+        let grace_left = self.grace.map(|grace| grace.ends_at.since(self.now));
+        if let Some(ends_in) = grace_left
+            && self.is_strict_grace()
+            && !request.reclaim
+        {
+            return Refusal::GracePeriod { ends_in, conflict: None };
+        }
+        let (mut conflict, reason) = self.conflict(space, request, asker);
+        conflict.place = place;
+        conflict.waited = self.now.since(since);
+        let conflict = Box::new(conflict);
+        match (reason, grace_left) {
+            (Reason::Nothing, Some(ends_in)) => Refusal::GracePeriod { ends_in, conflict: None },
+            (Reason::Nothing, None) if self.suspended => Refusal::Suspended,
+            (Reason::Recovering, Some(ends_in)) => {
+                Refusal::GracePeriod { ends_in, conflict: Some(conflict) }
+            }
+            (Reason::ReclaimWindow, _) => Refusal::ReclaimWindow(conflict),
+            (Reason::Nothing | Reason::Recovering, None) | (Reason::Held, _) => {
+                Refusal::Held(conflict)
+            }
+        }
+    }
+
+    /// Who is in the way of the first claim that is blocked, and what kind of "no" that makes.
+    fn conflict(&self, space: SpaceNo, request: &Acquire, asker: Asker) -> (Conflict, Reason) {
+        let at = self.space(space);
+        let want = Want::Some(Conflict::HOLDERS_MAX);
+        let holders = |blockers: &Blockers| -> Vec<Holder> {
+            blockers.iter().filter_map(|blocker| self.holder(space, blocker)).collect()
+        };
+        let blocked = request.claims.iter().map(|claim| (claim, at.blockers(claim, asker, want)));
+        let mut blocked = blocked.filter(|(_, blockers)| !blockers.is_empty());
+        let (claim, first) = blocked.next().unwrap_or((&request.claims[0], Blockers::default()));
+        let mut reason = Reason::of(&first, &holders(&first));
+        for (_, blockers) in blocked {
+            reason = reason.max(Reason::of(&blockers, &holders(&blockers)));
+        }
+        let mut holders = holders(&first);
+        holders.sort_by(|one, other| (one.fence, &one.scope).cmp(&(other.fence, &other.scope)));
+        holders.truncate(Conflict::HOLDERS_MAX);
+        let conflict = Conflict {
+            scope: claim.scope.clone(),
+            holders,
+            waiters: self.waiters_for(space, &claim.scope),
+            waited: Duration::ZERO,
+            place: None,
+        };
+        (conflict, reason)
+    }
+
+    /// Tells sessions that are there to hear it that somebody wants what they hold.
+    pub(super) fn tell_holders(
+        &self,
+        space: SpaceNo,
+        request: &Acquire,
+        ticket: Ticket,
+        step: &mut Step,
+    ) {
+        let at = self.space(space);
+        let asker = self.asker(space, request, ticket, false);
+        for claim in &request.claims {
+            let want = Want::Some(Conflict::HOLDERS_MAX);
+            for lease in at.blockers(claim, asker, want).iter().filter_map(Blocker::lease) {
+                let held = at.lease(lease);
+                if held.session.as_ref().is_some_and(|session| session.attached) {
+                    step.effects.push(Effect::Wanted {
+                        namespace: request.namespace.clone(),
+                        session: held.id,
+                        scope: claim.scope.clone(),
+                        waiter: request.owner.clone(),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// What kind of "no" the blockers add up to; of several, the last in this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reason {
+    Nothing,
+    /// All of them are reclaim windows.
+    ReclaimWindow,
+    Held,
+    /// Among them is a grant of the last epoch that has not come back yet.
+    Recovering,
+}
+
+impl Reason {
+    fn of(blockers: &Blockers, holders: &[Holder]) -> Reason {
+        let is = |state| move |holder: &Holder| holder.state == state;
+        let waiters_block = blockers.iter().any(|blocker| blocker.lease().is_none());
+        if blockers.is_empty() {
+            Reason::Nothing
+        } else if holders.iter().any(is(HolderState::Recovering)) {
+            Reason::Recovering
+        } else if !waiters_block && holders.iter().all(is(HolderState::ReclaimWindow)) {
+            Reason::ReclaimWindow
+        } else {
+            Reason::Held
+        }
+    }
+}
+
+fn check_claims(claims: &[Claim], max: usize) -> Result<(), Invalid> {
+    if claims.is_empty() || claims.len() > max {
+        return Err(Invalid::SetSize { len: claims.len(), max });
+    }
+    for (at, claim) in claims.iter().enumerate() {
+        if matches!(claim.scope, Scope::Range { .. }) && claim.mode.permits().is_some() {
+            return Err(Invalid::RangePermits(claim.scope.clone()));
+        }
+        if let Some(other) = claims[..at].iter().find(|other| other.scope.overlaps(&claim.scope)) {
+            let (one, other) = (other.scope.clone(), claim.scope.clone());
+            return Err(Invalid::SetOverlap { one, other });
+        }
+    }
+    Ok(())
+}

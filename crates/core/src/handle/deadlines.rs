@@ -1,0 +1,221 @@
+//! What the passing of time brings about: waits that run out, leases that lapse, windows and graces that end.
+//!
+//! Nothing is ever swept: the timers are one ordered set, and a command works off a bounded number of them, so that a
+//! million leases lapsing at once do not stop the service. A lease that is due but not yet worked off is over all the
+//! same: whoever runs into it works it off on the spot.
+
+use crate::change::Window;
+use crate::effect::{Effect, News, Step};
+use crate::id::{LeaseId, Namespace};
+use crate::lease::{LeaseNo, LeaseState};
+use crate::refusal::Refusal;
+use crate::space::SpaceNo;
+use crate::table::LockTable;
+use crate::transition::{Ending, Transition};
+
+impl LockTable {
+    /// Whether a deadline has passed that has not been worked off.
+    pub(super) fn anything_due(&self) -> bool {
+        self.lease_timers.first().is_some_and(|&(moment, ..)| moment < self.now)
+            || self.wait_timers.first().is_some_and(|&(moment, ..)| moment < self.now)
+    }
+
+    pub(super) fn work_off_deadlines(&mut self, step: &mut Step) {
+        let mut budget = self.limits.deadlines_per_step_max;
+        while budget > 0
+            && let Some(&(moment, ticket, space)) = self.wait_timers.first()
+            && moment < self.now
+        {
+            budget -= 1;
+            self.wait_ran_out(space, ticket, step);
+            self.wake_waiters(step);
+        }
+        while budget > 0 {
+            let due = self.due_leases(budget);
+            if due.is_empty() {
+                break;
+            }
+            budget -= due.len();
+            for (space, lease, id) in due {
+                if self.space(space).leases.get(lease.0).is_some_and(|held| held.id == id) {
+                    self.work_off_lease(space, lease, step);
+                    self.wake_waiters(step);
+                }
+            }
+        }
+        self.end_grace_if_over(step);
+    }
+
+    /// The next leases whose timer has passed, in the order they are to be worked off.
+    fn due_leases(&mut self, len_max: usize) -> Vec<(SpaceNo, LeaseNo, LeaseId)> {
+        let now = self.now;
+        let due = self.lease_timers.iter().take_while(|&&(moment, ..)| moment < now).take(len_max);
+        let mut due: Vec<_> = due
+            .map(|&(moment, space, lease)| {
+                let held = self.space(space).lease(lease);
+                let moment = if held.is_over() { moment } else { held.deadline };
+                (held.is_over(), moment, held.id, space, lease)
+            })
+            .collect();
+        // Leases before windows: a lease that lapses late may open a window that is over before another one.
+        due.sort_unstable();
+        let leases = due.iter().take_while(|(is_over, ..)| !is_over).count();
+        if leases > 0 {
+            due.truncate(leases);
+        }
+        due.into_iter().map(|(_, _, id, space, lease)| (space, lease, id)).collect()
+    }
+
+    fn work_off_lease(&mut self, space: SpaceNo, lease: LeaseNo, step: &mut Step) {
+        let held = self.space(space).lease(lease);
+        if held.is_over() {
+            self.end_windows(space, lease, step);
+        } else if held.is_due(self.now) {
+            self.lapse_lease(space, lease, step);
+        } else {
+            // It was renewed meanwhile: look again when that is over.
+            let deadline = held.deadline;
+            self.arm(space, lease, deadline);
+        }
+    }
+
+    /// The lease is over, because nobody renewed it in time.
+    pub(super) fn lapse_lease(&mut self, space: SpaceNo, lease: LeaseNo, step: &mut Step) {
+        let at = self.space(space);
+        let held = at.lease(lease);
+        let ending = match held.state {
+            LeaseState::Recovering => Ending::GraceExpired,
+            LeaseState::Live | LeaseState::Lapsed(_) => Ending::Expired,
+        };
+        let has_window = at.has_window(lease);
+        let (namespace, id) = (at.name.clone(), held.id);
+        self.refuse_session_waiters(space, lease, step);
+        self.tell_lost(namespace.clone(), id, None, &ending, step);
+        let over = if has_window {
+            Transition::LeaseLapsed { namespace, lease: id, ending }
+        } else {
+            Transition::LeaseEnded { namespace, lease: id, ending }
+        };
+        self.enact(over, step);
+    }
+
+    pub(super) fn tell_lost(
+        &self,
+        namespace: Namespace,
+        lease: LeaseId,
+        fence: Option<crate::fence::Fence>,
+        ending: &Ending,
+        step: &mut Step,
+    ) {
+        step.effects.push(Effect::Lost { namespace, lease, fence, ending: ending.clone() });
+    }
+
+    /// A waiter's place depends on its session: when that goes, it goes.
+    pub(super) fn refuse_session_waiters(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        step: &mut Step,
+    ) {
+        let Some(session) = &self.space(space).lease(lease).session else { return };
+        if planted!("session-end-leaves-waiters") {
+            return;
+        }
+        for ticket in session.waiters.clone() {
+            self.refuse_waiter(space, ticket, &Refusal::LeaseLost, step);
+        }
+    }
+
+    fn end_windows(&mut self, space: SpaceNo, lease: LeaseNo, step: &mut Step) {
+        let at = self.space(space);
+        let (namespace, id) = (at.name.clone(), at.lease(lease).id);
+        let due: Vec<Window> = self
+            .windows(space, lease)
+            .into_iter()
+            .filter(|&(end, _)| end < self.now)
+            .map(|(_, window)| window)
+            .collect();
+        for window in due {
+            if !self.is_window(space, id, window) {
+                continue;
+            }
+            let ending = Ending::WindowOver;
+            let over = match window {
+                Window::Grant(fence) => Transition::GrantEnded {
+                    namespace: namespace.clone(),
+                    lease: id,
+                    fence,
+                    ending,
+                },
+                Window::Piece(owner, inode, range) => Transition::RangeEnded {
+                    namespace: namespace.clone(),
+                    lease: id,
+                    owner: self.space(space).owners.name(owner).clone(),
+                    inode,
+                    range,
+                    ending,
+                },
+            };
+            self.enact(over, step);
+        }
+        if self.space(space).lease_no(id) == Some(lease) {
+            self.arm_window(space, lease);
+        }
+    }
+
+    /// Whether a window is still there: a set's ranges end with its keys, and the last ending takes the lease along.
+    fn is_window(&self, space: SpaceNo, id: LeaseId, window: Window) -> bool {
+        let at = self.space(space);
+        let Some(lease) = at.lease_no(id) else { return false };
+        match window {
+            Window::Grant(fence) => !at.lease(lease).held.stamped(fence).is_empty(),
+            Window::Piece(owner, inode, range) => at.inodes.get(&inode).is_some_and(|inode| {
+                let piece = inode.pieces.get(&(owner, range.start()));
+                piece.is_some_and(|piece| piece.lease == lease)
+            }),
+        }
+    }
+
+    /// A lease whose holder may still act on it; one that is due is worked off on the spot.
+    pub(super) fn live_lease(
+        &mut self,
+        space: SpaceNo,
+        id: LeaseId,
+        step: &mut Step,
+    ) -> Option<LeaseNo> {
+        let lease = self.space(space).live_lease(id)?;
+        if self.space(space).lease(lease).is_due(self.now) {
+            self.lapse_lease(space, lease, step);
+            return None;
+        }
+        Some(lease)
+    }
+
+    /// The holder has been heard of: its lease runs anew, and is no longer in doubt after a restart.
+    pub(super) fn hear_from(&mut self, space: SpaceNo, lease: LeaseNo, step: &mut Step) {
+        let held = self.spaces[space.0].lease_mut(lease);
+        let deadline = self.now.plus(held.ttl);
+        if held.state == LeaseState::Recovering {
+            held.state = LeaseState::Live;
+            self.recovering -= 1;
+            self.end_grace_if_over(step);
+        }
+        self.set_deadline(space, lease, deadline);
+    }
+
+    pub(super) fn end_grace_if_over(&mut self, step: &mut Step) {
+        use crate::command::GracePolicy;
+        let Some(grace) = self.grace else { return };
+        let all_back = match grace.policy {
+            GracePolicy::Conflicting => self.recovering == 0,
+            GracePolicy::Strict => false,
+        };
+        let timer_over = grace.ends_at < self.now && !planted!("grace-never-ends");
+        if all_back || timer_over {
+            self.grace = None;
+            self.tell(Namespace::default(), News::GraceEnded, step);
+            self.free_every_queue();
+            self.wake_waiters(step);
+        }
+    }
+}

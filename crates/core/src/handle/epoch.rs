@@ -1,0 +1,77 @@
+//! A new authority takes over: every grant is in doubt until its holder is heard of again.
+
+use crate::command::{BeginEpoch, GracePolicy, Jump};
+use crate::effect::{Answer, Step};
+use crate::lease::{LeaseNo, LeaseState};
+use crate::refusal::Refusal;
+use crate::space::SpaceNo;
+use crate::table::{Grace, LockTable};
+use crate::time::Millis;
+use crate::transition::Transition;
+
+impl LockTable {
+    pub(super) fn begin_epoch(&mut self, begin: &BeginEpoch, step: &mut Step) -> super::Handled {
+        if begin.epoch <= self.epoch {
+            let (presented, current) = (begin.epoch, self.epoch);
+            return Err(Refusal::StaleEpoch { presented, current });
+        }
+        self.enact(Transition::EpochBegan { epoch: begin.epoch }, step);
+        self.forget_waiters();
+        self.put_leases_in_doubt();
+        let length = Millis::from_duration(begin.grace_length).unwrap_or(Millis::new(u32::MAX));
+        let on = match begin.grace {
+            GracePolicy::Conflicting => self.recovering > 0,
+            GracePolicy::Strict => true,
+        };
+        let ends_at = self.now.plus(length);
+        self.grace = on.then_some(Grace { policy: begin.grace, ends_at });
+        Ok(Answer::EpochBegun { recovering: self.recovering })
+    }
+
+    /// Those who waited asked another authority; they will ask again.
+    fn forget_waiters(&mut self) {
+        let waiting: Vec<_> = self
+            .spaces_by_name()
+            .flat_map(|(space, at)| at.waiters.keys().map(move |&ticket| (space, ticket)))
+            .collect();
+        for (space, ticket) in waiting {
+            self.remove_waiter(space, ticket);
+        }
+        self.freed.clear();
+    }
+
+    /// No grace ever cuts a lease short: each runs in full from now.
+    fn put_leases_in_doubt(&mut self) {
+        let leases: Vec<(SpaceNo, LeaseNo)> = self
+            .spaces_by_name()
+            .flat_map(|(space, at)| at.leases.iter().map(move |(no, _)| (space, LeaseNo(no))))
+            .collect();
+        self.recovering = 0;
+        for (space, lease) in leases {
+            if self.space(space).lease(lease).is_over() {
+                self.restart_windows(space, lease);
+                continue;
+            }
+            let deadline = self.now.plus(self.space(space).lease(lease).kept_for());
+            let held = self.space_mut(space).lease_mut(lease);
+            held.state = LeaseState::Recovering;
+            held.deadline = deadline;
+            if let Some(session) = &mut held.session {
+                session.attached = false;
+            }
+            self.arm(space, lease, deadline);
+            self.recovering += 1;
+        }
+    }
+
+    fn restart_windows(&mut self, space: SpaceNo, lease: LeaseNo) {
+        self.space_mut(space).lease_mut(lease).deadline = self.now;
+        self.arm_window(space, lease);
+    }
+
+    pub(super) fn jump(&mut self, jump: &Jump, step: &mut Step) -> super::Handled {
+        let (epoch, fence) = (jump.epoch, jump.fence);
+        self.enact(Transition::Jumped { epoch, fence }, step);
+        Ok(Answer::Done)
+    }
+}

@@ -1,0 +1,72 @@
+//! One file per command: decide, apply, say what follows.
+
+mod acquire;
+mod deadlines;
+mod epoch;
+mod fences;
+mod operator;
+mod release;
+mod renew;
+mod sessions;
+mod waiting;
+
+use crate::command::Command;
+use crate::effect::{Answer, Outcome, Step};
+use crate::refusal::Refusal;
+use crate::table::LockTable;
+use crate::time::Timestamp;
+
+/// What a command's own code comes to; waiting is the third way out, for `acquire` alone.
+type Handled = Result<Answer, Refusal>;
+
+impl LockTable {
+    /// Carries out one command at the time `now`. What came of it besides the outcome is added to `step`.
+    ///
+    /// Whatever is due by `now` happens first. The time never goes back: an earlier `now` counts as the latest one.
+    /// At the beginning of an epoch nothing is due: the deadlines of the last one no longer count.
+    pub fn handle(&mut self, now: Timestamp, command: Command, step: &mut Step) -> Outcome {
+        self.now = self.now.max(now);
+        if !matches!(command, Command::BeginEpoch(_) | Command::Jump(_)) {
+            self.work_off_deadlines(step);
+        }
+        let outcome = self.carry_out(command, step);
+        self.wake_waiters(step);
+        self.end_grace_if_over(step);
+        outcome
+    }
+
+    fn carry_out(&mut self, command: Command, step: &mut Step) -> Outcome {
+        let handled = match command {
+            Command::Acquire(acquire) => return self.acquire(&acquire, step),
+            Command::Renew(renew) => self.renew(&renew, step),
+            Command::Release(release) => self.release(release, step),
+            Command::Unlock(unlock) => self.unlock(&unlock, step),
+            Command::Cancel(cancel) => self.cancel(&cancel, step),
+            Command::OpenSession(open) => self.open(open, step),
+            Command::KeepAlive(keep_alive) => self.keep_alive(&keep_alive, step),
+            Command::CloseSession(close) => self.close(&close, step),
+            Command::Attach(attach) => self.attach(&attach, step),
+            Command::Disconnect(disconnect) => self.disconnect(&disconnect, step),
+            Command::AcceptFence(accept) => self.accept_fence(accept, step),
+            Command::Break(breaking) => self.break_locks(&breaking, step),
+            Command::RemoveFile(remove) => self.remove_file(&remove, step),
+            Command::Withdraw(withdraw) => self.withdraw(&withdraw, step),
+            Command::BeginEpoch(begin) => self.begin_epoch(&begin, step),
+            Command::Jump(jump) => self.jump(&jump, step),
+            Command::Suspend => {
+                self.suspended = true;
+                Ok(Answer::Done)
+            }
+            Command::Resume => {
+                self.suspended = false;
+                self.free_every_queue();
+                Ok(Answer::Done)
+            }
+            Command::Tick => Ok(Answer::Done),
+        };
+        match handled {
+            Ok(answer) => Outcome::Answered(answer),
+            Err(refusal) => Outcome::Refused(refusal),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What operators and file systems do over the holders' heads: break locks, remove files.
+
+use crate::command::{Break, RemoveFile};
+use crate::conflict::Blocker;
+use crate::effect::{Answer, Step};
+use crate::mode::Mode;
+use crate::range::ByteRange;
+use crate::refusal::Refusal;
+use crate::scope::Scope;
+use crate::space::SpaceNo;
+use crate::table::LockTable;
+use crate::transition::Ending;
+
+impl LockTable {
+    pub(super) fn break_locks(&mut self, breaking: &Break, step: &mut Step) -> super::Handled {
+        let Some(space) = self.space_no(&breaking.namespace) else {
+            return Ok(Answer::Broken { grants: 0 });
+        };
+        let ending = Ending::Revoked(breaking.reason.clone());
+        let found = self.grants_overlapping(space, &breaking.scope);
+        let chosen: Vec<Blocker> = found
+            .into_iter()
+            .filter(|grant| breaking.fence.is_none_or(|fence| self.fence_of(space, grant) == fence))
+            .collect();
+        let grants = chosen.len();
+        for grant in chosen {
+            self.end_found(space, grant, &breaking.scope, &ending, step);
+        }
+        Ok(Answer::Broken { grants })
+    }
+
+    pub(super) fn remove_file(&mut self, remove: &RemoveFile, step: &mut Step) -> super::Handled {
+        let Some(space) = self.space_no(&remove.namespace) else {
+            return Ok(Answer::FileRemoved { grants: 0, waiters: 0 });
+        };
+        let inode = remove.inode;
+        let waiting: Vec<_> = self
+            .space(space)
+            .waiters
+            .iter()
+            .filter(|(_, waiter)| {
+                let mut claims = waiter.request.claims.iter();
+                claims.any(|c| matches!(c.scope, Scope::Range { inode: i, .. } if i == inode))
+            })
+            .map(|(&ticket, _)| ticket)
+            .collect();
+        let waiters = waiting.len();
+        for ticket in waiting {
+            self.refuse_waiter(space, ticket, &Refusal::FileRemoved(inode), step);
+        }
+        let file = Scope::inode(inode);
+        let found = self.grants_overlapping(space, &file);
+        let grants = found.len();
+        for grant in found {
+            self.end_found(space, grant, &file, &Ending::FileRemoved, step);
+        }
+        Ok(Answer::FileRemoved { grants, waiters })
+    }
+
+    /// Everything held that overlaps the scope, reclaim windows too, by fence.
+    pub(crate) fn grants_overlapping(&self, space: SpaceNo, scope: &Scope) -> Vec<Blocker> {
+        let at = self.space(space);
+        let mut found: Vec<Blocker> = match scope {
+            Scope::Key(key) => at
+                .holders_overlapping(key, Mode::Exclusive)
+                .flat_map(|(key, holders)| holders.iter().map(move |holder| (key.clone(), holder)))
+                .map(|(key, (fence, lease))| {
+                    let grant = at.lease(lease).held.get(fence, &key);
+                    let owner = grant.expect("a holder has its grant").owner;
+                    Blocker::Grant { key, fence, lease, owner }
+                })
+                .collect(),
+            Scope::Range { inode, range } => match at.inodes.get(inode) {
+                None => Vec::new(),
+                Some(held) => held
+                    .overlapping(*range)
+                    .map(|(owner, piece)| {
+                        let (range, lease) = (piece.range, piece.lease);
+                        Blocker::Piece { inode: *inode, range, lease, owner }
+                    })
+                    .collect(),
+            },
+        };
+        found.sort_by_key(|grant| (self.fence_of(space, grant), grant.scope()));
+        found
+    }
+
+    /// Ends a grant that was found before; an earlier ending may have taken it along.
+    fn end_found(
+        &mut self,
+        space: SpaceNo,
+        grant: Blocker,
+        within: &Scope,
+        ending: &Ending,
+        step: &mut Step,
+    ) {
+        match grant {
+            Blocker::Grant { key, fence, lease, .. } => {
+                let held = self.space(space).leases.get(lease.0);
+                let Some(held) = held.filter(|held| held.held.get(fence, &key).is_some()) else {
+                    return;
+                };
+                let (id, over) = (held.id, held.is_over());
+                if !over {
+                    let namespace = self.space(space).name.clone();
+                    self.tell_lost(namespace, id, Some(fence), ending, step);
+                }
+                self.end_fence(space, lease, fence, ending.clone(), step);
+            }
+            Blocker::Piece { inode, range, lease, owner } => {
+                let within = match within {
+                    Scope::Range { range, .. } => *range,
+                    Scope::Key(_) => ByteRange::ALL,
+                };
+                let part = range.intersection(within).expect("it was found to overlap");
+                let at = self.space(space);
+                let (namespace, held) = (at.name.clone(), at.lease(lease));
+                let fence = at.inodes[&inode].pieces[&(owner, range.start())].fences.1;
+                if !held.is_over() {
+                    self.tell_lost(namespace, held.id, Some(fence), ending, step);
+                }
+                self.end_bytes(space, lease, owner, inode, part, ending.clone(), step);
+            }
+            Blocker::Waiter { .. } => {}
+        }
+    }
+}

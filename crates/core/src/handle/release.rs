@@ -1,0 +1,178 @@
+//! Ends what a holder gives back, and takes back what nobody will ever learn of.
+
+use std::time::Duration;
+
+use crate::command::{Release, Unlock, Withdraw};
+use crate::effect::{Answer, Step};
+use crate::fence::Fence;
+use crate::lease::{Grant, LeaseNo};
+use crate::owners::OwnerNo;
+use crate::range::ByteRange;
+use crate::refusal::Refusal;
+use crate::scope::Scope;
+use crate::space::SpaceNo;
+use crate::table::LockTable;
+use crate::transition::{Ending, Transition};
+
+impl LockTable {
+    pub(super) fn release(&mut self, release: Release, step: &mut Step) -> super::Handled {
+        let refused = || Refusal::NotHolder(release.scope.clone());
+        let space = self.space_no(&release.namespace).ok_or_else(refused)?;
+        let lease = self.live_lease(space, release.lease, step).ok_or_else(refused)?;
+        let at = self.space(space);
+        match &release.scope {
+            Scope::Key(key) => {
+                let grant = at.lease(lease).held.get(release.fence, key);
+                let own = |grant: &&Grant| {
+                    *at.owners.name(grant.owner) == release.owner
+                        || planted!("release-by-name-only")
+                };
+                let grant = grant.filter(own).ok_or_else(refused)?;
+                let held = self.now.since(grant.granted_at);
+                self.end_fence(space, lease, release.fence, Ending::Released, step);
+                Ok(Answer::Released { held })
+            }
+            Scope::Range { inode, range } => {
+                let (inode, range, owner) = (*inode, *range, at.owners.find(&release.owner));
+                self.release_range(space, lease, owner, inode, range, release.fence, step)
+                    .ok_or(Refusal::NotHolder(release.scope))
+            }
+        }
+    }
+
+    /// Ends what is stamped with this fence; with the last of it a plain lease ends too.
+    pub(super) fn end_fence(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        fence: Fence,
+        ending: Ending,
+        step: &mut Step,
+    ) {
+        let at = self.space(space);
+        let held = at.lease(lease);
+        let (namespace, id) = (at.name.clone(), held.id);
+        let all = held.session.is_none() && held.held.stamped(fence).len() == held.held.len();
+        self.enact(
+            if all {
+                Transition::LeaseEnded { namespace, lease: id, ending }
+            } else {
+                Transition::GrantEnded { namespace, lease: id, fence, ending }
+            },
+            step,
+        );
+    }
+
+    /// `None` if the fence is not good for some of the owner's bytes; bytes that are not held do not matter.
+    #[expect(clippy::too_many_arguments, reason = "a release taken apart; it is called once")]
+    fn release_range(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        owner: Option<OwnerNo>,
+        inode: u64,
+        range: ByteRange,
+        fence: Fence,
+        step: &mut Step,
+    ) -> Option<Answer> {
+        let nothing = Answer::Released { held: Duration::ZERO };
+        let (Some(owner), Some(at)) = (owner, self.space(space).inodes.get(&inode)) else {
+            return Some(nothing);
+        };
+        let own = at.own_overlapping(owner, range);
+        let pieces = own.iter().map(|own| &at.pieces[&(owner, own.start())]);
+        let mut pieces = pieces.filter(|piece| piece.lease == lease).peekable();
+        if pieces.peek().is_none() {
+            return Some(nothing);
+        }
+        let mut since = self.now;
+        for piece in pieces {
+            if !piece.honours(fence) {
+                return None;
+            }
+            since = since.min(piece.granted_at);
+        }
+        self.end_bytes(space, lease, owner, inode, range, Ending::Released, step);
+        Some(Answer::Released { held: self.now.since(since) })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "whose bytes, which, and why")]
+    pub(super) fn end_bytes(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        owner: OwnerNo,
+        inode: u64,
+        range: ByteRange,
+        ending: Ending,
+        step: &mut Step,
+    ) {
+        let at = self.space(space);
+        let ended = Transition::RangeEnded {
+            namespace: at.name.clone(),
+            lease: at.lease(lease).id,
+            owner: at.owners.name(owner).clone(),
+            inode,
+            range,
+            ending,
+        };
+        self.enact(ended, step);
+    }
+
+    /// `F_UNLCK`: what is not held does not matter.
+    pub(super) fn unlock(&mut self, unlock: &Unlock, step: &mut Step) -> super::Handled {
+        let space = self.space_no(&unlock.namespace).ok_or(Refusal::SessionNotFound)?;
+        let lease = self.live_lease(space, unlock.session, step).ok_or(Refusal::SessionNotFound)?;
+        let at = self.space(space);
+        let held = at.owners.find(&unlock.owner).filter(|&owner| {
+            at.inodes.get(&unlock.inode).is_some_and(|inode| {
+                let own = inode.own_overlapping(owner, unlock.range);
+                own.iter().any(|own| inode.pieces[&(owner, own.start())].lease == lease)
+            })
+        });
+        if let Some(owner) = held {
+            let (inode, range) = (unlock.inode, unlock.range);
+            self.end_bytes(space, lease, owner, inode, range, Ending::Released, step);
+        }
+        Ok(Answer::Unlocked { changed: held.is_some() })
+    }
+
+    pub(super) fn withdraw(&mut self, withdraw: &Withdraw, step: &mut Step) -> super::Handled {
+        let Some(space) = self.space_no(&withdraw.namespace) else {
+            return Ok(Answer::Withdrawn { found: false });
+        };
+        let lease = |table: &LockTable| table.space(space).live_lease(withdraw.lease);
+        let mut found = false;
+        for &(inode, range) in &withdraw.gained {
+            while let Some(lease) = lease(self)
+                && let Some((owner, part)) =
+                    self.piece_to_withdraw(space, lease, inode, range, withdraw.fence)
+            {
+                self.end_bytes(space, lease, owner, inode, part, Ending::Withdrawn, step);
+                found = true;
+            }
+        }
+        if let Some(lease) = lease(self)
+            && !self.space(space).lease(lease).held.stamped(withdraw.fence).is_empty()
+        {
+            self.end_fence(space, lease, withdraw.fence, Ending::Withdrawn, step);
+            found = true;
+        }
+        Ok(Answer::Withdrawn { found })
+    }
+
+    fn piece_to_withdraw(
+        &self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        inode: u64,
+        range: ByteRange,
+        fence: Fence,
+    ) -> Option<(OwnerNo, ByteRange)> {
+        let at = self.space(space).inodes.get(&inode)?;
+        let mut pieces = at.overlapping(range);
+        let (owner, piece) =
+            pieces.find(|(_, piece)| piece.lease == lease && piece.honours(fence))?;
+        Some((owner, piece.range.intersection(range)?))
+    }
+}

@@ -1,0 +1,93 @@
+//! Moves a lease's deadline for a holder that proves itself by owner, lease and fence.
+
+use std::time::Duration;
+
+use crate::command::Renew;
+use crate::effect::{Answer, Renewed, Step};
+use crate::fence::Fence;
+use crate::id::Owner;
+use crate::lease::LeaseNo;
+use crate::owners::OwnerNo;
+use crate::refusal::Refusal;
+use crate::scope::Scope;
+use crate::space::SpaceNo;
+use crate::table::LockTable;
+use crate::time::Timestamp;
+use crate::transition::Transition;
+
+impl LockTable {
+    pub(super) fn renew(&mut self, renew: &Renew, step: &mut Step) -> super::Handled {
+        let ttl = renew.ttl.map(|ttl| self.check_ttl(ttl)).transpose()?;
+        let space = self.space_no(&renew.namespace).ok_or(Refusal::LeaseLost)?;
+        let lease = self.live_lease(space, renew.lease, step).ok_or(Refusal::LeaseLost)?;
+        if !self.proves(space, lease, &renew.owner, &renew.scope, renew.fence) {
+            return Err(Refusal::NotHolder(renew.scope.clone()));
+        }
+        self.renew_lease(space, lease, ttl.map(|ttl| ttl.as_duration()), step)
+    }
+
+    /// Whether the owner holds something of the scope under this lease, stamped with this fence.
+    fn proves(
+        &self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        owner: &Owner,
+        scope: &Scope,
+        fence: Fence,
+    ) -> bool {
+        let at = self.space(space);
+        match scope {
+            Scope::Key(key) => {
+                let grant = at.lease(lease).held.get(fence, key);
+                grant.is_some_and(|grant| at.owners.name(grant.owner) == owner)
+            }
+            Scope::Range { inode, range } => at.owners.find(owner).is_some_and(|owner| {
+                !self.honouring(space, lease, owner, *inode, *range, fence).is_empty()
+            }),
+        }
+    }
+
+    /// Renews a lease whose holder has proven itself. Only a changed ttl is a lasting change.
+    pub(super) fn renew_lease(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        ttl: Option<Duration>,
+        step: &mut Step,
+    ) -> super::Handled {
+        if let Some(ttl) = ttl {
+            let ttl = self.check_ttl(ttl)?;
+            let at = self.space(space);
+            let held = at.lease(lease);
+            if planted!("ttl-change-not-written") {
+                self.space_mut(space).lease_mut(lease).ttl = ttl;
+            } else if held.ttl != ttl {
+                let (namespace, lease) = (at.name.clone(), held.id);
+                self.enact(Transition::TtlChanged { namespace, lease, ttl }, step);
+            }
+        }
+        self.hear_from(space, lease, step);
+        let held = self.space(space).lease(lease);
+        Ok(Answer::Renewed(Renewed { ttl: held.ttl, deadline: held.deadline }))
+    }
+
+    /// When the grant with this fence was made.
+    pub(super) fn granted_at(
+        &self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        owner: OwnerNo,
+        fence: Fence,
+    ) -> Timestamp {
+        let at = self.space(space);
+        let held = &at.lease(lease).held;
+        let grant = held.stamped(fence).first().and_then(|key| held.get(fence, key));
+        let piece = || {
+            let own = held.pieces().into_iter().flatten().filter(|piece| piece.1 == owner);
+            let mut pieces =
+                own.map(|&(inode, _, start)| &at.inodes[&inode].pieces[&(owner, start)]);
+            pieces.find(|piece| piece.fences.1 == fence).map(|piece| piece.granted_at)
+        };
+        grant.map(|grant| grant.granted_at).or_else(piece).unwrap_or(self.now)
+    }
+}

@@ -1,0 +1,140 @@
+//! Sessions: a lease opened first, under which a client takes any number of grants.
+
+use crate::command::{Attach, CloseSession, Disconnect, KeepAlive, OnDisconnect, OpenSession};
+use crate::effect::{Answer, Step};
+use crate::id::{LeaseId, Namespace};
+use crate::lease::LeaseNo;
+use crate::refusal::{Invalid, Limit, Refusal};
+use crate::space::SpaceNo;
+use crate::table::LockTable;
+use crate::time::Millis;
+use crate::transition::{Ending, SessionOpened, SessionTerms, Transition};
+
+impl LockTable {
+    pub(super) fn open(&mut self, open: OpenSession, step: &mut Step) -> super::Handled {
+        let ttl = self.check_ttl(open.ttl)?;
+        self.check_terms(&open)?;
+        if self.suspended {
+            return Err(Refusal::Suspended);
+        }
+        let space = self.space_to_fill(&open.namespace)?;
+        if self.space(space).lease_no(open.id).is_some() {
+            return Err(Refusal::Invalid(Invalid::LeaseIdInUse));
+        }
+        let number = self.revision.0 + 1;
+        let opened = SessionOpened {
+            namespace: open.namespace,
+            lease: open.id,
+            owner: open.owner,
+            ttl,
+            opened_at: self.now,
+            terms: SessionTerms {
+                number,
+                adapter: open.adapter,
+                on_disconnect: open.on_disconnect,
+                metadata: open.metadata,
+            },
+        };
+        self.enact(Transition::SessionOpened(opened), step);
+        Ok(Answer::SessionOpened { number, deadline: self.now.plus(ttl) })
+    }
+
+    fn check_terms(&self, open: &OpenSession) -> Result<(), Refusal> {
+        if let OnDisconnect::Keep(ttl) = open.on_disconnect
+            && ttl > self.limits.disconnect_ttl_max
+        {
+            let max = self.limits.disconnect_ttl_max;
+            return Err(Refusal::Invalid(Invalid::DisconnectTtl { ttl, max }));
+        }
+        let len = open.metadata.as_ref().map_or(0, |metadata| metadata.len());
+        if len > self.limits.metadata_bytes_max {
+            let max = self.limits.metadata_bytes_max;
+            return Err(Refusal::Invalid(Invalid::MetadataSize { len, max }));
+        }
+        let max = self.limits.sessions_per_adapter_max;
+        if self.sessions.get(&open.adapter).is_some_and(|open| *open >= max) {
+            return Err(Refusal::Limit(Limit::Sessions { adapter: open.adapter.clone(), max }));
+        }
+        Ok(())
+    }
+
+    pub(super) fn keep_alive(&mut self, keep: &KeepAlive, step: &mut Step) -> super::Handled {
+        let ttl = keep.ttl.map(|ttl| self.check_ttl(ttl)).transpose()?;
+        let (space, lease) = self.find_live(&keep.namespace, keep.session, step)?;
+        self.renew_lease(space, lease, ttl.map(Millis::as_duration), step)
+    }
+
+    pub(super) fn close(&mut self, close: &CloseSession, step: &mut Step) -> super::Handled {
+        let (space, lease) = self.find_live(&close.namespace, close.session, step)?;
+        let grants = self.end_whole(space, lease, Ending::Closed, step);
+        Ok(Answer::SessionClosed { grants })
+    }
+
+    /// Ends a lease with its waiters and everything under it; says how much that was.
+    pub(super) fn end_whole(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        ending: Ending,
+        step: &mut Step,
+    ) -> usize {
+        self.refuse_session_waiters(space, lease, step);
+        let at = self.space(space);
+        let held = at.lease(lease);
+        let (namespace, id, grants) = (at.name.clone(), held.id, held.held.len());
+        self.enact(Transition::LeaseEnded { namespace, lease: id, ending }, step);
+        grants
+    }
+
+    pub(super) fn attach(&mut self, attach: &Attach, step: &mut Step) -> super::Handled {
+        let (space, lease) = self.find_session(&attach.namespace, attach.session, step)?;
+        if let Some(session) = &mut self.space_mut(space).lease_mut(lease).session {
+            session.attached = true;
+        }
+        self.renew_lease(space, lease, None, step)
+    }
+
+    pub(super) fn disconnect(&mut self, gone: &Disconnect, step: &mut Step) -> super::Handled {
+        let (space, lease) = self.find_session(&gone.namespace, gone.session, step)?;
+        let session = self.space_mut(space).lease_mut(lease).session.as_mut();
+        let session = session.expect("it was found to be a session");
+        session.attached = false;
+        match session.terms.on_disconnect {
+            OnDisconnect::Release => {
+                self.end_whole(space, lease, Ending::Disconnected, step);
+                Ok(Answer::Disconnected { kept_until: None })
+            }
+            OnDisconnect::Keep(length) => {
+                self.refuse_session_waiters(space, lease, step);
+                let length = Millis::from_duration(length).unwrap_or(Millis::new(u32::MAX));
+                let deadline = self.now.plus(length);
+                self.set_deadline(space, lease, deadline);
+                Ok(Answer::Disconnected { kept_until: Some(deadline) })
+            }
+        }
+    }
+
+    fn find_live(
+        &mut self,
+        namespace: &Namespace,
+        id: LeaseId,
+        step: &mut Step,
+    ) -> Result<(SpaceNo, LeaseNo), Refusal> {
+        let space = self.space_no(namespace).ok_or(Refusal::SessionNotFound)?;
+        let lease = self.live_lease(space, id, step).ok_or(Refusal::SessionNotFound)?;
+        Ok((space, lease))
+    }
+
+    fn find_session(
+        &mut self,
+        namespace: &Namespace,
+        id: LeaseId,
+        step: &mut Step,
+    ) -> Result<(SpaceNo, LeaseNo), Refusal> {
+        let (space, lease) = self.find_live(namespace, id, step)?;
+        match self.space(space).lease(lease).session {
+            Some(_) => Ok((space, lease)),
+            None => Err(Refusal::SessionNotFound),
+        }
+    }
+}

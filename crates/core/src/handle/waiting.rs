@@ -1,0 +1,474 @@
+//! Those who wait: how they start to, how they are woken, and how they leave.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use crate::command::{Acquire, Cancel, Claim, Under, Wait};
+use crate::conflict::{Asker, Want};
+use crate::digest::digest_of;
+use crate::effect::{Answer, Effect, News, Outcome, Queued, Step};
+use crate::graph::Requester;
+use crate::id::{Owner, Ticket};
+use crate::mode::Mode;
+use crate::queue::{Queue, Standing, Waiter};
+use crate::refusal::{Limit, Place, Refusal};
+use crate::scope::{Key, Scope};
+use crate::space::{Known, Space, SpaceNo};
+use crate::table::LockTable;
+use crate::time::{Millis, Timestamp};
+
+impl LockTable {
+    /// Puts a request into the queues, unless that would lock up or be one too many.
+    pub(super) fn start_to_wait(
+        &mut self,
+        space: SpaceNo,
+        request: &Acquire,
+        digest: u64,
+        place: Option<Ticket>,
+        step: &mut Step,
+    ) -> Result<Outcome, Refusal> {
+        self.check_room(space, request, place)?;
+        let ticket = place.unwrap_or(Ticket(self.last_ticket.0 + 1));
+        if place.is_none() {
+            self.check_deadlock(space, request, ticket, step)?;
+        }
+        let since = match place {
+            Some(kept) => self.remove_waiter(space, kept).since,
+            None => self.now,
+        };
+        let digest = if digest == 0 { digest_of(request) } else { digest };
+        self.last_ticket = self.last_ticket.max(ticket);
+        self.add_waiter(space, ticket, request.clone(), digest, since);
+        if place.is_some() {
+            self.check_deadlock_in_place(space, ticket, step)?;
+        }
+        self.tell_holders(space, request, ticket, step);
+        let told = News::Queued {
+            scopes: request.claims.iter().map(|claim| claim.scope.clone()).collect(),
+            owner: request.owner.clone(),
+            ticket,
+        };
+        self.tell(request.namespace.clone(), told, step);
+        let position = self.position(space, ticket);
+        Ok(Outcome::Queued(Queued { ticket, position }))
+    }
+
+    fn check_room(
+        &self,
+        space: SpaceNo,
+        request: &Acquire,
+        place: Option<Ticket>,
+    ) -> Result<(), Refusal> {
+        let max = self.limits.waiters_max;
+        if place.is_none() && self.waiters_len() >= max {
+            return Err(Refusal::Limit(Limit::Waiters { max }));
+        }
+        let max = self.limits.waiters_per_scope_max;
+        for claim in &request.claims {
+            if self.space(space).queue(&claim.scope).is_some_and(|queue| queue.len() >= max) {
+                let scope = claim.scope.clone();
+                return Err(Refusal::Limit(Limit::WaitersPerScope { scope, max }));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_deadlock(
+        &self,
+        space: SpaceNo,
+        request: &Acquire,
+        ticket: Ticket,
+        step: &mut Step,
+    ) -> Result<(), Refusal> {
+        let at = self.space(space);
+        let Some(owner) = at.owners.find(&request.owner) else {
+            return Ok(());
+        };
+        let requester = Requester { owner, ticket, claims: &request.claims };
+        match at.find_cycle(owner, Some(&requester)) {
+            None => Ok(()),
+            Some(cycle) => {
+                let cycle = cycle.edges(at);
+                let victim = request.owner.clone();
+                let told = News::Deadlock { victim, cycle: cycle.clone() };
+                self.tell(request.namespace.clone(), told, step);
+                Err(Refusal::Deadlock { cycle })
+            }
+        }
+    }
+
+    /// Back at an old place, a request stands in the way of those behind it again: only there can the circles be seen.
+    fn check_deadlock_in_place(
+        &mut self,
+        space: SpaceNo,
+        ticket: Ticket,
+        step: &mut Step,
+    ) -> Result<(), Refusal> {
+        let at = self.space(space);
+        let Some(cycle) = at.find_cycle(at.waiters[&ticket].owner, None) else { return Ok(()) };
+        let cycle = cycle.edges(at);
+        self.tell_left(space, ticket, step);
+        let request = self.remove_waiter(space, ticket).request;
+        let told = News::Deadlock { victim: request.owner, cycle: cycle.clone() };
+        self.tell(request.namespace, told, step);
+        Err(Refusal::Deadlock { cycle })
+    }
+
+    /// A grant can close a circle through another wait of the same owner: then the youngest waiter in it gives way.
+    pub(super) fn break_late_deadlocks(&mut self, space: SpaceNo, owner: &Owner, step: &mut Step) {
+        loop {
+            let at = self.space(space);
+            if at.waits.is_empty() {
+                return;
+            }
+            let Some(owner) = at.owners.find(owner) else { return };
+            if at.waits_of(owner).next().is_none() {
+                return;
+            }
+            let Some(cycle) = at.find_cycle(owner, None) else {
+                return;
+            };
+            let youngest = cycle.youngest();
+            let cycle = cycle.edges(at);
+            let victim = at.waiters[&youngest].request.owner.clone();
+            let told = News::Deadlock { victim, cycle: cycle.clone() };
+            self.tell(at.name.clone(), told, step);
+            self.refuse_waiter(space, youngest, &Refusal::Deadlock { cycle }, step);
+        }
+    }
+
+    fn add_waiter(
+        &mut self,
+        space: SpaceNo,
+        ticket: Ticket,
+        request: Acquire,
+        digest: u64,
+        since: Timestamp,
+    ) {
+        let deadline = match request.wait {
+            Wait::Never => Some(self.now),
+            Wait::UpTo(wait) => {
+                Some(self.now.plus(Millis::from_duration(wait).unwrap_or(Millis::new(u32::MAX))))
+            }
+            Wait::Forever => None,
+        };
+        if let Some(deadline) = deadline {
+            self.wait_timers.insert((deadline, ticket, space));
+        }
+        let at = self.space_mut(space);
+        let owner = at.owners.mention(&request.owner);
+        at.waits.insert((owner, ticket));
+        at.calls.insert(request.call, ticket);
+        if let Some(id) = &request.request_id {
+            at.requests.insert((owner, id.clone()), Known::Waiting(ticket));
+        }
+        if let Under::Session(id) = request.under
+            && let Some(lease) = at.lease_no(id)
+            && let Some(session) = &mut at.lease_mut(lease).session
+        {
+            session.waiters.insert(ticket);
+        }
+        let calls = vec![request.call];
+        let standing = Standing::Waiting { deadline };
+        let waiter = Waiter { owner, request, digest, calls, since, standing };
+        at.waiters.insert(ticket, Box::new(waiter));
+        at.enqueue(ticket);
+    }
+
+    /// Forgets a waiter; those behind it may have become free to go.
+    pub(super) fn remove_waiter(&mut self, space: SpaceNo, ticket: Ticket) -> Box<Waiter> {
+        self.leave_queues(space, ticket);
+        let at = &mut self.spaces[space.0];
+        let waiter = at.waiters.remove(&ticket).expect("only waiters that are there are removed");
+        if let Some(timer) = waiter.timer() {
+            self.wait_timers.remove(&(timer, ticket, space));
+        }
+        at.waits.remove(&(waiter.owner, ticket));
+        for call in &waiter.calls {
+            at.calls.remove(call);
+        }
+        if let Some(id) = &waiter.request.request_id
+            && at.requests.get(&(waiter.owner, id.clone())) == Some(&Known::Waiting(ticket))
+        {
+            at.requests.remove(&(waiter.owner, id.clone()));
+        }
+        if let Under::Session(id) = waiter.request.under
+            && let Some(lease) = at.lease_no(id)
+            && let Some(session) = &mut at.lease_mut(lease).session
+        {
+            session.waiters.remove(&ticket);
+        }
+        at.owners.forget(waiter.owner);
+        waiter
+    }
+
+    fn leave_queues(&mut self, space: SpaceNo, ticket: Ticket) {
+        let at = &mut self.spaces[space.0];
+        if at.waiters[&ticket].is_waiting() {
+            at.dequeue(ticket);
+            let claims = &at.waiters[&ticket].request.claims;
+            if !planted!("wake-up-lost-on-cancel") {
+                self.freed.extend(claims.iter().map(|claim| (space, claim.scope.clone())));
+            }
+        }
+    }
+
+    pub(super) fn refuse_waiter(
+        &mut self,
+        space: SpaceNo,
+        ticket: Ticket,
+        refusal: &Refusal,
+        step: &mut Step,
+    ) {
+        self.tell_left(space, ticket, step);
+        for call in self.remove_waiter(space, ticket).calls {
+            step.effects.push(Effect::Refused { call, refusal: refusal.clone() });
+        }
+    }
+
+    fn tell_left(&self, space: SpaceNo, ticket: Ticket, step: &mut Step) {
+        let request = &self.space(space).waiters[&ticket].request;
+        let told = News::Left {
+            scopes: request.claims.iter().map(|claim| claim.scope.clone()).collect(),
+            owner: request.owner.clone(),
+            ticket,
+        };
+        self.tell(request.namespace.clone(), told, step);
+    }
+
+    /// Takes a waiter out of the queues but remembers its place for a while.
+    pub(super) fn park(&mut self, space: SpaceNo, ticket: Ticket) -> Place {
+        let position = self.position(space, ticket);
+        self.leave_queues(space, ticket);
+        let kept = Millis::from_duration(self.limits.ticket_kept).unwrap_or_default();
+        let until = self.now.plus(kept);
+        let at = &mut self.spaces[space.0];
+        let waiter = at.waiters.get_mut(&ticket).expect("only waiters that are there are parked");
+        if let Some(timer) = waiter.timer() {
+            self.wait_timers.remove(&(timer, ticket, space));
+        }
+        waiter.standing = Standing::Parked { until };
+        for call in std::mem::take(&mut waiter.calls) {
+            at.calls.remove(&call);
+        }
+        self.wait_timers.insert((until, ticket, space));
+        Place { ticket, position }
+    }
+
+    /// A wait or the keeping of a place has run out.
+    pub(super) fn wait_ran_out(&mut self, space: SpaceNo, ticket: Ticket, step: &mut Step) {
+        let waiter = &self.space(space).waiters[&ticket];
+        if !waiter.is_waiting() {
+            self.tell_left(space, ticket, step);
+            self.remove_waiter(space, ticket);
+            return;
+        }
+        let (request, calls, since) = (waiter.request.clone(), waiter.calls.clone(), waiter.since);
+        let place = if request.keep_place {
+            Some(self.park(space, ticket))
+        } else {
+            self.tell_left(space, ticket, step);
+            self.remove_waiter(space, ticket);
+            None
+        };
+        let asker = self.asker(space, &request, ticket, false);
+        let refusal = self.refusal_for(space, &request, asker, place, since);
+        for call in calls {
+            step.effects.push(Effect::Refused { call, refusal: refusal.clone() });
+        }
+    }
+
+    /// The caller of a waiting request has gone.
+    pub(super) fn cancel(&mut self, cancel: &Cancel, step: &mut Step) -> super::Handled {
+        let Some(space) = self.space_no(&cancel.namespace) else {
+            return Ok(Answer::Cancelled { waiting: false });
+        };
+        let at = self.space_mut(space);
+        let Some(ticket) = at.calls.remove(&cancel.call) else {
+            return Ok(Answer::Cancelled { waiting: false });
+        };
+        let waiter = at.waiters.get_mut(&ticket).expect("a call leads to its waiter");
+        waiter.calls.retain(|call| *call != cancel.call);
+        if waiter.calls.is_empty() {
+            if waiter.request.ticket.is_some() {
+                self.park(space, ticket);
+            } else {
+                self.tell_left(space, ticket, step);
+                self.remove_waiter(space, ticket);
+            }
+        }
+        Ok(Answer::Cancelled { waiting: true })
+    }
+
+    /// Grants every waiter that what has come free allows, lowest ticket first, and no other.
+    pub(super) fn wake_waiters(&mut self, step: &mut Step) {
+        if self.suspended || self.is_strict_grace() {
+            self.freed.clear();
+            return;
+        }
+        let mut candidates = BTreeSet::new();
+        loop {
+            for (space, scope) in std::mem::take(&mut self.freed) {
+                self.space(space).add_candidates(space, &scope, &mut candidates);
+            }
+            let Some((ticket, space, lane)) = candidates.pop_first() else {
+                return;
+            };
+            let at = self.space(space);
+            let Some(waiter) = at.waiters.get(&ticket).filter(|waiter| waiter.is_waiting()) else {
+                continue;
+            };
+            let next = match &lane {
+                Lane::Queue(scope) => at.queue(scope).and_then(|queue| queue.after(ticket)),
+                Lane::Alone => None,
+            };
+            let verdict = at.verdict(waiter, ticket, &lane, self.now);
+            if verdict == Verdict::Granted {
+                self.grant_waiter(space, ticket, step);
+            }
+            let goes_on = verdict != Verdict::BlockedHere;
+            if let (Some(next), true) = (next, goes_on) {
+                candidates.insert((next, space, lane));
+            }
+        }
+    }
+
+    fn grant_waiter(&mut self, space: SpaceNo, ticket: Ticket, step: &mut Step) {
+        let waiter = self.remove_waiter(space, ticket);
+        let grant = self.grant(space, &waiter.request, waiter.digest, waiter.since, step);
+        for call in waiter.calls {
+            step.effects.push(Effect::Granted { call, grant: Box::new(grant.clone()) });
+        }
+    }
+
+    /// Everything may have come free: looks at all queues.
+    pub(super) fn free_every_queue(&mut self) {
+        let mut freed = Vec::new();
+        for (space, at) in self.spaces_by_name() {
+            freed.extend(at.queues.keys().map(|key| (space, Scope::Key(key.clone()))));
+            for (&inode, held) in &at.inodes {
+                freed.extend(held.queues.keys().map(|&range| (space, Scope::range(inode, range))));
+            }
+        }
+        self.freed.extend(freed);
+    }
+
+    pub(super) fn position(&self, space: SpaceNo, ticket: Ticket) -> usize {
+        let at = self.space(space);
+        let Some(waiter) = at.waiters.get(&ticket) else {
+            return 0;
+        };
+        let queues = waiter.request.claims.iter().filter_map(|claim| at.queue(&claim.scope));
+        queues.map(|queue| queue.position(ticket)).max().unwrap_or(1)
+    }
+
+    /// How many wait for a scope: in its own queue, or anywhere on the bytes of a range.
+    pub(crate) fn waiters_for(&self, space: SpaceNo, scope: &Scope) -> usize {
+        match scope {
+            Scope::Key(key) => self.space(space).queues.get(key).map_or(0, Queue::len),
+            Scope::Range { .. } => self.tickets_for(space, scope).len(),
+        }
+    }
+
+    pub(crate) fn waiters_len(&self) -> usize {
+        self.spaces_by_name().map(|(_, space)| space.waiters.len()).sum()
+    }
+}
+
+/// Why a waiter is looked at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lane {
+    /// It is next in the queue of a scope that something came free in.
+    Queue(Scope),
+    /// For its own sake.
+    Alone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Granted,
+    /// Nobody behind it in this queue can go before it.
+    BlockedHere,
+    BlockedElsewhere,
+}
+
+type Candidates = BTreeSet<(Ticket, SpaceNo, Lane)>;
+
+impl Space {
+    /// The first waiter of each queue that what has come free may concern.
+    fn add_candidates(&self, space: SpaceNo, freed: &Scope, candidates: &mut Candidates) {
+        match freed {
+            Scope::Key(key) => {
+                for (other, queue) in self.queues_overlapping(key) {
+                    let lane = Lane::Queue(Scope::Key(Key::clone(other)));
+                    candidates.extend(queue.first().map(|ticket| (ticket, space, lane)));
+                }
+            }
+            Scope::Range { inode, range } => {
+                let Some(at) = self.inodes.get(inode) else {
+                    return;
+                };
+                for (other, queue) in at.queues_overlapping(*range) {
+                    let lane = Lane::Queue(Scope::range(*inode, other));
+                    candidates.extend(queue.first().map(|ticket| (ticket, space, lane)));
+                }
+                let entangled = at.entangled_with(*range);
+                candidates.extend(entangled.map(|(_, ticket)| (ticket, space, Lane::Alone)));
+            }
+        }
+    }
+
+    /// Whether a waiter can be granted, and what that means for those behind it.
+    fn verdict(&self, waiter: &Waiter, ticket: Ticket, lane: &Lane, now: Timestamp) -> Verdict {
+        let gone = self.is_gone(waiter, now) && !planted!("grant-to-expired-waiter");
+        let asker = Asker { owner: Some(waiter.owner), ticket, arriving: false };
+        let mut blocked = gone;
+        let claims = &waiter.request.claims;
+        let looked_at = if planted!("set-granted-in-part") { 1 } else { claims.len() };
+        for claim in &claims[..looked_at] {
+            let blocked_here = match self.first_blocker(claim, asker) {
+                ControlFlow::Continue(()) => continue,
+                ControlFlow::Break(here) => here,
+            };
+            blocked = true;
+            if blocked_here && *lane == Lane::Queue(claim.scope.clone()) {
+                return Verdict::BlockedHere;
+            }
+        }
+        if !blocked {
+            return Verdict::Granted;
+        }
+        // Held up by another of its scopes, it still keeps out of this one all but those who share it.
+        let mode_here = match lane {
+            Lane::Queue(scope) => self.queue(scope).and_then(|queue| queue.mode(ticket)),
+            Lane::Alone => None,
+        };
+        match mode_here {
+            Some(Mode::Exclusive) => Verdict::BlockedHere,
+            Some(Mode::Shared | Mode::Permits(_)) | None => Verdict::BlockedElsewhere,
+        }
+    }
+
+    /// Whether a wait, or the session it stands under, is over, though that has not been worked off yet.
+    pub(crate) fn is_gone(&self, waiter: &Waiter, now: Timestamp) -> bool {
+        let session_over = match waiter.request.under {
+            Under::NewLease { .. } => false,
+            Under::Session(id) => {
+                self.live_lease(id).is_none_or(|lease| self.lease(lease).is_due(now))
+            }
+        };
+        waiter.is_due(now) || session_over
+    }
+
+    /// Breaks if the claim is blocked; with `true` if that holds for everybody behind it in the same queue as well.
+    fn first_blocker(&self, claim: &Claim, asker: Asker) -> ControlFlow<bool> {
+        let blockers = self.blockers(claim, asker, Want::One);
+        if blockers.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        // A reclaim window does not block its own owner, who may stand further back.
+        let over = |lease| self.lease(lease).is_over();
+        let windows = blockers.iter().any(|blocker| blocker.lease().is_some_and(over));
+        ControlFlow::Break(!windows)
+    }
+}

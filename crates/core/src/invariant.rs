@@ -1,0 +1,645 @@
+//! Every promise, as a function you can call.
+//!
+//! Each looks at the whole table by brute force and trusts none of the indexes it is there to check. They run after
+//! every step of the property tests and of the simulator; nothing in the service calls them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::command::GracePolicy;
+use crate::conflict::{Asker, Want};
+use crate::effect::Step;
+use crate::fence::Fence;
+use crate::id::{LeaseId, Ticket};
+use crate::inode::Piece;
+use crate::lease::{Grant, LeaseNo, LeaseState};
+use crate::mode::Mode;
+use crate::owners::OwnerNo;
+use crate::queue::{Standing, Waiter};
+use crate::scope::{Key, Scope, ScopeKind};
+use crate::space::{Known, Space, SpaceNo};
+use crate::table::LockTable;
+use crate::transition::Transition;
+
+/// A broken promise: which, and how it was seen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{promise}: {seen}")]
+pub struct Broken {
+    pub promise: &'static str,
+    pub seen: String,
+}
+
+type Checked = Result<(), Broken>;
+
+fn ensure(kept: bool, promise: &'static str, seen: impl FnOnce() -> String) -> Checked {
+    if kept { Ok(()) } else { Err(Broken { promise, seen: seen() }) }
+}
+
+/// Every promise about a table as it stands.
+pub fn check_all(table: &LockTable) -> Checked {
+    invariant_conflicting_grants_never_coexist(table)?;
+    invariant_permits_stay_within_their_limit(table)?;
+    invariant_contenders_of_a_semaphore_agree_on_its_limit(table)?;
+    invariant_scopes_print_and_parse_back(table)?;
+    invariant_every_grant_stands_under_one_lease(table)?;
+    invariant_no_lease_is_past_its_deadline_unnoticed(table)?;
+    invariant_every_deadline_has_its_timer(table)?;
+    invariant_a_plain_lease_holds_something(table)?;
+    invariant_no_fence_is_above_the_counter(table)?;
+    invariant_no_fence_is_used_by_two_grants(table)?;
+    invariant_every_waiter_waits_for_somebody(table)?;
+    invariant_waiters_stand_in_the_queue_of_each_claim(table)?;
+    invariant_a_waiter_has_a_live_session_and_caller(table)?;
+    invariant_parked_waiters_stand_in_no_queue(table)?;
+    invariant_nobody_is_deadlocked(table)?;
+    invariant_sets_hold_nothing_while_they_wait(table)?;
+    invariant_ranges_are_canonical(table)?;
+    invariant_reclaim_windows_are_of_lapsed_leases(table)?;
+    invariant_recovering_leases_are_counted(table)?;
+    invariant_request_ids_lead_to_their_grant_or_waiter(table)?;
+    invariant_limits_are_kept(table)?;
+    invariant_indexes_agree_with_what_is_held(table)
+}
+
+/// Every promise about the way from one table to the next.
+pub fn check_step(before: &LockTable, after: &LockTable, step: &Step) -> Checked {
+    invariant_fences_only_rise(before, after, step)?;
+    invariant_epochs_only_rise(before, after)?;
+    invariant_registers_only_rise(before, after)?;
+    invariant_revision_counts_transitions(before, after, step)?;
+    invariant_leases_never_end_early(before, after, step)?;
+    invariant_replay_gives_the_same_table(before, after, step)
+}
+
+fn spaces(table: &LockTable) -> impl Iterator<Item = (SpaceNo, &Space)> {
+    table.spaces_by_name()
+}
+
+/// All that is held in one namespace, as plain facts.
+struct Fact {
+    scope: Scope,
+    mode: Mode,
+    owner: OwnerNo,
+    lease: LeaseNo,
+    fence: Fence,
+    over: bool,
+}
+
+fn facts(space: &Space) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    for (number, lease) in space.leases.iter() {
+        let over = lease.is_over();
+        let lease_no = LeaseNo(number);
+        for grant in lease.held.grants() {
+            let Grant { key, fence, mode, owner, .. } = grant;
+            let scope = Scope::Key(key.clone());
+            let (mode, owner, fence) = (*mode, *owner, *fence);
+            facts.push(Fact { scope, mode, owner, lease: lease_no, fence, over });
+        }
+    }
+    for (&inode, held) in &space.inodes {
+        for (&(owner, _), piece) in &held.pieces {
+            let Piece { range, mode, lease, fences, .. } = piece;
+            let over = space.lease(*lease).is_over();
+            let scope = Scope::range(inode, *range);
+            facts.push(Fact { scope, mode: *mode, owner, lease: *lease, fence: fences.1, over });
+        }
+    }
+    facts
+}
+
+/// Overlapping scopes conflict unless both are shared, or both take permits of the same scope, or they are bytes of
+/// one owner, or one of them is what its own owner may take back.
+pub fn invariant_conflicting_grants_never_coexist(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        let facts = facts(space);
+        for (at, one) in facts.iter().enumerate() {
+            for other in &facts[..at] {
+                let one_owner = one.owner == other.owner;
+                let bytes = matches!(one.scope, Scope::Range { .. });
+                let counted = one.scope == other.scope && one.mode.permits().is_some();
+                let excused = one_owner && (bytes || one.over || other.over) || counted;
+                let conflict =
+                    one.scope.overlaps(&other.scope) && one.mode.conflicts_with(other.mode);
+                ensure(!conflict || excused, "conflicting grants never coexist", || {
+                    format!("{} {} and {} {}", one.scope, one.mode, other.scope, other.mode)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_permits_stay_within_their_limit(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        let mut used: BTreeMap<&Scope, u32> = BTreeMap::new();
+        let facts = facts(space);
+        for fact in &facts {
+            if let Some(limit) = fact.mode.permits() {
+                let count = used.entry(&fact.scope).or_insert(0);
+                *count += 1;
+                ensure(*count <= limit.get(), "permits stay within their limit", || {
+                    format!("{count} hold {} of {limit}", fact.scope)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_contenders_of_a_semaphore_agree_on_its_limit(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        let mut limits: BTreeMap<Scope, Option<u32>> = BTreeMap::new();
+        let held = facts(space).into_iter().map(|fact| (fact.scope, fact.mode));
+        let waiting = space.waiters.values().filter(|waiter| waiter.is_waiting());
+        let wanted =
+            waiting.flat_map(|w| w.request.claims.iter().map(|c| (c.scope.clone(), c.mode)));
+        for (scope, mode) in held.chain(wanted) {
+            if matches!(scope, Scope::Range { .. }) {
+                continue;
+            }
+            let limit = mode.permits().map(std::num::NonZeroU32::get);
+            let first = *limits.entry(scope.clone()).or_insert(limit);
+            ensure(first == limit, "contenders of a semaphore agree on its limit", || {
+                format!("{scope} with {first:?} and {limit:?}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_scopes_print_and_parse_back(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        for fact in facts(space) {
+            let text = fact.scope.to_string();
+            ensure(
+                Scope::parse(&text).as_ref() == Ok(&fact.scope),
+                "canonical text parses back to the same scope",
+                || text.clone(),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_every_grant_stands_under_one_lease(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        let mut seen = BTreeSet::new();
+        for (number, lease) in space.leases.iter() {
+            for &piece in lease.held.pieces().into_iter().flatten() {
+                let there =
+                    space.inodes.get(&piece.0).and_then(|i| i.pieces.get(&(piece.1, piece.2)));
+                ensure(
+                    there.is_some_and(|p| p.lease == LeaseNo(number)) && seen.insert(piece),
+                    "every grant stands under exactly one lease",
+                    || format!("piece of inode {} at {}", piece.0, piece.2),
+                )?;
+            }
+        }
+        let pieces: usize = space.inodes.values().map(|inode| inode.pieces.len()).sum();
+        ensure(pieces == seen.len(), "every grant stands under exactly one lease", || {
+            format!("{pieces} pieces, {} of them under a lease", seen.len())
+        })?;
+    }
+    Ok(())
+}
+
+/// Unless there is more to work off than one step may, nothing is kept past its deadline.
+pub fn invariant_no_lease_is_past_its_deadline_unnoticed(table: &LockTable) -> Checked {
+    let behind = |moment| moment < table.now;
+    let timers_left = table.lease_timers.first().is_some_and(|&(moment, ..)| behind(moment));
+    for (_, space) in spaces(table) {
+        for (_, lease) in space.leases.iter() {
+            let lapsed = lease.is_over() || !lease.is_due(table.now);
+            ensure(lapsed || timers_left, "a lapsed lease is worked off", || {
+                format!("deadline {} at {}", lease.deadline, table.now)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_every_deadline_has_its_timer(table: &LockTable) -> Checked {
+    let mut timers = 0;
+    for (no, space) in spaces(table) {
+        for (number, lease) in space.leases.iter() {
+            timers += 1;
+            let there = table.lease_timers.contains(&(lease.timer, no, LeaseNo(number)));
+            let in_time = lease.is_over() || lease.timer <= lease.deadline;
+            ensure(there && in_time, "every deadline has its timer", || {
+                format!("lease due at {}, timer at {}", lease.deadline, lease.timer)
+            })?;
+        }
+        for (&ticket, waiter) in &space.waiters {
+            if let Some(timer) = waiter.timer() {
+                let there = table.wait_timers.contains(&(timer, ticket, no));
+                ensure(there, "every deadline has its timer", || format!("ticket {}", ticket.0))?;
+            }
+        }
+    }
+    ensure(timers == table.lease_timers.len(), "every timer has its lease", || {
+        format!("{} timers for {timers} leases", table.lease_timers.len())
+    })
+}
+
+pub fn invariant_a_plain_lease_holds_something(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        for (_, lease) in space.leases.iter() {
+            let something = lease.session.is_some() || !lease.held.is_empty();
+            ensure(something, "a plain lease that holds nothing is over", || {
+                format!("deadline {}", lease.deadline)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_no_fence_is_above_the_counter(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        for fact in facts(space) {
+            ensure(fact.fence <= table.fence, "no fence is above the counter", || {
+                format!("{} on {}, counter {}", fact.fence, fact.scope, table.fence)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// A fence belongs to one grant, or to one set under one lease; parts of a split range share theirs.
+pub fn invariant_no_fence_is_used_by_two_grants(table: &LockTable) -> Checked {
+    let mut by_fence: BTreeMap<Fence, (SpaceNo, LeaseNo, OwnerNo)> = BTreeMap::new();
+    for (no, space) in spaces(table) {
+        for fact in facts(space) {
+            let whose = (no, fact.lease, fact.owner);
+            let first = *by_fence.entry(fact.fence).or_insert(whose);
+            ensure(first == whose, "no fence is used by two grants", || {
+                format!("{} on {}", fact.fence, fact.scope)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn asker(waiter: &Waiter, ticket: Ticket) -> Asker {
+    Asker { owner: Some(waiter.owner), ticket, arriving: false }
+}
+
+/// First come, first served, and no longer than needed: who could be granted does not wait.
+pub fn invariant_every_waiter_waits_for_somebody(table: &LockTable) -> Checked {
+    let withheld = table.suspended || table.is_strict_grace();
+    for (_, space) in spaces(table) {
+        for (&ticket, waiter) in space.waiters.iter().filter(|(_, waiter)| waiter.is_waiting()) {
+            let mut claims = waiter.request.claims.iter();
+            let blocked = claims
+                .any(|claim| !space.blockers(claim, asker(waiter, ticket), Want::One).is_empty());
+            ensure(
+                blocked || withheld || space.is_gone(waiter, table.now),
+                "who could be granted does not wait",
+                || format!("{} with ticket {}", waiter.request.owner, ticket.0),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_waiters_stand_in_the_queue_of_each_claim(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        let mut expected: BTreeSet<(Scope, Ticket, Mode)> = BTreeSet::new();
+        for (&ticket, waiter) in space.waiters.iter().filter(|(_, waiter)| waiter.is_waiting()) {
+            let claims = waiter.request.claims.iter();
+            expected.extend(claims.map(|claim| (claim.scope.clone(), ticket, claim.mode)));
+        }
+        let mut found = BTreeSet::new();
+        for (key, queue) in &space.queues {
+            let scope = Scope::Key(key.clone());
+            found.extend(queue.iter().map(|(ticket, mode)| (scope.clone(), ticket, mode)));
+        }
+        for (&inode, held) in &space.inodes {
+            for (&range, queue) in &held.queues {
+                let scope = Scope::range(inode, range);
+                found.extend(queue.iter().map(|(ticket, mode)| (scope.clone(), ticket, mode)));
+            }
+        }
+        ensure(expected == found, "a waiter keeps its place in every queue", || {
+            format!("{} places, {} in queues", expected.len(), found.len())
+        })?;
+    }
+    Ok(())
+}
+
+/// A waiter that has nobody left to answer is forgotten.
+pub fn invariant_a_waiter_has_a_live_session_and_caller(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        for (&ticket, waiter) in &space.waiters {
+            let session = match waiter.request.under {
+                crate::command::Under::Session(id) => space.live_lease(id).is_some(),
+                crate::command::Under::NewLease { .. } => true,
+            };
+            let calls = waiter.calls.iter().all(|call| space.calls.get(call) == Some(&ticket));
+            let caller = calls && (waiter.is_waiting() != waiter.calls.is_empty());
+            ensure(session && caller, "a waiter is still there", || {
+                format!("{} with ticket {}", waiter.request.owner, ticket.0)
+            })?;
+        }
+        for (call, ticket) in &space.calls {
+            let there = space.waiters.get(ticket).is_some_and(|w| w.calls.contains(call));
+            ensure(there, "a call leads to its waiter", || format!("call {}", call.0))?;
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_parked_waiters_stand_in_no_queue(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        for (&ticket, waiter) in &space.waiters {
+            let queued = waiter.request.claims.iter().any(|claim| {
+                space.queue(&claim.scope).is_some_and(|queue| queue.mode(ticket).is_some())
+            });
+            let parked = matches!(waiter.standing, Standing::Parked { .. });
+            ensure(queued != parked, "a kept place blocks nobody", || {
+                format!("ticket {}", ticket.0)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_nobody_is_deadlocked(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        let owners: BTreeSet<OwnerNo> = space.waits.iter().map(|&(owner, _)| owner).collect();
+        for owner in owners {
+            let cycle = space.find_cycle(owner, None);
+            ensure(cycle.is_none(), "nobody is deadlocked", || {
+                format!("{:?}", cycle.as_ref().map(|cycle| cycle.edges(space)))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// A set that waits under its own lease has no lease yet, so there is nothing it could hold.
+pub fn invariant_sets_hold_nothing_while_they_wait(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        for waiter in space.waiters.values() {
+            if let crate::command::Under::NewLease { id, .. } = waiter.request.under {
+                ensure(space.lease_no(id).is_none(), "a waiting set holds nothing", || {
+                    waiter.request.owner.to_string()
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Per owner the pieces of a file are disjoint, and those that touch differ in mode or lease.
+pub fn invariant_ranges_are_canonical(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        for (inode, held) in &space.inodes {
+            let pieces: Vec<(&(OwnerNo, u64), &Piece)> = held.pieces.iter().collect();
+            for pair in pieces.windows(2) {
+                let ((one_owner, _), one) = pair[0];
+                let ((other_owner, _), other) = pair[1];
+                let same = one.mode == other.mode && one.lease == other.lease;
+                let touching = one.range.touches(other.range) && same;
+                let wrong =
+                    one_owner == other_owner && (one.range.overlaps(other.range) || touching);
+                ensure(!wrong, "ranges are in canonical form", || {
+                    format!("{} and {} of inode {inode}", one.range, other.range)
+                })?;
+            }
+            for piece in held.pieces.values() {
+                let ordered = piece.fences.0 <= piece.fences.1 && piece.mode.permits().is_none();
+                ensure(ordered, "a merged range carries the highest of its fences", || {
+                    format!("{:?} on {} of inode {inode}", piece.fences, piece.range)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_reclaim_windows_are_of_lapsed_leases(table: &LockTable) -> Checked {
+    for (no, space) in spaces(table) {
+        for (number, lease) in space.leases.iter().filter(|(_, lease)| lease.is_over()) {
+            let lease_no = LeaseNo(number);
+            let windows = table.windows(no, lease_no);
+            let open = windows.iter().all(|(end, _)| *end > lease.deadline);
+            let kept = !windows.is_empty() && open && lease.session.is_none();
+            ensure(kept, "only what may be taken back outlives its lease", || {
+                format!("lapsed at {}", lease.deadline)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_recovering_leases_are_counted(table: &LockTable) -> Checked {
+    let leases = spaces(table).flat_map(|(_, space)| space.leases.iter());
+    let recovering = leases.filter(|(_, lease)| lease.state == LeaseState::Recovering).count();
+    ensure(recovering == table.recovering, "the grace knows whom it waits for", || {
+        format!("{recovering} recovering, {} counted", table.recovering)
+    })?;
+    let over = table.grace.is_some_and(|grace| {
+        let all_back = grace.policy == GracePolicy::Conflicting && recovering == 0;
+        all_back || grace.ends_at < table.now
+    });
+    ensure(!over, "a grace ends when all are back, and at the latest with its timer", || {
+        format!("{:?} at {}", table.grace, table.now)
+    })
+}
+
+pub fn invariant_request_ids_lead_to_their_grant_or_waiter(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        for ((owner, id), known) in &space.requests {
+            let there = match known {
+                Known::Waiting(ticket) => space.waiters.get(ticket).is_some_and(|waiter| {
+                    waiter.owner == *owner && waiter.request.request_id.as_ref() == Some(id)
+                }),
+                Known::Granted { lease, fence, .. } => {
+                    let lease = space.leases.get(lease.0);
+                    lease.is_some_and(|lease| {
+                        let in_pieces = lease.held.pieces().into_iter().flatten().any(|piece| {
+                            space.inodes[&piece.0].pieces[&(piece.1, piece.2)].honours(*fence)
+                        });
+                        !lease.held.stamped(*fence).is_empty() || in_pieces
+                    })
+                }
+            };
+            ensure(there, "a request id leads to its grant or waiter", || id.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_limits_are_kept(table: &LockTable) -> Checked {
+    let limits = &table.limits;
+    let sessions = table.sessions.values().all(|&len| len <= limits.sessions_per_adapter_max);
+    let waiters = table.waiters_len() <= limits.waiters_max;
+    let mut kept = sessions && waiters;
+    for (_, space) in spaces(table) {
+        kept &= space.registers.len() <= limits.registers_per_namespace_max;
+        kept &= space.queues.values().all(|queue| queue.len() <= limits.waiters_per_scope_max);
+    }
+    ensure(kept, "limits are kept", || format!("{limits:?}"))
+}
+
+/// Whatever is looked up quickly says the same as what is held.
+pub fn invariant_indexes_agree_with_what_is_held(table: &LockTable) -> Checked {
+    const PROMISE: &str = "indexes agree with what is held";
+    let mut adapters: BTreeMap<crate::id::Adapter, usize> = BTreeMap::new();
+    for (_, space) in spaces(table) {
+        let mut holds: BTreeMap<(OwnerNo, LeaseNo), u32> = BTreeMap::new();
+        let mut keys: BTreeSet<(Key, Fence, LeaseNo)> = BTreeSet::new();
+        let facts = facts(space);
+        for fact in &facts {
+            *holds.entry((fact.owner, fact.lease)).or_insert(0) += 1;
+            if let Scope::Key(key) = &fact.scope {
+                keys.insert((key.clone(), fact.fence, fact.lease));
+            }
+        }
+        ensure(holds == space.holds, PROMISE, || "holds by owner".into())?;
+        ensure(facts.len() == space.grants_len, PROMISE, || "number of grants".into())?;
+        for kind in space.kinds.keys() {
+            let len = facts.iter().filter(|fact| fact.scope.kind() == *kind).count();
+            ensure(space.kinds[kind] == len, PROMISE, || format!("number of {kind} grants"))?;
+        }
+        let held: BTreeSet<(Key, Fence, LeaseNo)> = space
+            .held
+            .iter()
+            .flat_map(|(key, holders)| holders.iter().map(|(f, lease)| (key.clone(), f, lease)))
+            .collect();
+        ensure(held == keys, PROMISE, || "holders by key".into())?;
+        let is_path = |key: &Key| key.kind() != ScopeKind::Named;
+        let unshared =
+            space.held.iter().filter(|(key, h)| is_path(key) && h.mode() != Mode::Shared);
+        let unshared: BTreeSet<Key> = unshared.map(|(key, _)| key.clone()).collect();
+        ensure(unshared == space.unshared_paths, PROMISE, || "paths not shared".into())?;
+        let is_subtree = |key: &&Key| key.kind() == ScopeKind::Subtree;
+        let subtrees: BTreeSet<Key> = space.held.keys().filter(is_subtree).cloned().collect();
+        ensure(subtrees == space.subtrees_held, PROMISE, || "subtrees held".into())?;
+        let queued = space.queues.keys().filter(is_subtree).count();
+        ensure(queued == space.subtrees_queued, PROMISE, || "subtrees waited for".into())?;
+        invariant_owners_are_mentioned(space)?;
+        for (number, lease) in space.leases.iter() {
+            let found = space.lease_no(lease.id) == Some(LeaseNo(number));
+            ensure(found, PROMISE, || "leases by id".into())?;
+            if let Some(session) = &lease.session {
+                *adapters.entry(session.terms.adapter.clone()).or_insert(0) += 1;
+            }
+        }
+    }
+    ensure(adapters == table.sessions, PROMISE, || "sessions by adapter".into())
+}
+
+fn invariant_owners_are_mentioned(space: &Space) -> Checked {
+    let mut mentions: BTreeMap<OwnerNo, u32> = BTreeMap::new();
+    let leases = space.leases.iter().map(|(_, lease)| lease.owner);
+    let holds = space.holds.keys().map(|&(owner, _)| owner);
+    let waiters = space.waiters.values().map(|waiter| waiter.owner);
+    for owner in leases.chain(holds).chain(waiters) {
+        *mentions.entry(owner).or_insert(0) += 1;
+    }
+    let known: BTreeMap<OwnerNo, u32> =
+        space.owners.iter().map(|(owner, _)| (owner, space.owners.mentions(owner))).collect();
+    ensure(known == mentions, "an owner is known as long as it is mentioned", || {
+        format!("{} known, {} mentioned", known.len(), mentions.len())
+    })
+}
+
+pub fn invariant_fences_only_rise(before: &LockTable, after: &LockTable, step: &Step) -> Checked {
+    let mut last = before.fence;
+    for transition in &step.transitions {
+        if let Transition::Granted(granted) = transition {
+            ensure(granted.fence > last, "every fence is above all before it", || {
+                format!("{} after {last}", granted.fence)
+            })?;
+            last = granted.fence;
+        }
+    }
+    ensure(after.fence >= last, "every fence is above all before it", || {
+        format!("counter {} after {last}", after.fence)
+    })
+}
+
+pub fn invariant_epochs_only_rise(before: &LockTable, after: &LockTable) -> Checked {
+    ensure(after.epoch >= before.epoch, "the epoch only rises", || {
+        format!("{:?} after {:?}", after.epoch, before.epoch)
+    })
+}
+
+pub fn invariant_registers_only_rise(before: &LockTable, after: &LockTable) -> Checked {
+    for (_, space) in spaces(before) {
+        for (register, &mark) in &space.registers {
+            let now = after.register(&space.name, register);
+            ensure(now.is_some_and(|now| now >= mark), "a fence register only rises", || {
+                format!("{register}: {now:?} after {mark}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_revision_counts_transitions(
+    before: &LockTable,
+    after: &LockTable,
+    step: &Step,
+) -> Checked {
+    let expected = before.revision.0 + step.transitions.len() as u64;
+    ensure(after.revision.0 == expected, "the revision counts every change", || {
+        format!("{} instead of {expected}", after.revision.0)
+    })
+}
+
+/// A lease that lapsed had a deadline, and it had passed.
+pub fn invariant_leases_never_end_early(
+    before: &LockTable,
+    after: &LockTable,
+    step: &Step,
+) -> Checked {
+    let lapsed = |ending: &crate::transition::Ending| {
+        use crate::transition::Ending::{Expired, GraceExpired};
+        matches!(ending, Expired | GraceExpired)
+    };
+    for transition in &step.transitions {
+        let (namespace, lease): (_, LeaseId) = match transition {
+            Transition::LeaseLapsed { namespace, lease, .. } => (namespace, *lease),
+            Transition::LeaseEnded { namespace, lease, ending } if lapsed(ending) => {
+                (namespace, *lease)
+            }
+            Transition::EpochBegan { .. }
+            | Transition::Jumped { .. }
+            | Transition::SessionOpened(_)
+            | Transition::Granted(_)
+            | Transition::TtlChanged { .. }
+            | Transition::LeaseEnded { .. }
+            | Transition::GrantEnded { .. }
+            | Transition::KeyEnded { .. }
+            | Transition::RangeEnded { .. }
+            | Transition::FenceAccepted { .. } => continue,
+        };
+        let known = before.space_named(namespace);
+        let held = known.and_then(|space| Some(space.lease(space.lease_no(lease)?)));
+        ensure(
+            held.is_some_and(|held| held.deadline < after.now),
+            "a lease never lapses early",
+            || format!("at {}, due at {:?}", after.now, held.map(|held| held.deadline)),
+        )?;
+    }
+    Ok(())
+}
+
+/// The transitions of the step, replayed onto the table before it, give the table after it.
+pub fn invariant_replay_gives_the_same_table(
+    before: &LockTable,
+    after: &LockTable,
+    step: &Step,
+) -> Checked {
+    let mut replayed = before.clone();
+    for transition in &step.transitions {
+        if let Err(unfit) = replayed.apply(transition) {
+            return ensure(false, "transitions replay", || unfit.to_string());
+        }
+    }
+    ensure(replayed.digest() == after.digest(), "transitions replay to the same table", || {
+        format!("{:?}", step.transitions)
+    })
+}

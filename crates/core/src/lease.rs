@@ -1,0 +1,282 @@
+//! The promise that something stands until a deadline, and what stands under it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::fence::Fence;
+use crate::id::{LeaseId, Owner, Ticket};
+use crate::mode::Mode;
+use crate::owners::OwnerNo;
+use crate::range::ByteRange;
+use crate::scope::Key;
+use crate::time::{Millis, Timestamp};
+use crate::transition::{Ending, Request, SessionTerms};
+
+/// A lease's number inside its namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LeaseNo(pub(crate) u32);
+
+/// One lease. There may be millions: keep it small.
+#[derive(Clone, Debug)]
+pub(crate) struct Lease {
+    pub(crate) id: LeaseId,
+    pub(crate) owner: OwnerNo,
+    pub(crate) ttl: Millis,
+    pub(crate) state: LeaseState,
+    /// When it lapses; of a lapsed lease, when it did.
+    pub(crate) deadline: Timestamp,
+    /// Where it stands among the timers. A renewal leaves this behind: the timer finds out when it fires.
+    pub(crate) timer: Timestamp,
+    pub(crate) session: Option<Box<Session>>,
+    pub(crate) held: Held,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseState {
+    Live,
+    /// Comes from the last epoch; its holder has not been heard of yet.
+    Recovering,
+    /// Over, but for reclaim windows.
+    Lapsed(Lapse),
+}
+
+/// How a lapsed lease came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lapse {
+    Expired,
+    GraceExpired,
+}
+
+impl Lapse {
+    pub(crate) fn ending(self) -> Ending {
+        match self {
+            Lapse::Expired => Ending::Expired,
+            Lapse::GraceExpired => Ending::GraceExpired,
+        }
+    }
+
+    pub(crate) fn of(ending: &Ending) -> Lapse {
+        match ending {
+            Ending::GraceExpired => Lapse::GraceExpired,
+            Ending::Released
+            | Ending::Closed
+            | Ending::Expired
+            | Ending::Disconnected
+            | Ending::Revoked(_)
+            | Ending::FileRemoved
+            | Ending::Replaced
+            | Ending::Withdrawn
+            | Ending::WindowOver
+            | Ending::Reclaimed => Lapse::Expired,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) terms: SessionTerms,
+    pub(crate) opened_at: Timestamp,
+    /// Bound to a live stream.
+    pub(crate) attached: bool,
+    pub(crate) waiters: BTreeSet<Ticket>,
+}
+
+/// What stands under a lease. Most leases carry one grant, so that one costs no allocation.
+#[derive(Clone, Debug)]
+pub(crate) enum Held {
+    Nothing,
+    One(Grant),
+    Many(Box<Many>),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Many {
+    pub(crate) grants: BTreeMap<(Fence, Key), Grant>,
+    /// Where the pieces of files are: inode, owner, first byte.
+    pub(crate) pieces: BTreeSet<(u64, OwnerNo, u64)>,
+    /// The byte ranges of each set that also has keys, so that its fence releases them too.
+    pub(crate) sets: BTreeMap<Fence, SetRanges>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct SetRanges {
+    pub(crate) owner: Owner,
+    pub(crate) ranges: Vec<(u64, ByteRange)>,
+}
+
+/// The hold of one owner on a name, path or subtree.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    pub(crate) key: Key,
+    pub(crate) fence: Fence,
+    pub(crate) granted_at: Timestamp,
+    pub(crate) mode: Mode,
+    pub(crate) owner: OwnerNo,
+    pub(crate) reclaim_window: Millis,
+    pub(crate) extra: Option<Box<Extra>>,
+}
+
+/// What few grants have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extra {
+    pub(crate) request: Option<Request>,
+    pub(crate) metadata: Option<Arc<str>>,
+}
+
+impl Extra {
+    pub(crate) fn boxed(
+        request: Option<Request>,
+        metadata: Option<Arc<str>>,
+    ) -> Option<Box<Extra>> {
+        (request.is_some() || metadata.is_some()).then(|| Box::new(Extra { request, metadata }))
+    }
+}
+
+pub(crate) fn request_of(extra: Option<&Extra>) -> Option<&Request> {
+    extra?.request.as_ref()
+}
+
+pub(crate) fn metadata_of(extra: Option<&Extra>) -> Option<Arc<str>> {
+    extra?.metadata.clone()
+}
+
+impl Lease {
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state, LeaseState::Lapsed(_))
+    }
+
+    /// The deadline itself still belongs to the holder: a renewal stamped with the same millisecond must win,
+    /// or a client that renews exactly on time loses its lock to rounding.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.deadline < now || planted!("expires-on-the-deadline", self.deadline == now)
+    }
+
+    /// How long it is kept if nothing more is heard of its holder.
+    pub(crate) fn kept_for(&self) -> Millis {
+        let keep = self.session.as_ref().map_or(Millis::ZERO, |session| session.terms.kept_for());
+        self.ttl.max(keep)
+    }
+}
+
+impl SessionTerms {
+    fn kept_for(&self) -> Millis {
+        match self.on_disconnect {
+            crate::command::OnDisconnect::Release => Millis::ZERO,
+            crate::command::OnDisconnect::Keep(length) => {
+                Millis::from_duration(length).unwrap_or(Millis::new(u32::MAX))
+            }
+        }
+    }
+}
+
+impl Held {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Held::Nothing => 0,
+            Held::One(_) => 1,
+            Held::Many(many) => many.grants.len() + many.pieces.len(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn insert(&mut self, grant: Grant) {
+        match std::mem::replace(self, Held::Nothing) {
+            Held::Nothing => *self = Held::One(grant),
+            Held::One(first) => {
+                let mut many = Box::new(Many::default());
+                many.grants.insert((first.fence, first.key.clone()), first);
+                many.grants.insert((grant.fence, grant.key.clone()), grant);
+                *self = Held::Many(many);
+            }
+            Held::Many(mut many) => {
+                many.grants.insert((grant.fence, grant.key.clone()), grant);
+                *self = Held::Many(many);
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, fence: Fence, key: &Key) -> Option<Grant> {
+        match self {
+            Held::Nothing => None,
+            Held::One(grant) if grant.fence == fence && grant.key == *key => {
+                match std::mem::replace(self, Held::Nothing) {
+                    Held::One(grant) => Some(grant),
+                    Held::Nothing | Held::Many(_) => None,
+                }
+            }
+            Held::One(_) => None,
+            Held::Many(many) => many.grants.remove(&(fence, key.clone())),
+        }
+    }
+
+    pub(crate) fn get(&self, fence: Fence, key: &Key) -> Option<&Grant> {
+        match self {
+            Held::Nothing => None,
+            Held::One(grant) => (grant.fence == fence && grant.key == *key).then_some(grant),
+            Held::Many(many) => many.grants.get(&(fence, key.clone())),
+        }
+    }
+
+    pub(crate) fn grants(&self) -> Box<dyn Iterator<Item = &Grant> + '_> {
+        match self {
+            Held::Nothing => Box::new(std::iter::empty()),
+            Held::One(grant) => Box::new(std::iter::once(grant)),
+            Held::Many(many) => Box::new(many.grants.values()),
+        }
+    }
+
+    /// The grants stamped with this fence: one, or those of a set.
+    pub(crate) fn stamped(&self, fence: Fence) -> Vec<Key> {
+        match self {
+            Held::Nothing => Vec::new(),
+            Held::One(grant) if grant.fence == fence => vec![grant.key.clone()],
+            Held::One(_) => Vec::new(),
+            Held::Many(many) => {
+                let lowest = (fence, Key::least());
+                let same = many.grants.range(lowest..).take_while(|((f, _), _)| *f == fence);
+                same.map(|((_, key), _)| key.clone()).collect()
+            }
+        }
+    }
+
+    /// Room for pieces and sets, whatever was there before.
+    pub(crate) fn many(&mut self) -> &mut Many {
+        if !matches!(self, Held::Many(_)) {
+            let first = std::mem::replace(self, Held::Many(Box::default()));
+            if let Held::One(grant) = first {
+                self.insert(grant);
+            }
+        }
+        match self {
+            Held::Many(many) => many,
+            Held::Nothing | Held::One(_) => unreachable!("it was just made so"),
+        }
+    }
+
+    pub(crate) fn pieces(&self) -> Option<&BTreeSet<(u64, OwnerNo, u64)>> {
+        match self {
+            Held::Many(many) => Some(&many.pieces),
+            Held::Nothing | Held::One(_) => None,
+        }
+    }
+
+    pub(crate) fn set(&self, fence: Fence) -> Option<&SetRanges> {
+        match self {
+            Held::Many(many) => many.sets.get(&fence),
+            Held::Nothing | Held::One(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_with_one_grant_is_small() {
+        assert!(size_of::<Lease>() <= 136, "{} bytes", size_of::<Lease>());
+    }
+}

@@ -1,0 +1,121 @@
+//! Those who wait, in the order they came.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::command::Acquire;
+use crate::id::{CallId, Ticket};
+use crate::mode::Mode;
+use crate::owners::OwnerNo;
+use crate::time::Timestamp;
+
+/// A request that stands in the queue of each scope it claims.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) owner: OwnerNo,
+    pub(crate) request: Acquire,
+    pub(crate) digest: u64,
+    /// Everybody who awaits the answer: a retry with the same request id joins the first call.
+    pub(crate) calls: Vec<CallId>,
+    pub(crate) since: Timestamp,
+    pub(crate) standing: Standing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// In the queues; until the deadline, if it has one.
+    Waiting { deadline: Option<Timestamp> },
+    /// The caller is away but may come back: in no queue and in nobody's way, the place is remembered.
+    Parked { until: Timestamp },
+}
+
+impl Waiter {
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.standing, Standing::Waiting { .. })
+    }
+
+    /// When the timers have to look at it.
+    pub(crate) fn timer(&self) -> Option<Timestamp> {
+        match self.standing {
+            Standing::Waiting { deadline } => deadline,
+            Standing::Parked { until } => Some(until),
+        }
+    }
+
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.timer().is_some_and(|moment| moment < now)
+    }
+}
+
+/// The waiters of one scope by place, with the mode each wants there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Queue {
+    all: BTreeMap<Ticket, Mode>,
+    /// Those that a shared request must not overtake.
+    unshared: BTreeSet<Ticket>,
+}
+
+impl Queue {
+    pub(crate) fn insert(&mut self, ticket: Ticket, mode: Mode) {
+        self.all.insert(ticket, mode);
+        if mode != Mode::Shared {
+            self.unshared.insert(ticket);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, ticket: Ticket) {
+        self.all.remove(&ticket);
+        self.unshared.remove(&ticket);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Ticket, Mode)> {
+        self.all.iter().map(|(&ticket, &mode)| (ticket, mode))
+    }
+
+    pub(crate) fn first(&self) -> Option<Ticket> {
+        self.all.first_key_value().map(|(&ticket, _)| ticket)
+    }
+
+    pub(crate) fn after(&self, ticket: Ticket) -> Option<Ticket> {
+        self.all.range(Ticket(ticket.0 + 1)..).next().map(|(&ticket, _)| ticket)
+    }
+
+    pub(crate) fn mode(&self, ticket: Ticket) -> Option<Mode> {
+        self.all.get(&ticket).copied()
+    }
+
+    pub(crate) fn any_mode(&self) -> Option<Mode> {
+        self.all.first_key_value().map(|(_, &mode)| mode)
+    }
+
+    /// Waiters before `ticket` that a request in `mode` must not overtake, by place.
+    pub(crate) fn ahead(
+        &self,
+        ticket: Ticket,
+        mode: Mode,
+    ) -> Box<dyn Iterator<Item = Ticket> + '_> {
+        match mode {
+            Mode::Shared if planted!("writer-starved") => Box::new(std::iter::empty()),
+            Mode::Shared => Box::new(self.unshared.range(..ticket).copied()),
+            Mode::Exclusive | Mode::Permits(_) => {
+                Box::new(self.all.range(..ticket).map(|(&ticket, _)| ticket))
+            }
+        }
+    }
+
+    /// How many stand before `ticket`, plus one.
+    pub(crate) fn position(&self, ticket: Ticket) -> usize {
+        match self.all.last_key_value() {
+            // Who has just come stands last: no need to count.
+            Some((&last, _)) if last == ticket => self.all.len(),
+            Some(_) | None => self.all.range(..ticket).count() + 1,
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Reads: who holds what, who waits, is this fence still good. Nothing here changes anything.
+
+use std::sync::Arc;
+
+use crate::command::{Claim, GracePolicy};
+use crate::conflict::{Asker, Blocker, Want};
+use crate::fence::Fence;
+use crate::id::{LeaseId, Namespace, Owner, RegisterName, Ticket};
+use crate::lease::{Lease, LeaseState, metadata_of};
+use crate::refusal::{Holder, HolderState, Refusal};
+use crate::scope::Scope;
+use crate::space::{Space, SpaceNo};
+use crate::table::LockTable;
+use crate::view::{
+    Check, GraceView, Graph, GraphWait, LockState, LockView, SessionView, Stats, WaiterView,
+};
+
+/// How many holders and waiters a view of one lock names.
+const NAMED_MAX: usize = 100;
+
+impl LockTable {
+    /// One scope: everything held that overlaps it, and everybody who waits for it.
+    pub fn get(&self, namespace: &Namespace, scope: &Scope) -> LockView {
+        let mut view = LockView {
+            scope: scope.clone(),
+            state: LockState::Free,
+            holders: Vec::new(),
+            holders_len: 0,
+            waiters: Vec::new(),
+            waiters_len: 0,
+            last_fence: None,
+            revision: self.revision,
+        };
+        let Some(space) = self.space_no(namespace) else {
+            return view;
+        };
+        let found = self.grants_overlapping(space, scope);
+        view.holders_len = found.len();
+        view.last_fence = found.iter().map(|grant| self.fence_of(space, grant)).max();
+        let named = found.iter().take(NAMED_MAX);
+        view.holders = named.filter_map(|grant| self.holder(space, grant)).collect();
+        view.state = state_of(&view.holders);
+        let tickets = self.tickets_for(space, scope);
+        view.waiters_len = tickets.len();
+        view.waiters =
+            tickets.iter().take(NAMED_MAX).map(|&t| self.waiter_view(space, t, scope)).collect();
+        view
+    }
+
+    /// `F_GETLK`: the first grant that would keep the owner from this claim, by place in the file or by fence.
+    pub fn test(
+        &self,
+        namespace: &Namespace,
+        owner: &Owner,
+        claim: &Claim,
+    ) -> Result<Option<Holder>, Refusal> {
+        if let Some(grace) = self.grace.filter(|grace| grace.policy == GracePolicy::Strict) {
+            let ends_in = grace.ends_at.since(self.now);
+            return Err(Refusal::GracePeriod { ends_in, conflict: None });
+        }
+        let Some(space) = self.space_no(namespace) else {
+            return Ok(None);
+        };
+        let at = self.space(space);
+        // From the very front of the queue only holders can be in the way.
+        let asker = Asker { owner: at.owners.find(owner), ticket: Ticket(0), arriving: true };
+        let found = at.blockers(claim, asker, Want::All);
+        let holders = found.iter().filter_map(|blocker| self.holder(space, blocker));
+        Ok(holders.min_by(|one, other| (&one.scope, one.fence).cmp(&(&other.scope, other.fence))))
+    }
+
+    /// Whether this fence is a current holder's of the scope, and still good.
+    pub fn check(
+        &self,
+        namespace: &Namespace,
+        scope: &Scope,
+        fence: Fence,
+        lease: Option<LeaseId>,
+    ) -> Check {
+        let nothing = Check { valid: false, holder: None };
+        let Some(space) = self.space_no(namespace) else {
+            return nothing;
+        };
+        let at = self.space(space);
+        let found = self.grants_overlapping(space, scope).into_iter().find(|grant| match grant {
+            Blocker::Grant { fence: own, .. } => *own == fence,
+            Blocker::Piece { inode, range, owner, .. } => {
+                let piece = &at.inodes[inode].pieces[&(*owner, range.start())];
+                // Between the fences that merged lie those of others: only the lease tells them apart.
+                piece.fences.1 == fence || (lease.is_some() && piece.honours(fence))
+            }
+            Blocker::Waiter { .. } => false,
+        });
+        let Some(grant) = found else { return nothing };
+        let covers = match (&grant, scope) {
+            (Blocker::Grant { key, .. }, Scope::Key(asked)) => key == asked || covers(key, asked),
+            (Blocker::Piece { range, .. }, Scope::Range { range: asked, .. }) => {
+                range.covers(*asked)
+            }
+            (Blocker::Grant { .. } | Blocker::Piece { .. } | Blocker::Waiter { .. }, _) => false,
+        };
+        let held = grant.lease().map(|no| at.lease(no));
+        let good = held.is_some_and(|held| {
+            !held.is_over() && !held.is_due(self.now) && lease.is_none_or(|id| held.id == id)
+        });
+        Check { valid: covers && good, holder: self.holder(space, &grant) }
+    }
+
+    /// The high-water mark of a fence register.
+    pub fn register(&self, namespace: &Namespace, register: &RegisterName) -> Option<Fence> {
+        self.space_named(namespace)?.registers.get(register).copied()
+    }
+
+    pub fn session(&self, namespace: &Namespace, id: LeaseId) -> Option<SessionView> {
+        let space = self.space_named(namespace)?;
+        let lease = space.live_lease(id)?;
+        session_view(space, space.lease(lease))
+    }
+
+    /// Sessions by number, from the one after `after` on.
+    pub fn sessions(&self, namespace: &Namespace, after: u64, len_max: usize) -> Vec<SessionView> {
+        let Some(space) = self.space_named(namespace) else {
+            return Vec::new();
+        };
+        let mut views: Vec<SessionView> = space
+            .leases
+            .iter()
+            .filter_map(|(_, lease)| session_view(space, lease))
+            .filter(|view| view.number > after)
+            .collect();
+        views.sort_by_key(|view| view.number);
+        views.truncate(len_max);
+        views
+    }
+
+    /// Everybody who waits, whom they wait for, and what those hold; at most `waits_max` waits, oldest first.
+    pub fn graph(&self, namespace: &Namespace, waits_max: usize) -> Graph {
+        let revision = self.revision;
+        let mut graph =
+            Graph { holds: Vec::new(), waits: Vec::new(), cycles: Vec::new(), revision };
+        let Some(space) = self.space_no(namespace) else {
+            return graph;
+        };
+        let at = self.space(space);
+        for (ticket, scope, blockers) in at.all_waits().into_iter().take(waits_max) {
+            let waiter = &at.waiters[&ticket];
+            let mode = waiter.request.claims.iter().find(|claim| claim.scope == scope);
+            graph.waits.push(GraphWait {
+                waiter: waiter.request.owner.clone(),
+                ticket,
+                mode: mode.map_or_else(Default::default, |claim| claim.mode),
+                blockers: blockers.iter().map(|&owner| at.owners.name(owner).clone()).collect(),
+                waited: self.now.since(waiter.since),
+                scope,
+            });
+        }
+        for wait in &graph.waits {
+            for holder in self.get(namespace, &wait.scope).holders {
+                if !graph.holds.contains(&holder) {
+                    graph.holds.push(holder);
+                }
+            }
+        }
+        let waiting: std::collections::BTreeSet<_> =
+            at.waits.iter().map(|&(owner, _)| owner).collect();
+        let cycles = waiting.into_iter().filter_map(|owner| at.find_cycle(owner, None));
+        graph.cycles = cycles.map(|cycle| cycle.edges(at)).collect::<Vec<Arc<_>>>();
+        graph
+    }
+
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            epoch: self.epoch,
+            revision: self.revision,
+            fence: self.fence,
+            sessions: self.sessions.values().sum(),
+            recovering: self.recovering,
+            ..Stats::default()
+        };
+        for (_, space) in self.spaces_by_name() {
+            stats.namespaces += usize::from(!space.is_empty());
+            stats.grants += space.grants_len;
+            stats.leases += space.leases.len();
+            stats.waiters += space.waiters.len();
+            let kinds = space.kinds.iter().filter(|(_, len)| **len > 0);
+            stats.kinds.extend(kinds.map(|(&kind, &len)| (space.name.clone(), kind, len)));
+        }
+        stats
+    }
+
+    /// The recovery grace, if one is on.
+    pub fn grace(&self) -> Option<GraceView> {
+        self.grace.map(|grace| GraceView {
+            strict: grace.policy == GracePolicy::Strict,
+            ends_at: grace.ends_at,
+            expected: self.recovering,
+        })
+    }
+
+    /// A grant as others may see it; `None` for a waiter.
+    pub(crate) fn holder(&self, space: SpaceNo, grant: &Blocker) -> Option<Holder> {
+        let at = self.space(space);
+        match grant {
+            Blocker::Waiter { .. } => None,
+            Blocker::Grant { key, fence, lease, owner } => {
+                let held = at.lease(*lease);
+                let grant = held.held.get(*fence, key)?;
+                Some(Holder {
+                    scope: Scope::Key(key.clone()),
+                    owner: at.owners.name(*owner).clone(),
+                    mode: grant.mode,
+                    fence: *fence,
+                    since: grant.granted_at,
+                    deadline: self.deadline_shown(held, grant.reclaim_window),
+                    state: holder_state(held),
+                    session: held.session.as_ref().map(|session| session.terms.number),
+                    metadata: metadata_of(grant.extra.as_deref()),
+                })
+            }
+            Blocker::Piece { inode, range, lease, owner } => {
+                let held = at.lease(*lease);
+                let piece = at.inodes.get(inode)?.pieces.get(&(*owner, range.start()))?;
+                Some(Holder {
+                    scope: Scope::range(*inode, piece.range),
+                    owner: at.owners.name(*owner).clone(),
+                    mode: piece.mode,
+                    fence: piece.fences.1,
+                    since: piece.granted_at,
+                    deadline: self.deadline_shown(held, piece.reclaim_window),
+                    state: holder_state(held),
+                    session: held.session.as_ref().map(|session| session.terms.number),
+                    metadata: metadata_of(piece.extra.as_deref()),
+                })
+            }
+        }
+    }
+
+    fn deadline_shown(&self, held: &Lease, window: crate::time::Millis) -> crate::time::Timestamp {
+        if held.is_over() { held.deadline.plus(window) } else { held.deadline }
+    }
+
+    pub(crate) fn fence_of(&self, space: SpaceNo, grant: &Blocker) -> Fence {
+        match grant {
+            Blocker::Grant { fence, .. } => *fence,
+            Blocker::Piece { inode, range, owner, .. } => {
+                self.space(space).inodes[inode].pieces[&(*owner, range.start())].fences.1
+            }
+            Blocker::Waiter { .. } => Fence::ZERO,
+        }
+    }
+
+    /// Those who wait for anything that overlaps the scope, by place.
+    pub(crate) fn tickets_for(&self, space: SpaceNo, scope: &Scope) -> Vec<Ticket> {
+        let at = self.space(space);
+        let mut tickets: Vec<Ticket> = match scope {
+            Scope::Key(key) => at
+                .queues_overlapping(key)
+                .flat_map(|(_, queue)| queue.iter())
+                .map(|w| w.0)
+                .collect(),
+            Scope::Range { inode, range } => at
+                .inodes
+                .get(inode)
+                .into_iter()
+                .flat_map(|inode| inode.queues_overlapping(*range))
+                .flat_map(|(_, queue)| queue.iter())
+                .map(|waiter| waiter.0)
+                .collect(),
+        };
+        tickets.sort_unstable();
+        tickets.dedup();
+        tickets
+    }
+
+    fn waiter_view(&self, space: SpaceNo, ticket: Ticket, scope: &Scope) -> WaiterView {
+        let waiter = &self.space(space).waiters[&ticket];
+        let claims = &waiter.request.claims;
+        let claim = claims.iter().find(|claim| claim.scope.overlaps(scope)).unwrap_or(&claims[0]);
+        WaiterView {
+            owner: waiter.request.owner.clone(),
+            scope: claim.scope.clone(),
+            mode: claim.mode,
+            ticket,
+            since: waiter.since,
+            deadline: waiter.timer(),
+        }
+    }
+}
+
+pub(crate) fn state_of(holders: &[Holder]) -> LockState {
+    let has = |state| holders.iter().any(|holder| holder.state == state);
+    if has(HolderState::Held) {
+        LockState::Held
+    } else if has(HolderState::Recovering) {
+        LockState::Recovering
+    } else if has(HolderState::ReclaimWindow) {
+        LockState::ReclaimWindow
+    } else {
+        LockState::Free
+    }
+}
+
+fn holder_state(held: &Lease) -> HolderState {
+    match held.state {
+        LeaseState::Live => HolderState::Held,
+        LeaseState::Recovering => HolderState::Recovering,
+        LeaseState::Lapsed(_) => HolderState::ReclaimWindow,
+    }
+}
+
+/// Whether a held key gives its holder all of `asked`.
+fn covers(key: &crate::scope::Key, asked: &crate::scope::Key) -> bool {
+    asked.covering_subtrees().iter().any(|text| &text[..] == key.text().as_bytes())
+}
+
+fn session_view(space: &Space, lease: &Lease) -> Option<SessionView> {
+    let session = lease.session.as_ref()?;
+    Some(SessionView {
+        namespace: space.name.clone(),
+        number: session.terms.number,
+        owner: space.owners.name(lease.owner).clone(),
+        adapter: session.terms.adapter.clone(),
+        on_disconnect: session.terms.on_disconnect,
+        attached: session.attached,
+        recovering: lease.state == LeaseState::Recovering,
+        opened_at: session.opened_at,
+        ttl: lease.ttl,
+        deadline: lease.deadline,
+        grants: lease.held.len(),
+        waiters: session.waiters.len(),
+        metadata: session.terms.metadata.clone(),
+    })
+}

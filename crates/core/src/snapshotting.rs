@@ -1,0 +1,287 @@
+//! Taking a snapshot bit by bit while the table goes on changing.
+//!
+//! The snapshot is of the moment it was begun. Leases are written out in slab order, a few at a time; a lease that is
+//! about to change before its turn is written out first, as it still is; one that was made later is skipped. So the
+//! memory needed is a bit per lease and the entries not fetched yet, never a second table.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::inode::Piece;
+use crate::lease::{
+    Extra, Grant, Held, Lapse, Lease, LeaseNo, LeaseState, Session, SetRanges, metadata_of,
+    request_of,
+};
+use crate::owners::OwnerNo;
+use crate::snapshot::{Entry, GrantEntry, LeaseEntry, PieceEntry, SessionEntry, SetEntry};
+use crate::space::{Known, Space, SpaceNo};
+use crate::table::{LockTable, Unfit};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshotting {
+    ready: VecDeque<Entry>,
+    spaces: Vec<SpaceNo>,
+    /// The next lease of the first of `spaces`.
+    next: u32,
+    /// Leases that need not be written out when their turn comes.
+    done: BTreeMap<SpaceNo, Vec<u64>>,
+}
+
+impl Snapshotting {
+    /// The lease is new: it is no part of the snapshot.
+    pub(crate) fn skip(&mut self, space: SpaceNo, lease: LeaseNo) {
+        self.mark(space, lease);
+    }
+
+    /// Whether it was marked before.
+    fn mark(&mut self, space: SpaceNo, lease: LeaseNo) -> bool {
+        let bits = self.done.entry(space).or_default();
+        let (word, bit) = (lease.0 as usize / 64, 1 << (lease.0 % 64));
+        if bits.len() <= word {
+            bits.resize(word + 1, 0);
+        }
+        let before = bits[word] & bit != 0;
+        bits[word] |= bit;
+        before
+    }
+}
+
+impl LockTable {
+    /// Every lasting thing in the table, at once.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        let leases = self
+            .spaces_by_name()
+            .flat_map(|(_, space)| space.leases.iter().map(|(_, lease)| entry_of(space, lease)));
+        self.small_entries().into_iter().chain(leases)
+    }
+
+    /// A table with what the entries say. Deadlines start anew when an epoch begins.
+    pub fn restore(
+        limits: crate::Limits,
+        seed: u64,
+        entries: impl IntoIterator<Item = Entry>,
+    ) -> Result<LockTable, Unfit> {
+        let mut table = LockTable::new(limits, seed);
+        for entry in entries {
+            table.add_entry(entry)?;
+        }
+        Ok(table)
+    }
+
+    /// Begins a snapshot of the table as it is now; one that was under way is given up.
+    pub fn begin_snapshot(&mut self) {
+        self.snapshotting = Some(Snapshotting {
+            ready: self.small_entries().into(),
+            spaces: self.spaces_by_name().map(|(space, _)| space).collect(),
+            next: 0,
+            done: BTreeMap::new(),
+        });
+    }
+
+    /// The next entries of the snapshot under way; none when it is complete.
+    pub fn snapshot_next(&mut self, len_max: usize) -> Vec<Entry> {
+        let Some(mut under_way) = self.snapshotting.take() else {
+            return Vec::new();
+        };
+        while under_way.ready.len() < len_max
+            && let Some(&space) = under_way.spaces.first()
+        {
+            let Some(at) = self.spaces.get(space.0) else {
+                under_way.spaces.remove(0);
+                continue;
+            };
+            if under_way.next >= at.leases.end() {
+                under_way.spaces.remove(0);
+                under_way.next = 0;
+                continue;
+            }
+            let lease = LeaseNo(under_way.next);
+            under_way.next += 1;
+            if let Some(held) = at.leases.get(lease.0)
+                && !under_way.mark(space, lease)
+            {
+                under_way.ready.push_back(entry_of(at, held));
+            }
+        }
+        let len = under_way.ready.len().min(len_max);
+        let entries = under_way.ready.drain(..len).collect();
+        if !(under_way.spaces.is_empty() && under_way.ready.is_empty()) {
+            self.snapshotting = Some(under_way);
+        }
+        entries
+    }
+
+    pub fn is_snapshotting(&self) -> bool {
+        self.snapshotting.is_some()
+    }
+
+    /// Writes a lease out as it still is, if a snapshot under way has not come to it yet.
+    pub(crate) fn before_change(&mut self, space: SpaceNo, lease: LeaseNo) {
+        let Some(under_way) = &mut self.snapshotting else {
+            return;
+        };
+        let Some(place) = under_way.spaces.iter().position(|&s| s == space) else {
+            return;
+        };
+        let passed = place == 0 && lease.0 < under_way.next;
+        let passed = passed || planted!("snapshot-of-mixed-moments");
+        if !passed && !under_way.mark(space, lease) {
+            let at = &self.spaces[space.0];
+            under_way.ready.push_back(entry_of(at, at.lease(lease)));
+        }
+    }
+
+    fn small_entries(&self) -> Vec<Entry> {
+        let counters =
+            Entry::Counters { epoch: self.epoch, fence: self.fence, revision: self.revision };
+        let registers = self.spaces_by_name().flat_map(|(_, space)| {
+            space.registers.iter().map(|(register, &fence)| Entry::Register {
+                namespace: space.name.clone(),
+                register: register.clone(),
+                fence,
+            })
+        });
+        std::iter::once(counters).chain(registers).collect()
+    }
+
+    /// Adds one entry of a snapshot to a table that is being restored.
+    pub fn add_entry(&mut self, entry: Entry) -> Result<(), Unfit> {
+        match entry {
+            Entry::Counters { epoch, fence, revision } => {
+                (self.epoch, self.fence, self.revision) = (epoch, fence, revision);
+                if planted!("token-reused-after-recovery") {
+                    self.fence = crate::fence::Fence::ZERO;
+                }
+            }
+            Entry::Register { namespace, register, fence } => {
+                let space = self.space_or_insert(&namespace);
+                self.space_mut(space).registers.insert(register, fence);
+            }
+            Entry::Lease(entry) => self.add_lease_entry(*entry)?,
+        }
+        Ok(())
+    }
+
+    fn add_lease_entry(&mut self, entry: LeaseEntry) -> Result<(), Unfit> {
+        let space = self.space_or_insert(&entry.namespace);
+        let session = entry.session.map(|session| {
+            Box::new(Session {
+                terms: session.terms,
+                opened_at: session.opened_at,
+                attached: false,
+                waiters: std::collections::BTreeSet::new(),
+            })
+        });
+        let lease = self.add_lease(space, entry.lease, &entry.owner, entry.ttl, session)?;
+        for grant in entry.grants {
+            self.restore_grant(space, lease, grant);
+        }
+        for piece in entry.pieces {
+            self.restore_piece(space, lease, piece);
+        }
+        let at = self.space_mut(space);
+        for set in entry.sets {
+            let ranges = SetRanges { owner: set.owner, ranges: set.ranges };
+            at.lease_mut(lease).held.many().sets.insert(set.fence, ranges);
+        }
+        if let Some(ending) = &entry.lapsed {
+            at.lease_mut(lease).state = LeaseState::Lapsed(Lapse::of(ending));
+            at.lapsed_len += 1;
+        }
+        Ok(())
+    }
+}
+
+impl LockTable {
+    fn restore_grant(&mut self, space: SpaceNo, lease: LeaseNo, grant: GrantEntry) {
+        let at = self.space_mut(space);
+        let owner = at.owners.mention(&grant.owner);
+        at.add_holder(&grant.key, grant.mode, grant.fence, lease);
+        at.count_hold(owner, lease, grant.key.kind());
+        at.owners.forget(owner);
+        if let Some(request) = &grant.request {
+            let known = Known::Granted { lease, fence: grant.fence, digest: request.digest };
+            at.requests.insert((owner, request.id.clone()), known);
+        }
+        at.lease_mut(lease).held.insert(Grant {
+            key: grant.key,
+            fence: grant.fence,
+            granted_at: grant.granted_at,
+            mode: grant.mode,
+            owner,
+            reclaim_window: grant.reclaim_window,
+            extra: Extra::boxed(grant.request, grant.metadata),
+        });
+    }
+
+    fn restore_piece(&mut self, space: SpaceNo, lease: LeaseNo, entry: PieceEntry) {
+        let piece = Piece {
+            range: entry.range,
+            mode: entry.mode,
+            lease,
+            fences: entry.fences,
+            granted_at: entry.granted_at,
+            reclaim_window: entry.reclaim_window,
+            extra: Extra::boxed(entry.request, entry.metadata),
+        };
+        let owner = self.space_mut(space).owners.mention(&entry.owner);
+        self.put_piece(space, owner, entry.inode, piece);
+        self.space_mut(space).owners.forget(owner);
+    }
+}
+
+fn entry_of(space: &Space, lease: &Lease) -> Entry {
+    let name = |owner: OwnerNo| space.owners.name(owner).clone();
+    let grants = lease.held.grants().map(|grant| GrantEntry {
+        key: grant.key.clone(),
+        owner: name(grant.owner),
+        mode: grant.mode,
+        fence: grant.fence,
+        granted_at: grant.granted_at,
+        reclaim_window: grant.reclaim_window,
+        request: request_of(grant.extra.as_deref()).cloned(),
+        metadata: metadata_of(grant.extra.as_deref()),
+    });
+    let pieces = lease.held.pieces().into_iter().flatten().map(|&(inode, owner, start)| {
+        let piece = &space.inodes[&inode].pieces[&(owner, start)];
+        PieceEntry {
+            inode,
+            range: piece.range,
+            owner: name(owner),
+            mode: piece.mode,
+            fences: piece.fences,
+            granted_at: piece.granted_at,
+            reclaim_window: piece.reclaim_window,
+            request: request_of(piece.extra.as_deref()).cloned(),
+            metadata: metadata_of(piece.extra.as_deref()),
+        }
+    });
+    let sets = match &lease.held {
+        Held::Many(many) => many
+            .sets
+            .iter()
+            .map(|(&fence, set)| SetEntry {
+                fence,
+                owner: set.owner.clone(),
+                ranges: set.ranges.clone(),
+            })
+            .collect(),
+        Held::Nothing | Held::One(_) => Vec::new(),
+    };
+    Entry::Lease(Box::new(LeaseEntry {
+        namespace: space.name.clone(),
+        lease: lease.id,
+        owner: name(lease.owner),
+        ttl: lease.ttl,
+        session: lease.session.as_ref().map(|session| SessionEntry {
+            opened_at: session.opened_at,
+            terms: session.terms.clone(),
+        }),
+        lapsed: match lease.state {
+            LeaseState::Live | LeaseState::Recovering => None,
+            LeaseState::Lapsed(lapse) => Some(lapse.ending()),
+        },
+        grants: grants.collect(),
+        pieces: pieces.collect(),
+        sets,
+    }))
+}

@@ -1,0 +1,411 @@
+//! One namespace: who holds what in it, and who waits. Two namespaces share nothing, so they cannot meet.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+
+use crate::fence::Fence;
+use crate::id::{CallId, LeaseId, Namespace, RegisterName, RequestId, Ticket};
+use crate::index::{Index, hash_words};
+use crate::inode::Inode;
+use crate::lease::{Lease, LeaseNo};
+use crate::mode::Mode;
+use crate::owners::{OwnerNo, Owners};
+use crate::queue::{Queue, Waiter};
+use crate::scope::{Key, Scope, ScopeKind};
+use crate::slab::Slab;
+use crate::time::Millis;
+
+/// A namespace's number inside the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SpaceNo(pub(crate) u32);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Space {
+    pub(crate) name: Namespace,
+    seed: u64,
+    pub(crate) owners: Owners,
+    pub(crate) leases: Slab<Lease>,
+    lease_ids: Index,
+    /// Names, paths and subtrees that are held.
+    pub(crate) held: BTreeMap<Key, Holders>,
+    /// The paths and subtrees among them that are held in another mode than shared.
+    pub(crate) unshared_paths: BTreeSet<Key>,
+    /// The subtrees among them, so that looking above a path costs little where there are few.
+    pub(crate) subtrees_held: BTreeSet<Key>,
+    pub(crate) inodes: BTreeMap<u64, Inode>,
+    /// How many grants and pieces each owner has under each lease.
+    pub(crate) holds: BTreeMap<(OwnerNo, LeaseNo), u32>,
+    pub(crate) grants_len: usize,
+    /// How many of them are of each kind.
+    pub(crate) kinds: BTreeMap<ScopeKind, usize>,
+    /// Leases that are over but for their reclaim windows.
+    pub(crate) lapsed_len: usize,
+
+    /// Boxed: the map moves its values about.
+    pub(crate) waiters: BTreeMap<Ticket, Box<Waiter>>,
+    /// The queues of names, paths and subtrees.
+    pub(crate) queues: BTreeMap<Key, Queue>,
+    pub(crate) subtrees_queued: usize,
+    pub(crate) waits: BTreeSet<(OwnerNo, Ticket)>,
+    pub(crate) calls: BTreeMap<CallId, Ticket>,
+
+    /// Request ids of what is held or waited for.
+    pub(crate) requests: BTreeMap<(OwnerNo, RequestId), Known>,
+    pub(crate) registers: BTreeMap<RegisterName, Fence>,
+}
+
+/// What a request id that came before led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    Granted { lease: LeaseNo, fence: Fence, digest: u64 },
+    Waiting(Ticket),
+}
+
+/// Who holds one name, path or subtree; all in the same mode. Nearly always one, so that one takes 16 bytes.
+#[derive(Clone, Debug)]
+pub(crate) enum Holders {
+    One { fence: Fence, lease: LeaseNo, mode: PackedMode },
+    Many(Box<ManyHolders>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ManyHolders {
+    mode: Mode,
+    by_fence: BTreeMap<Fence, LeaseNo>,
+}
+
+/// A mode in four bytes, never zero: the limit, or one of the two highest numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackedMode(NonZeroU32);
+
+impl PackedMode {
+    const EXCLUSIVE: NonZeroU32 = NonZeroU32::MAX;
+    const SHARED: NonZeroU32 = NonZeroU32::new(u32::MAX - 1).expect("is not zero");
+
+    fn new(mode: Mode) -> PackedMode {
+        PackedMode(match mode {
+            Mode::Exclusive => PackedMode::EXCLUSIVE,
+            Mode::Shared => PackedMode::SHARED,
+            Mode::Permits(limit) => limit,
+        })
+    }
+
+    fn mode(self) -> Mode {
+        match self.0 {
+            PackedMode::EXCLUSIVE => Mode::Exclusive,
+            PackedMode::SHARED => Mode::Shared,
+            limit => Mode::Permits(limit),
+        }
+    }
+}
+
+impl Holders {
+    fn new(mode: Mode, fence: Fence, lease: LeaseNo) -> Holders {
+        Holders::One { fence, lease, mode: PackedMode::new(mode) }
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        match self {
+            Holders::One { mode, .. } => mode.mode(),
+            Holders::Many(many) => many.mode,
+        }
+    }
+
+    fn insert(&mut self, fence: Fence, lease: LeaseNo) {
+        match self {
+            Holders::One { fence: first, lease: holder, mode } => {
+                let by_fence = BTreeMap::from([(*first, *holder), (fence, lease)]);
+                *self = Holders::Many(Box::new(ManyHolders { mode: mode.mode(), by_fence }));
+            }
+            Holders::Many(many) => {
+                many.by_fence.insert(fence, lease);
+            }
+        }
+    }
+
+    /// Whether anybody is left.
+    fn remove(&mut self, fence: Fence) -> bool {
+        match self {
+            Holders::One { .. } => false,
+            Holders::Many(many) => {
+                many.by_fence.remove(&fence);
+                !many.by_fence.is_empty()
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = (Fence, LeaseNo)> + '_> {
+        match self {
+            Holders::One { fence, lease, .. } => Box::new(std::iter::once((*fence, *lease))),
+            Holders::Many(many) => Box::new(many.by_fence.iter().map(|(&fence, &l)| (fence, l))),
+        }
+    }
+}
+
+impl Space {
+    pub(crate) fn new(name: Namespace, seed: u64) -> Space {
+        Space {
+            name,
+            seed,
+            owners: Owners::new(seed),
+            leases: Slab::default(),
+            lease_ids: Index::new(),
+            held: BTreeMap::new(),
+            unshared_paths: BTreeSet::new(),
+            subtrees_held: BTreeSet::new(),
+            inodes: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            grants_len: 0,
+            kinds: BTreeMap::new(),
+            lapsed_len: 0,
+            waiters: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            subtrees_queued: 0,
+            waits: BTreeSet::new(),
+            calls: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            registers: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.leases.len() == 0 && self.waiters.is_empty() && self.registers.is_empty()
+    }
+
+    pub(crate) fn lease_no(&self, id: LeaseId) -> Option<LeaseNo> {
+        self.lease_ids
+            .find(hash_words(self.seed, id.words()), |number| self.leases[number].id == id)
+            .map(LeaseNo)
+    }
+
+    /// A lease whose holder may still act on it.
+    pub(crate) fn live_lease(&self, id: LeaseId) -> Option<LeaseNo> {
+        let over = |lease: LeaseNo| self.lease(lease).is_over();
+        self.lease_no(id).filter(|&lease| !over(lease) || planted!("renewal-revives-lapsed-lease"))
+    }
+
+    pub(crate) fn lease(&self, lease: LeaseNo) -> &Lease {
+        &self.leases[lease.0]
+    }
+
+    pub(crate) fn lease_mut(&mut self, lease: LeaseNo) -> &mut Lease {
+        &mut self.leases[lease.0]
+    }
+
+    pub(crate) fn insert_lease(&mut self, lease: Lease) -> LeaseNo {
+        let id = lease.id;
+        let number = self.leases.insert(lease);
+        self.lease_ids.insert(hash_words(self.seed, id.words()), number);
+        LeaseNo(number)
+    }
+
+    pub(crate) fn remove_lease(&mut self, lease: LeaseNo) -> Lease {
+        let removed = self.leases.remove(lease.0);
+        self.lapsed_len -= usize::from(removed.is_over());
+        self.lease_ids.remove(hash_words(self.seed, removed.id.words()), lease.0);
+        self.owners.forget(removed.owner);
+        removed
+    }
+
+    /// Whether anything under the lease may be taken back after it has lapsed.
+    pub(crate) fn has_window(&self, lease: LeaseNo) -> bool {
+        let held = &self.lease(lease).held;
+        held.grants().any(|grant| grant.reclaim_window > Millis::ZERO)
+            || held.pieces().into_iter().flatten().any(|&(inode, owner, start)| {
+                self.inodes[&inode].pieces[&(owner, start)].reclaim_window > Millis::ZERO
+            })
+    }
+
+    /// Forgets a request id, unless it has led to another grant since.
+    pub(crate) fn forget_request(&mut self, owner: OwnerNo, id: &RequestId, ended: Fence) {
+        let key = (owner, id.clone());
+        if let Some(Known::Granted { fence, .. }) = self.requests.get(&key)
+            && *fence == ended
+        {
+            self.requests.remove(&key);
+        }
+    }
+
+    /// Counts one grant or piece more.
+    pub(crate) fn count_hold(&mut self, owner: OwnerNo, lease: LeaseNo, kind: ScopeKind) {
+        *self.kinds.entry(kind).or_insert(0) += 1;
+        let count = self.holds.entry((owner, lease)).or_insert(0);
+        *count += 1;
+        if *count == 1 {
+            self.owners.mention_again(owner);
+        }
+        self.grants_len += 1;
+    }
+
+    pub(crate) fn uncount_hold(&mut self, owner: OwnerNo, lease: LeaseNo, kind: ScopeKind) {
+        *self.kinds.get_mut(&kind).expect("every hold was counted") -= 1;
+        let count = self.holds.get_mut(&(owner, lease)).expect("every hold was counted");
+        *count -= 1;
+        if *count == 0 {
+            self.holds.remove(&(owner, lease));
+            self.owners.forget(owner);
+        }
+        self.grants_len -= 1;
+    }
+
+    pub(crate) fn holds_anything(&self, owner: OwnerNo) -> bool {
+        self.leases_of(owner).next().is_some()
+    }
+
+    /// The leases under which an owner holds anything.
+    pub(crate) fn leases_of(&self, owner: OwnerNo) -> impl Iterator<Item = LeaseNo> + '_ {
+        let all = (owner, LeaseNo(0))..=(owner, LeaseNo(u32::MAX));
+        self.holds.range(all).map(|(&(_, lease), _)| lease)
+    }
+
+    /// An owner's waiters by place, parked ones too.
+    pub(crate) fn waits_of(&self, owner: OwnerNo) -> impl Iterator<Item = Ticket> + '_ {
+        let all = (owner, Ticket(0))..=(owner, Ticket(u64::MAX));
+        self.waits.range(all).map(|&(_, ticket)| ticket)
+    }
+
+    pub(crate) fn add_holder(&mut self, key: &Key, mode: Mode, fence: Fence, lease: LeaseNo) {
+        match self.held.entry(key.clone()) {
+            Entry::Occupied(mut holders) => {
+                holders.get_mut().insert(fence, lease);
+                return;
+            }
+            Entry::Vacant(vacant) => {
+                vacant.insert(Holders::new(mode, fence, lease));
+            }
+        }
+        let kind = key.kind();
+        if kind != ScopeKind::Named && mode != Mode::Shared {
+            self.unshared_paths.insert(key.clone());
+        }
+        if kind == ScopeKind::Subtree {
+            self.subtrees_held.insert(key.clone());
+        }
+    }
+
+    pub(crate) fn remove_holder(&mut self, key: &Key, fence: Fence) {
+        let Entry::Occupied(mut holders) = self.held.entry(key.clone()) else { return };
+        if holders.get_mut().remove(fence) {
+            return;
+        }
+        let mode = holders.remove().mode();
+        let kind = key.kind();
+        if kind != ScopeKind::Named && mode != Mode::Shared {
+            self.unshared_paths.remove(key);
+        }
+        if kind == ScopeKind::Subtree {
+            self.subtrees_held.remove(key);
+        }
+    }
+
+    pub(crate) fn queue(&self, scope: &Scope) -> Option<&Queue> {
+        match scope {
+            Scope::Key(key) => self.queues.get(key),
+            Scope::Range { inode, range } => self.inodes.get(inode)?.queues.get(range),
+        }
+    }
+
+    /// Puts a waiter into the queue of every scope it claims.
+    pub(crate) fn enqueue(&mut self, ticket: Ticket) {
+        let waiter = &self.waiters[&ticket];
+        let owner = waiter.owner;
+        for claim in waiter.request.claims.clone() {
+            match &claim.scope {
+                Scope::Key(key) => self.enqueue_at_key(key, ticket, claim.mode),
+                Scope::Range { inode, range } => {
+                    let at = self.inodes.entry(*inode).or_default();
+                    at.enqueue(*range, ticket, claim.mode);
+                    self.entangle(owner, *inode, ticket);
+                }
+            }
+        }
+    }
+
+    fn enqueue_at_key(&mut self, key: &Key, ticket: Ticket, mode: Mode) {
+        if !self.queues.contains_key(key) {
+            self.queues.insert(key.clone(), Queue::default());
+            self.subtrees_queued += usize::from(key.kind() == ScopeKind::Subtree);
+        }
+        self.queues.get_mut(key).expect("just made sure").insert(ticket, mode);
+    }
+
+    /// Takes a waiter out of every queue; it stays in `waiters`.
+    pub(crate) fn dequeue(&mut self, ticket: Ticket) {
+        for claim in self.waiters[&ticket].request.claims.clone() {
+            match &claim.scope {
+                Scope::Key(key) => {
+                    let Some(queue) = self.queues.get_mut(key) else {
+                        continue;
+                    };
+                    queue.remove(ticket);
+                    if queue.is_empty() {
+                        self.queues.remove(key);
+                        self.subtrees_queued -= usize::from(key.kind() == ScopeKind::Subtree);
+                    }
+                }
+                Scope::Range { inode, range } => {
+                    let Some(at) = self.inodes.get_mut(inode) else {
+                        continue;
+                    };
+                    at.dequeue(*range, ticket);
+                    self.drop_inode_if_empty(*inode);
+                }
+            }
+        }
+    }
+
+    /// Marks an owner's waiters on a file once it holds bytes of it or has more than one of them.
+    pub(crate) fn entangle(&mut self, owner: OwnerNo, inode: u64, newest: Ticket) {
+        let others: Vec<Ticket> = self.waits_of(owner).filter(|&t| t != newest).collect();
+        let others_here = others.iter().any(|ticket| self.waits_on(*ticket, inode));
+        let Some(at) = self.inodes.get(&inode) else {
+            return;
+        };
+        if others_here || at.has_pieces_of(owner) {
+            for ticket in others.into_iter().chain([newest]) {
+                self.mark_entangled(ticket, inode);
+            }
+        }
+    }
+
+    /// Marks all of an owner's waiters on a file.
+    pub(crate) fn entangle_all(&mut self, owner: OwnerNo, inode: u64) {
+        for ticket in self.waits_of(owner).collect::<Vec<_>>() {
+            self.mark_entangled(ticket, inode);
+        }
+    }
+
+    fn mark_entangled(&mut self, ticket: Ticket, inode: u64) {
+        let Some(waiter) = self.waiters.get(&ticket).filter(|waiter| waiter.is_waiting()) else {
+            return;
+        };
+        let Some(at) = self.inodes.get_mut(&inode) else {
+            return;
+        };
+        for claim in &waiter.request.claims {
+            if let Scope::Range { inode: i, range } = claim.scope
+                && i == inode
+            {
+                at.entangle(range, ticket);
+            }
+        }
+    }
+
+    fn waits_on(&self, ticket: Ticket, inode: u64) -> bool {
+        self.waiters.get(&ticket).is_some_and(|waiter| {
+            waiter.is_waiting()
+                && waiter
+                    .request
+                    .claims
+                    .iter()
+                    .any(|claim| matches!(claim.scope, Scope::Range { inode: i, .. } if i == inode))
+        })
+    }
+
+    pub(crate) fn drop_inode_if_empty(&mut self, inode: u64) {
+        if self.inodes.get(&inode).is_some_and(Inode::is_empty) {
+            self.inodes.remove(&inode);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The lock table: the fold of all transitions, plus what need not last (deadlines, waiters, the grace).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::command::GracePolicy;
+use crate::effect::{Effect, Event, News, Step};
+use crate::fence::Fence;
+use crate::id::{Adapter, Epoch, Namespace, Revision, Ticket};
+use crate::lease::LeaseNo;
+use crate::limits::Limits;
+use crate::refusal::{Limit, Refusal};
+use crate::scope::Scope;
+use crate::slab::Slab;
+use crate::snapshotting::Snapshotting;
+use crate::space::{Space, SpaceNo};
+use crate::time::{Millis, Timestamp};
+use crate::transition::Transition;
+
+/// Who holds what, and who waits for it.
+///
+/// Invariants (see `invariant.rs`): grants on overlapping scopes are all shared, or within a limit, or one owner's
+/// bytes; every waiter conflicts with a grant or with a waiter ahead of it; no fence is handed out twice.
+#[derive(Clone, Debug)]
+pub struct LockTable {
+    pub(crate) limits: Limits,
+    /// Decides which names collide in the indexes, and nothing else.
+    seed: u64,
+    pub(crate) now: Timestamp,
+    pub(crate) epoch: Epoch,
+    /// The last one handed out.
+    pub(crate) fence: Fence,
+    pub(crate) revision: Revision,
+    pub(crate) spaces: Slab<Space>,
+    by_name: BTreeMap<Namespace, SpaceNo>,
+    /// How many sessions each adapter has open.
+    pub(crate) sessions: BTreeMap<Adapter, usize>,
+
+    pub(crate) lease_timers: BTreeSet<(Timestamp, SpaceNo, LeaseNo)>,
+    pub(crate) wait_timers: BTreeSet<(Timestamp, Ticket, SpaceNo)>,
+    pub(crate) last_ticket: Ticket,
+    pub(crate) grace: Option<Grace>,
+    /// Leases of the last epoch that have not come back yet.
+    pub(crate) recovering: usize,
+    /// No grants are made: the store cannot keep them.
+    pub(crate) suspended: bool,
+
+    /// What has come free in this step: where to look for waiters that can be granted.
+    pub(crate) freed: Vec<(SpaceNo, Scope)>,
+    pub(crate) snapshotting: Option<Snapshotting>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grace {
+    pub(crate) policy: GracePolicy,
+    pub(crate) ends_at: Timestamp,
+}
+
+impl LockTable {
+    /// An empty table. The seed should be random: it keeps clients from choosing names that collide.
+    pub fn new(limits: Limits, seed: u64) -> LockTable {
+        LockTable {
+            limits,
+            seed,
+            now: Timestamp::ZERO,
+            epoch: Epoch::default(),
+            fence: Fence::ZERO,
+            revision: Revision::default(),
+            spaces: Slab::default(),
+            by_name: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            lease_timers: BTreeSet::new(),
+            wait_timers: BTreeSet::new(),
+            last_ticket: Ticket(0),
+            grace: None,
+            recovering: 0,
+            suspended: false,
+            freed: Vec::new(),
+            snapshotting: None,
+        }
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The last fence handed out.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// The first moment at which a tick will find something to do.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        let lease = self.lease_timers.first().map(|&(moment, ..)| moment);
+        let wait = self.wait_timers.first().map(|&(moment, ..)| moment);
+        let grace = self.grace.map(|grace| grace.ends_at);
+        let first = [lease, wait, grace].into_iter().flatten().min()?;
+        Some(first.plus(Millis::new(1)))
+    }
+
+    pub(crate) fn space_no(&self, name: &Namespace) -> Option<SpaceNo> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(crate) fn space(&self, space: SpaceNo) -> &Space {
+        &self.spaces[space.0]
+    }
+
+    pub(crate) fn space_mut(&mut self, space: SpaceNo) -> &mut Space {
+        &mut self.spaces[space.0]
+    }
+
+    pub(crate) fn space_named(&self, name: &Namespace) -> Option<&Space> {
+        self.space_no(name).map(|space| self.space(space))
+    }
+
+    /// Namespaces in the order of their names.
+    pub(crate) fn spaces_by_name(&self) -> impl Iterator<Item = (SpaceNo, &Space)> {
+        self.by_name.values().map(|&space| (space, self.space(space)))
+    }
+
+    pub(crate) fn space_or_insert(&mut self, name: &Namespace) -> SpaceNo {
+        if let Some(space) = self.space_no(name) {
+            return space;
+        }
+        let space = SpaceNo(self.spaces.insert(Space::new(name.clone(), self.seed)));
+        self.by_name.insert(name.clone(), space);
+        space
+    }
+
+    /// The namespace to put something into; at the limit, those that are empty make room.
+    pub(crate) fn space_to_fill(&mut self, name: &Namespace) -> Result<SpaceNo, Refusal> {
+        if self.space_no(name).is_none() && self.by_name.len() >= self.limits.namespaces_max {
+            self.drop_empty_spaces();
+            if self.by_name.len() >= self.limits.namespaces_max {
+                let max = self.limits.namespaces_max;
+                return Err(Refusal::Limit(Limit::Namespaces { max }));
+            }
+        }
+        Ok(self.space_or_insert(name))
+    }
+
+    fn drop_empty_spaces(&mut self) {
+        let spaces = &mut self.spaces;
+        self.by_name.retain(|_, space| {
+            let keep = !spaces[space.0].is_empty();
+            if !keep {
+                spaces.remove(space.0);
+            }
+            keep
+        });
+    }
+
+    /// Makes a lasting change and writes it down.
+    pub(crate) fn enact(&mut self, transition: Transition, step: &mut Step) {
+        let mut news = Vec::new();
+        self.change(&transition, &mut news)
+            .expect("a transition that was just decided fits the table");
+        step.transitions.push(transition);
+        for (namespace, news) in news {
+            self.tell(namespace, news, step);
+        }
+    }
+
+    /// Replays a lasting change that was decided before. An error means that the history is not of this table.
+    pub fn apply(&mut self, transition: &Transition) -> Result<(), Unfit> {
+        let changed = self.change(transition, &mut Vec::new());
+        self.freed.clear();
+        changed
+    }
+
+    pub(crate) fn tell(&self, namespace: Namespace, news: News, step: &mut Step) {
+        let event = Event { revision: self.revision, at: self.now, namespace, news };
+        step.effects.push(Effect::Event(Box::new(event)));
+    }
+
+    /// Puts a lease's timer where its deadline is.
+    pub(crate) fn arm(&mut self, space: SpaceNo, lease: LeaseNo, moment: Timestamp) {
+        let held = self.spaces[space.0].lease_mut(lease);
+        self.lease_timers.remove(&(held.timer, space, lease));
+        held.timer = moment;
+        self.lease_timers.insert((moment, space, lease));
+    }
+
+    /// Moves a lease's deadline. A later one leaves the timer where it is: when it fires, it finds out.
+    pub(crate) fn set_deadline(&mut self, space: SpaceNo, lease: LeaseNo, deadline: Timestamp) {
+        let held = self.spaces[space.0].lease_mut(lease);
+        held.deadline = deadline;
+        if deadline < held.timer {
+            self.arm(space, lease, deadline);
+        }
+    }
+
+    pub(crate) fn is_strict_grace(&self) -> bool {
+        self.grace.is_some_and(|grace| grace.policy == GracePolicy::Strict)
+    }
+}
+
+/// A transition that does not fit the table it was applied to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the history does not fit the table at revision {}: {what}", revision.0)]
+pub struct Unfit {
+    pub revision: Revision,
+    pub what: &'static str,
+}

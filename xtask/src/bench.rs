@@ -1,0 +1,82 @@
+//! Runs the benchmarks, all or one.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::Chore;
+use crate::cargo::{cargo, run};
+
+pub(crate) const CHORE: Chore = Chore {
+    name: "bench",
+    args: "[NAME [ARGS]]",
+    about: "Run the benchmarks, or the one that is named",
+    help: "NAME is one of:
+  core      the rules alone, in one thread
+
+Without a NAME all of them run, one after the other. ARGS go to the benchmark as they are.",
+    run: bench,
+};
+
+struct Bench {
+    name: &'static str,
+    package: &'static str,
+}
+
+/// A new one is a line here and a line in the help.
+const BENCHES: &[Bench] = &[Bench { name: "core", package: "leasehold-core" }];
+
+fn bench(root: &Path, args: &[String]) -> Result<()> {
+    let (chosen, rest) = choose(args)?;
+    for bench in chosen {
+        let target = ["bench", "--package", bench.package, "--bench", bench.name, "--"];
+        run(cargo(root, &target).args(rest))?;
+    }
+    Ok(())
+}
+
+fn choose(args: &[String]) -> Result<(&'static [Bench], &[String])> {
+    let Some((name, rest)) = args.split_first() else {
+        return Ok((BENCHES, &[]));
+    };
+    match BENCHES.iter().position(|bench| bench.name == name) {
+        Some(at) => Ok((&BENCHES[at..=at], rest)),
+        None => bail!("there is no benchmark {name:?}; there are: {}", names()),
+    }
+}
+
+fn names() -> String {
+    let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_name_all_run() {
+        let (chosen, rest) = choose(&[]).unwrap();
+        assert_eq!((chosen.len(), rest.len()), (BENCHES.len(), 0));
+    }
+
+    #[test]
+    fn what_follows_the_name_goes_to_the_benchmark() {
+        let args = ["core".to_string(), "acquire".to_string()];
+        let (chosen, rest) = choose(&args).unwrap();
+        assert_eq!((chosen[0].name, rest), ("core", &args[1..]));
+    }
+
+    #[test]
+    fn unknown_name_is_refused_with_the_known_ones() {
+        let fault = choose(&["cores".to_string()]).err().unwrap().to_string();
+        assert_eq!(fault, "there is no benchmark \"cores\"; there are: core");
+    }
+
+    #[test]
+    fn every_benchmark_is_in_the_help() {
+        for bench in BENCHES {
+            assert!(CHORE.help.contains(&format!("\n  {} ", bench.name)), "{}", bench.name);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Calls of cargo: the same one that runs us, in the workspace's folder, shown before it starts.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// A call of cargo, not yet started.
+pub(crate) fn cargo(root: &Path, args: &[&str]) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(root).args(args);
+    command
+}
+
+/// Runs the command to its end; a failure is an error.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let line = shown(command);
+    eprintln!("$ {line}");
+    let status = command.status().with_context(|| format!("could not start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` failed");
+    }
+    Ok(())
+}
+
+/// The command as one would type it.
+fn shown(command: &Command) -> String {
+    let mut words = vec!["cargo".to_string()];
+    words.extend(command.get_args().map(|arg| arg.to_string_lossy().into_owned()));
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_is_shown_as_one_would_type_it() {
+        let command = cargo(Path::new("."), &["fmt", "--all"]);
+        assert_eq!(shown(&command), "cargo fmt --all");
+    }
+
+    #[test]
+    fn failing_command_is_an_error_that_names_it() {
+        let mut command = cargo(Path::new("."), &["no-such-command"]);
+        let error = run(command.stderr(std::process::Stdio::null())).unwrap_err();
+        assert_eq!(error.to_string(), "`cargo no-such-command` failed");
+    }
+}

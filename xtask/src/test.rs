@@ -1,0 +1,20 @@
+//! Runs the tests of all crates.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::Chore;
+use crate::cargo::{cargo, run};
+
+pub(crate) const CHORE: Chore = Chore {
+    name: "test",
+    args: "[ARGS]",
+    about: "Run the tests of all crates",
+    help: "ARGS go to `cargo test --workspace` as they are: a part of a test's name, or `-- --nocapture`.",
+    run: test,
+};
+
+pub(crate) fn test(root: &Path, args: &[String]) -> Result<()> {
+    run(cargo(root, &["test", "--workspace"]).args(args))
+}
