@@ -80,10 +80,7 @@ mod tests {
     fn record_that_turns_up_in_another_place_is_corrupt() {
         let batch = Batch::new(Epoch(1), Seq(7), []);
         let error = stored_batch(Seq(8), batch.shared_bytes(), true).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the store is corrupt: journal record 8 holds record 7"
-        );
+        assert_eq!(error.to_string(), "the store is corrupt: journal record 8 holds record 7");
     }
 
     #[test]
