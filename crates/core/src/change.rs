@@ -301,6 +301,11 @@ impl LockTable {
             news,
         );
         self.freed.push((space, Scope::range(inode, gone)));
+        let at = self.space(space);
+        if at.waits_of(owner).next().is_some() {
+            let weakened = (at.name.clone(), at.owners.name(owner).clone());
+            self.weakened.insert(weakened);
+        }
         let (before, after) = piece.range.without(hole);
         // A request is known as long as all it was granted is held.
         if let Some(extra) = &mut piece.extra {

@@ -12,8 +12,9 @@ use crate::digest::digest_of;
 use crate::effect::{Answer, Effect, Grant, Outcome, Queued, Step};
 use crate::fence::Fence;
 use crate::id::Ticket;
-use crate::lease::LeaseNo;
+use crate::lease::{LeaseNo, LeaseState};
 use crate::owners::OwnerNo;
+use crate::queue::Standing;
 use crate::range::ByteRange;
 use crate::refusal::{Conflict, Holder, HolderState, Invalid, Limit, Place, Refusal};
 use crate::scope::Scope;
@@ -38,14 +39,14 @@ impl LockTable {
         if let Some(outcome) = self.retried(space, request, digest)? {
             return Ok(outcome);
         }
-        if self.suspended {
-            return Err(Refusal::Suspended);
-        }
         self.check_lease(space, request, step)?;
         if request.reclaim
             && let Some(grant) = self.reclaim(space, request, step)?
         {
             return Ok(Outcome::Answered(Answer::Granted(Box::new(grant))));
+        }
+        if self.suspended {
+            return Err(Refusal::Suspended);
         }
         self.check_session_room(space, request)?;
         let place = self.take_up_place(space, request, digest)?;
@@ -129,11 +130,14 @@ impl LockTable {
         if waiter.digest != digest {
             return Err(Refusal::RequestIdReused);
         }
-        if !waiter.is_waiting() {
-            return Ok(None);
+        let Standing::Waiting { deadline } = waiter.standing else { return Ok(None) };
+        if request.wait == Wait::Never {
+            let asker = self.asker(space, request, ticket, false);
+            return Err(self.refusal_for(space, request, asker, None, self.now));
         }
         waiter.calls.push(request.call);
         at.calls.insert(request.call, ticket);
+        self.wait_longer(space, ticket, deadline, request.wait);
         let position = self.position(space, ticket);
         Ok(Some(Outcome::Queued(Queued { ticket, position })))
     }
@@ -246,6 +250,10 @@ impl LockTable {
         let at = self.space(space);
         let lease = at.live_lease(id)?;
         let owner = at.owners.find(&request.owner)?;
+        // What is still in doubt can only be claimed while the grace is on; what is not, is simply held.
+        if at.lease(lease).state == LeaseState::Recovering && self.grace.is_none() {
+            return None;
+        }
         let mut highest = Fence::ZERO;
         for claim in &request.claims {
             highest = highest.max(self.fence_held(space, lease, owner, claim)?);
@@ -423,7 +431,9 @@ impl LockTable {
             metadata: request.metadata.clone(),
         };
         self.enact(Transition::Granted(granted), step);
-        let held = self.space(space).lease(self.lease_just_used(space, lease));
+        let number = self.lease_just_used(space, lease);
+        self.is_back(space, number);
+        let held = self.space(space).lease(number);
         let grant = Grant {
             lease,
             owner: request.owner.clone(),
@@ -506,7 +516,8 @@ impl LockTable {
             && self.is_strict_grace()
             && !request.reclaim
         {
-            return Refusal::GracePeriod { ends_in, conflict: None };
+            let kept = place.map(|_| Box::new(self.kept_place(space, request, place, since)));
+            return Refusal::GracePeriod { ends_in, conflict: kept };
         }
         let (mut conflict, reason) = self.conflict(space, request, asker);
         conflict.place = place;
@@ -514,7 +525,7 @@ impl LockTable {
         let conflict = Box::new(conflict);
         match (reason, grace_left) {
             (Reason::Nothing, Some(ends_in)) => Refusal::GracePeriod { ends_in, conflict: None },
-            (Reason::Nothing, None) if self.suspended => Refusal::Suspended,
+            (Reason::Nothing, None) if self.suspended && place.is_none() => Refusal::Suspended,
             (Reason::Recovering, Some(ends_in)) => {
                 Refusal::GracePeriod { ends_in, conflict: Some(conflict) }
             }
@@ -523,6 +534,19 @@ impl LockTable {
                 Refusal::Held(conflict)
             }
         }
+    }
+
+    /// Nobody is in the way, but the caller has to learn of the place that is kept for it.
+    fn kept_place(
+        &self,
+        space: SpaceNo,
+        request: &Acquire,
+        place: Option<Place>,
+        since: Timestamp,
+    ) -> Conflict {
+        let scope = request.claims[0].scope.clone();
+        let waiters = self.waiters_for(space, &scope);
+        Conflict { scope, holders: Vec::new(), waiters, waited: self.now.since(since), place }
     }
 
     /// Who is in the way of the first claim that is blocked, and what kind of "no" that makes.

@@ -32,6 +32,12 @@ impl LockTable {
         let outcome = self.carry_out(command, step);
         self.wake_waiters(step);
         self.end_grace_if_over(step);
+        while let Some((namespace, owner)) = self.weakened.pop_first() {
+            if let Some(space) = self.space_no(&namespace) {
+                self.break_late_deadlocks(space, &owner, step);
+                self.wake_waiters(step);
+            }
+        }
         outcome
     }
 

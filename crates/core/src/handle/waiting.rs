@@ -137,6 +137,34 @@ impl LockTable {
         }
     }
 
+    /// A waiter that several calls await waits as long as the most patient of them.
+    pub(super) fn wait_longer(
+        &mut self,
+        space: SpaceNo,
+        ticket: Ticket,
+        before: Option<Timestamp>,
+        wait: Wait,
+    ) {
+        let Some(before) = before else { return };
+        let deadline = self.wait_deadline(wait).map(|deadline| deadline.max(before));
+        self.wait_timers.remove(&(before, ticket, space));
+        if let Some(deadline) = deadline {
+            self.wait_timers.insert((deadline, ticket, space));
+        }
+        let waiter = self.space_mut(space).waiters.get_mut(&ticket);
+        waiter.expect("it was just found").standing = Standing::Waiting { deadline };
+    }
+
+    fn wait_deadline(&self, wait: Wait) -> Option<Timestamp> {
+        match wait {
+            Wait::Never => Some(self.now),
+            Wait::UpTo(wait) => {
+                Some(self.now.plus(Millis::from_duration(wait).unwrap_or(Millis::new(u32::MAX))))
+            }
+            Wait::Forever => None,
+        }
+    }
+
     fn add_waiter(
         &mut self,
         space: SpaceNo,
@@ -145,13 +173,7 @@ impl LockTable {
         digest: u64,
         since: Timestamp,
     ) {
-        let deadline = match request.wait {
-            Wait::Never => Some(self.now),
-            Wait::UpTo(wait) => {
-                Some(self.now.plus(Millis::from_duration(wait).unwrap_or(Millis::new(u32::MAX))))
-            }
-            Wait::Forever => None,
-        };
+        let deadline = self.wait_deadline(request.wait);
         if let Some(deadline) = deadline {
             self.wait_timers.insert((deadline, ticket, space));
         }
