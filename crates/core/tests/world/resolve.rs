@@ -354,7 +354,8 @@ impl World {
     fn lease_pick(&self, pick: Pick, fault: u8) -> (Namespace, LeaseId) {
         let usable = |lease: &&Lease| {
             fault == 3
-                || lease.state != LeaseState::Lapsed && (lease.session.is_some() || pick % 5 == 0)
+                || lease.state != LeaseState::Lapsed
+                    && (lease.session.is_some() || pick.is_multiple_of(5))
         };
         let leases: Vec<Lease> = self.model.leases.iter().filter(usable).cloned().collect();
         match picked(&leases, pick) {
