@@ -124,11 +124,11 @@ impl World {
         LeaseId::from_u128(self.last_lease)
     }
 
-    /// A fresh id, or one that is in use.
+    /// A fresh id, or one that is in use. A table in a hurry may have given out others than the model.
     fn new_lease(&mut self, namespace: &Namespace, in_use: bool) -> LeaseId {
         let mut here = self.model.leases.iter().filter(|lease| lease.namespace == *namespace);
         match here.next() {
-            Some(lease) if in_use => lease.id,
+            Some(lease) if in_use && !self.hurried => lease.id,
             Some(_) | None => self.fresh_lease(),
         }
     }
