@@ -35,6 +35,7 @@ impl Model {
                 && range_of(&old).touches(new_range)
             {
                 merge(&mut merged, &old);
+                self.forget_request_of(&old);
             } else {
                 if let Some(gone) = range_of(&old).intersection(new_range) {
                     replaced.push(Held { scope: same_inode(&old, gone), ..old.clone() });
@@ -46,7 +47,7 @@ impl Model {
         self.held = rest;
         for gone in &replaced {
             self.tell_ended(gone, &Ending::Replaced, None);
-            self.bereft.push((gone.namespace.clone(), gone.owner.clone()));
+            self.lose(gone);
         }
     }
 

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::acquire::granted;
 use super::conflict::View;
-use super::view::covers;
-use super::{Asked, Known, Model, Waiter};
+use super::{Asked, Held, Known, Model, Waiter};
 use leasehold_core::*;
 
 impl Model {
@@ -46,26 +45,20 @@ impl Model {
         Ok(Some(Outcome::Queued(Queued { ticket: waiter.ticket, position })))
     }
 
-    /// The grant of an earlier request with the same id, as long as all of it is still held as it was granted.
+    /// The grant of an earlier request with the same id, as long as its lease stands.
     fn granted_before(&self, ask: &Acquire, id: &RequestId) -> Option<&Known> {
         self.known.iter().find(|known| {
             known.namespace == ask.namespace
                 && known.owner == ask.owner
                 && known.id == *id
-                && known.asked.claims.iter().all(|claim| self.holds_as_granted(known, claim))
+                && self.standing(&known.namespace, known.lease).is_some()
         })
     }
 
-    fn holds_as_granted(&self, known: &Known, claim: &Claim) -> bool {
-        self.held.iter().any(|held| {
-            held.namespace == known.namespace
-                && held.lease == known.lease
-                && held.owner == known.owner
-                && held.mode == claim.mode
-                && held.fences.1 == known.fence
-                && held.window_until.is_none()
-                && covers(&held.scope, &claim.scope)
-        })
+    /// A request id is good as long as all that was granted is held as it was granted: the first part that ends, is
+    /// cut or merges into a newer piece takes it along.
+    pub(crate) fn forget_request_of(&mut self, held: &Held) {
+        self.known.retain(|known| known.fence != held.fences.1);
     }
 
     pub(crate) fn remember_request(&mut self, ask: &Acquire, lease: LeaseId) {
