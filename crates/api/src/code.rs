@@ -238,10 +238,9 @@ impl Code {
             Code::UriTooLong => 414,
             Code::UnsupportedMediaType => 415,
             Code::MisdirectedRequest => 421,
-            Code::TooManyWaiters
-            | Code::SessionLimit
-            | Code::QuotaExceeded
-            | Code::RateLimited => 429,
+            Code::TooManyWaiters | Code::SessionLimit | Code::QuotaExceeded | Code::RateLimited => {
+                429
+            }
             Code::Internal => 500,
             Code::GracePeriod
             | Code::StoreUnavailable

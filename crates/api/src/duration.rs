@@ -11,7 +11,9 @@ const UNITS: [(&str, u64); 5] =
 pub enum DurationError {
     #[error("is empty: write a length such as 30s, 1m30s or 1500ms")]
     Empty,
-    #[error("{0:?} is not a length of time: write 30s, 1m30s, 1500ms, or a whole number of seconds")]
+    #[error(
+        "{0:?} is not a length of time: write 30s, 1m30s, 1500ms, or a whole number of seconds"
+    )]
     Malformed(String),
     #[error("{0:?} is too long")]
     TooLong(String),

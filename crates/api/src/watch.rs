@@ -81,7 +81,7 @@ pub enum News {
     },
     /// Nothing happened for a while; everything up to this revision has been sent.
     Bookmark,
-    /// Events were missed, or are no longer remembered: look at the locks again, then watch from this revision on.
+    /// Events were missed: list the locks again, then watch after the revision of that list. The stream ends here.
     Resync,
 }
 
