@@ -58,6 +58,15 @@ impl LockTable {
                 let (space, lease) = self.locate(namespace, *lease)?;
                 self.end_stamped(space, lease, *fence, ending, news);
             }
+            Transition::KeyEnded { namespace, lease, fence, key, ending } => {
+                let (space, lease) = self.locate(namespace, *lease)?;
+                if self.space(space).lease(lease).held.get(*fence, key).is_none() {
+                    return Err(self.unfit("a grant that is not there"));
+                }
+                self.before_change(space, lease);
+                self.end_grant(space, lease, *fence, key, ending, news);
+                self.drop_if_bare(space, lease);
+            }
             Transition::RangeEnded { namespace, lease, owner, inode, range, ending } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
                 let owner = self.space(space).owners.find(owner);
@@ -180,7 +189,7 @@ impl LockTable {
             Scope::Key(key) => {
                 let at = self.space_mut(space);
                 at.add_holder(key, claim.mode, granted.fence, lease);
-                at.count_hold(owner, lease);
+                at.count_hold(owner, lease, key.kind());
                 at.lease_mut(lease).held.insert(Grant {
                     key: key.clone(),
                     fence: granted.fence,
@@ -292,6 +301,11 @@ impl LockTable {
             news,
         );
         self.freed.push((space, Scope::range(inode, gone)));
+        let at = self.space(space);
+        if at.waits_of(owner).next().is_some() {
+            let weakened = (at.name.clone(), at.owners.name(owner).clone());
+            self.weakened.insert(weakened);
+        }
         let (before, after) = piece.range.without(hole);
         // A request is known as long as all it was granted is held.
         if let Some(extra) = &mut piece.extra {
@@ -310,8 +324,9 @@ impl LockTable {
             let known = Known::Granted { lease, fence: piece.fences.1, digest: request.digest };
             at.requests.insert((owner, request.id.clone()), known);
         }
+        let kind = Scope::range(inode, piece.range).kind();
         at.inodes.entry(inode).or_default().insert(owner, piece);
-        at.count_hold(owner, lease);
+        at.count_hold(owner, lease, kind);
     }
 
     fn take_piece(&mut self, space: SpaceNo, owner: OwnerNo, inode: u64, start: u64) -> Piece {
@@ -322,7 +337,7 @@ impl LockTable {
         if let Some(request) = request_of(piece.extra.as_deref()) {
             at.forget_request(owner, &request.id, piece.fences.1);
         }
-        at.uncount_hold(owner, piece.lease);
+        at.uncount_hold(owner, piece.lease, Scope::range(inode, piece.range).kind());
         piece
     }
 
@@ -369,7 +384,9 @@ impl LockTable {
         let set = self.space(space).lease(lease).held.set(fence).cloned();
         if let Some(set) = set {
             self.space_mut(space).lease_mut(lease).held.many().sets.remove(&fence);
-            for (inode, range) in set.ranges {
+            // What is withdrawn says itself which bytes go: those held before stay.
+            let ranges = if *ending == Ending::Withdrawn { Vec::new() } else { set.ranges };
+            for (inode, range) in ranges {
                 let Some(owner) = self.space(space).owners.find(&set.owner) else {
                     break;
                 };
@@ -419,7 +436,7 @@ impl LockTable {
         }
         let (scope, ended) = (Scope::Key(key.clone()), Ended::grant(&grant));
         self.tell_ended(space, scope.clone(), grant.owner, &ended, ending, news);
-        self.space_mut(space).uncount_hold(grant.owner, lease);
+        self.space_mut(space).uncount_hold(grant.owner, lease, key.kind());
         self.freed.push((space, scope));
     }
 

@@ -231,7 +231,7 @@ pub fn invariant_every_deadline_has_its_timer(table: &LockTable) -> Checked {
         }
         for (&ticket, waiter) in &space.waiters {
             if let Some(timer) = waiter.timer() {
-                let there = table.wait_timers.contains(&(timer, no, ticket));
+                let there = table.wait_timers.contains(&(timer, ticket, no));
                 ensure(there, "every deadline has its timer", || format!("ticket {}", ticket.0))?;
             }
         }
@@ -292,7 +292,7 @@ pub fn invariant_every_waiter_waits_for_somebody(table: &LockTable) -> Checked {
             let blocked = claims
                 .any(|claim| !space.blockers(claim, asker(waiter, ticket), Want::One).is_empty());
             ensure(
-                blocked || withheld || waiter.is_due(table.now),
+                blocked || withheld || space.is_gone(waiter, table.now),
                 "who could be granted does not wait",
                 || format!("{} with ticket {}", waiter.request.owner, ticket.0),
             )?;
@@ -498,6 +498,10 @@ pub fn invariant_indexes_agree_with_what_is_held(table: &LockTable) -> Checked {
         }
         ensure(holds == space.holds, PROMISE, || "holds by owner".into())?;
         ensure(facts.len() == space.grants_len, PROMISE, || "number of grants".into())?;
+        for kind in space.kinds.keys() {
+            let len = facts.iter().filter(|fact| fact.scope.kind() == *kind).count();
+            ensure(space.kinds[kind] == len, PROMISE, || format!("number of {kind} grants"))?;
+        }
         let held: BTreeSet<(Key, Fence, LeaseNo)> = space
             .held
             .iter()
@@ -510,7 +514,7 @@ pub fn invariant_indexes_agree_with_what_is_held(table: &LockTable) -> Checked {
         let unshared: BTreeSet<Key> = unshared.map(|(key, _)| key.clone()).collect();
         ensure(unshared == space.unshared_paths, PROMISE, || "paths not shared".into())?;
         let is_subtree = |key: &&Key| key.kind() == ScopeKind::Subtree;
-        let subtrees = space.held.keys().filter(is_subtree).count();
+        let subtrees: BTreeSet<Key> = space.held.keys().filter(is_subtree).cloned().collect();
         ensure(subtrees == space.subtrees_held, PROMISE, || "subtrees held".into())?;
         let queued = space.queues.keys().filter(is_subtree).count();
         ensure(queued == space.subtrees_queued, PROMISE, || "subtrees waited for".into())?;
@@ -608,6 +612,7 @@ pub fn invariant_leases_never_end_early(
             | Transition::TtlChanged { .. }
             | Transition::LeaseEnded { .. }
             | Transition::GrantEnded { .. }
+            | Transition::KeyEnded { .. }
             | Transition::RangeEnded { .. }
             | Transition::FenceAccepted { .. } => continue,
         };

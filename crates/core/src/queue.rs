@@ -112,6 +112,10 @@ impl Queue {
 
     /// How many stand before `ticket`, plus one.
     pub(crate) fn position(&self, ticket: Ticket) -> usize {
-        self.all.range(..ticket).count() + 1
+        match self.all.last_key_value() {
+            // Who has just come stands last: no need to count.
+            Some((&last, _)) if last == ticket => self.all.len(),
+            Some(_) | None => self.all.range(..ticket).count() + 1,
+        }
     }
 }

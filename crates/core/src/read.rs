@@ -182,6 +182,8 @@ impl LockTable {
             stats.grants += space.grants_len;
             stats.leases += space.leases.len();
             stats.waiters += space.waiters.len();
+            let kinds = space.kinds.iter().filter(|(_, len)| **len > 0);
+            stats.kinds.extend(kinds.map(|(&kind, &len)| (space.name.clone(), kind, len)));
         }
         stats
     }
@@ -210,7 +212,7 @@ impl LockTable {
                     fence: *fence,
                     since: grant.granted_at,
                     deadline: self.deadline_shown(held, grant.reclaim_window),
-                    state: holder_state(held),
+                    state: self.holder_state(held),
                     session: held.session.as_ref().map(|session| session.terms.number),
                     metadata: metadata_of(grant.extra.as_deref()),
                 })
@@ -225,7 +227,7 @@ impl LockTable {
                     fence: piece.fences.1,
                     since: piece.granted_at,
                     deadline: self.deadline_shown(held, piece.reclaim_window),
-                    state: holder_state(held),
+                    state: self.holder_state(held),
                     session: held.session.as_ref().map(|session| session.terms.number),
                     metadata: metadata_of(piece.extra.as_deref()),
                 })
@@ -235,6 +237,15 @@ impl LockTable {
 
     fn deadline_shown(&self, held: &Lease, window: crate::time::Millis) -> crate::time::Timestamp {
         if held.is_over() { held.deadline.plus(window) } else { held.deadline }
+    }
+
+    /// Once the grace is over, a grant that has not been heard of is simply a grant.
+    fn holder_state(&self, held: &Lease) -> HolderState {
+        match held.state {
+            LeaseState::Recovering if self.grace.is_some() => HolderState::Recovering,
+            LeaseState::Live | LeaseState::Recovering => HolderState::Held,
+            LeaseState::Lapsed(_) => HolderState::ReclaimWindow,
+        }
     }
 
     pub(crate) fn fence_of(&self, space: SpaceNo, grant: &Blocker) -> Fence {
@@ -295,14 +306,6 @@ pub(crate) fn state_of(holders: &[Holder]) -> LockState {
         LockState::ReclaimWindow
     } else {
         LockState::Free
-    }
-}
-
-fn holder_state(held: &Lease) -> HolderState {
-    match held.state {
-        LeaseState::Live => HolderState::Held,
-        LeaseState::Recovering => HolderState::Recovering,
-        LeaseState::Lapsed(_) => HolderState::ReclaimWindow,
     }
 }
 

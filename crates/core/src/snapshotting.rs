@@ -196,7 +196,7 @@ impl LockTable {
         let at = self.space_mut(space);
         let owner = at.owners.mention(&grant.owner);
         at.add_holder(&grant.key, grant.mode, grant.fence, lease);
-        at.count_hold(owner, lease);
+        at.count_hold(owner, lease, grant.key.kind());
         at.owners.forget(owner);
         if let Some(request) = &grant.request {
             let known = Known::Granted { lease, fence: grant.fence, digest: request.digest };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::command::GracePolicy;
 use crate::effect::{Effect, Event, News, Step};
 use crate::fence::Fence;
-use crate::id::{Adapter, Epoch, Namespace, Revision, Ticket};
+use crate::id::{Adapter, Epoch, Namespace, Owner, Revision, Ticket};
 use crate::lease::LeaseNo;
 use crate::limits::Limits;
 use crate::refusal::{Limit, Refusal};
@@ -36,7 +36,7 @@ pub struct LockTable {
     pub(crate) sessions: BTreeMap<Adapter, usize>,
 
     pub(crate) lease_timers: BTreeSet<(Timestamp, SpaceNo, LeaseNo)>,
-    pub(crate) wait_timers: BTreeSet<(Timestamp, SpaceNo, Ticket)>,
+    pub(crate) wait_timers: BTreeSet<(Timestamp, Ticket, SpaceNo)>,
     pub(crate) last_ticket: Ticket,
     pub(crate) grace: Option<Grace>,
     /// Leases of the last epoch that have not come back yet.
@@ -46,6 +46,8 @@ pub struct LockTable {
 
     /// What has come free in this step: where to look for waiters that can be granted.
     pub(crate) freed: Vec<(SpaceNo, Scope)>,
+    /// Who waits and has lost bytes of its own in this step: others may stand in its way now that did not before.
+    pub(crate) weakened: BTreeSet<(Namespace, Owner)>,
     pub(crate) snapshotting: Option<Snapshotting>,
 }
 
@@ -75,6 +77,7 @@ impl LockTable {
             recovering: 0,
             suspended: false,
             freed: Vec::new(),
+            weakened: BTreeSet::new(),
             snapshotting: None,
         }
     }
@@ -173,6 +176,7 @@ impl LockTable {
     pub fn apply(&mut self, transition: &Transition) -> Result<(), Unfit> {
         let changed = self.change(transition, &mut Vec::new());
         self.freed.clear();
+        self.weakened.clear();
         changed
     }
 

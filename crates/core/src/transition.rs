@@ -7,6 +7,7 @@ use crate::command::{Claim, OnDisconnect};
 use crate::fence::Fence;
 use crate::id::{Adapter, Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId};
 use crate::range::ByteRange;
+use crate::scope::Key;
 use crate::time::{Millis, Timestamp};
 
 /// One lasting change.
@@ -45,6 +46,14 @@ pub enum Transition {
         namespace: Namespace,
         lease: LeaseId,
         fence: Fence,
+        ending: Ending,
+    },
+    /// One key of a grant ended; the rest of its set stands.
+    KeyEnded {
+        namespace: Namespace,
+        lease: LeaseId,
+        fence: Fence,
+        key: Key,
         ending: Ending,
     },
     /// An owner's hold on these bytes under this lease ended.

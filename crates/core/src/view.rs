@@ -8,7 +8,7 @@ use crate::fence::Fence;
 use crate::id::{Adapter, Epoch, Namespace, Owner, Revision, Ticket};
 use crate::mode::Mode;
 use crate::refusal::{Holder, WaitEdge};
-use crate::scope::Scope;
+use crate::scope::{Scope, ScopeKind};
 use crate::time::{Millis, Timestamp};
 
 /// One scope: who holds anything that overlaps it, and who waits.
@@ -145,6 +145,8 @@ pub struct Stats {
     pub sessions: usize,
     pub recovering: usize,
     pub waiters: usize,
+    /// Grants by namespace and kind.
+    pub kinds: Vec<(Namespace, ScopeKind, usize)>,
 }
 
 /// The recovery grace, while it is on.

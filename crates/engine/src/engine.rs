@@ -68,7 +68,7 @@ pub enum Output {
         reply: Result<Reply, CallError>,
         undo: Option<Undo>,
     },
-    Event(Arc<Event>),
+    Event(Arc<Published>),
     /// A holder should hear that its lease, or one grant of it, is gone.
     Lost {
         namespace: Namespace,
@@ -82,6 +82,13 @@ pub enum Output {
         session: LeaseId,
         scope: Scope,
     },
+}
+
+/// An event, and whether it is the last one of its revision: a watcher that has seen it has seen the whole change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    pub event: Event,
+    pub last_of_revision: bool,
 }
 
 /// How to take back something that its caller will never hear of.
@@ -231,6 +238,14 @@ impl Engine {
     /// Notes what a step changed, and what it has to say to others.
     fn take_step(&mut self, step: &mut Step) {
         self.unwritten.extend(step.transitions.drain(..));
+        let mut last = Revision(u64::MAX);
+        let mut is_last: Vec<bool> = Vec::new();
+        for effect in step.effects.iter().rev() {
+            if let Effect::Event(event) = effect {
+                is_last.push(event.revision != last);
+                last = event.revision;
+            }
+        }
         for effect in step.effects.drain(..) {
             let output = match effect {
                 Effect::Granted { call, grant } => {
@@ -250,7 +265,8 @@ impl Engine {
                 }
                 Effect::Event(event) => {
                     self.note_ending(&event);
-                    Output::Event(Arc::from(event))
+                    let last_of_revision = is_last.pop().unwrap_or(true);
+                    Output::Event(Arc::new(Published { event: *event, last_of_revision }))
                 }
             };
             self.show(output);
@@ -430,6 +446,10 @@ impl Engine {
     /// The record under way, if everything that was decided is in it.
     pub(crate) fn sealed_all(&self) -> bool {
         self.in_flight == Some(self.unwritten.len())
+    }
+
+    pub(crate) fn in_flight_len(&self) -> usize {
+        self.in_flight.unwrap_or(0)
     }
 
     pub(crate) fn next_seq(&self) -> Seq {

@@ -3,14 +3,15 @@
 //! There are two lanes. Renewals, releases and everything else that ends something have one of their own, so that a
 //! flood of waiters cannot make a holder expire.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use leasehold_core::{Acquire, Answer, CallId, Cancel, Command, Grant, Namespace};
+use leasehold_core::{Acquire, Answer, CallId, Cancel, Command, Grant, LeaseId, Namespace};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::call::{Call, CallError, Query, Reply, View};
-use crate::publish::{Publisher, Watch};
+use crate::counts::{Commits, Counts};
+use crate::publish::{Notice, Publisher, Watch};
 use crate::status::Status;
 
 /// How an engine is spoken to.
@@ -21,6 +22,7 @@ pub struct Handle {
     pub(crate) calls: Arc<AtomicU64>,
     pub(crate) status: watch::Receiver<Status>,
     pub(crate) publisher: Publisher,
+    pub(crate) commits: Arc<Mutex<Commits>>,
 }
 
 /// One call on its way to the engine.
@@ -83,6 +85,21 @@ impl Handle {
         after: Option<leasehold_core::Revision>,
     ) -> Result<Watch, crate::Compacted> {
         self.publisher.watch(after)
+    }
+
+    /// Everything the holder of this lease should hear without asking, from now on.
+    pub fn follow(&self, namespace: Namespace, lease: LeaseId) -> mpsc::Receiver<Notice> {
+        self.publisher.follow(namespace, lease)
+    }
+
+    /// What has happened since the start.
+    pub fn counts(&self) -> Counts {
+        self.publisher.counts()
+    }
+
+    /// What the store was asked to keep since the start.
+    pub fn commits(&self) -> Commits {
+        self.commits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn next_call(&self) -> CallId {

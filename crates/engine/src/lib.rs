@@ -11,6 +11,7 @@
 
 mod call;
 mod clock;
+mod counts;
 mod engine;
 mod handle;
 mod publish;
@@ -21,9 +22,10 @@ mod status;
 
 pub use call::{Call, CallError, Query, Reply, View};
 pub use clock::{Clock, SystemClock};
-pub use engine::{Engine, Output, Settings, Undo};
+pub use counts::{Commits, Counts, Histogram};
+pub use engine::{Engine, Output, Published, Settings, Undo};
 pub use handle::Handle;
-pub use publish::{Compacted, Watch, Watched};
+pub use publish::{Compacted, Notice, Watch, Watched};
 pub use recovery::{Recovered, Recovery, StartError, recover};
 pub use runner::{Runner, Stop, start};
 pub use status::{Phase, Status};

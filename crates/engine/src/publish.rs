@@ -2,24 +2,35 @@
 //!
 //! The engine never waits for a watcher. One that falls too far behind is told so and has to look at the table again.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::{Event, Revision};
-use tokio::sync::broadcast;
+use leasehold_core::{Ending, Fence, LeaseId, Namespace, Revision, Scope};
+use tokio::sync::{broadcast, mpsc};
+
+use crate::counts::Counts;
+use crate::engine::Published;
+
+/// How many notices a session may leave unread before they are dropped.
+const NOTICES_LEN_MAX: usize = 1024;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
     memory: Arc<Mutex<Memory>>,
-    live: broadcast::Sender<Arc<Event>>,
+    live: broadcast::Sender<Arc<Published>>,
+    followers: Arc<Mutex<Followers>>,
 }
+
+/// Who hears what the holder of a lease should.
+type Followers = HashMap<(Namespace, LeaseId), mpsc::Sender<Notice>>;
 
 #[derive(Debug)]
 struct Memory {
-    events: VecDeque<Arc<Event>>,
+    events: VecDeque<Arc<Published>>,
     len_max: usize,
     /// Everything after this revision is remembered.
     complete_after: Revision,
+    counts: Counts,
 }
 
 /// Events after the asked revision are no longer all remembered.
@@ -32,26 +43,39 @@ pub struct Compacted {
 /// The events from one point on.
 #[derive(Debug)]
 pub struct Watch {
-    backlog: VecDeque<Arc<Event>>,
-    live: broadcast::Receiver<Arc<Event>>,
+    backlog: VecDeque<Arc<Published>>,
+    live: broadcast::Receiver<Arc<Published>>,
 }
 
 /// What a watcher gets next.
 #[derive(Clone, Debug)]
 pub enum Watched {
-    Event(Arc<Event>),
+    Event(Arc<Published>),
     /// So many events were missed: look at the table again.
     Missed(u64),
     /// The engine has stopped.
     End,
 }
 
+/// Something the holder of a lease should hear without asking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The whole lease, or the grant with this fence, is gone.
+    Lost { fence: Option<Fence>, ending: Ending },
+    /// Somebody waits for this.
+    Wanted { scope: Scope },
+}
+
 impl Publisher {
     pub(crate) fn new(memory_len_max: usize, backlog_len_max: usize) -> Publisher {
         let (live, _) = broadcast::channel(backlog_len_max);
-        let events = VecDeque::new();
-        let memory = Memory { events, len_max: memory_len_max, complete_after: Revision(0) };
-        Publisher { memory: Arc::new(Mutex::new(memory)), live }
+        let memory = Memory {
+            events: VecDeque::new(),
+            len_max: memory_len_max,
+            complete_after: Revision(0),
+            counts: Counts::default(),
+        };
+        Publisher { memory: Arc::new(Mutex::new(memory)), live, followers: Arc::default() }
     }
 
     /// The table starts here: nothing before is known.
@@ -59,16 +83,17 @@ impl Publisher {
         self.memory().complete_after = revision;
     }
 
-    pub(crate) fn publish(&self, event: Arc<Event>) {
+    pub(crate) fn publish(&self, published: Arc<Published>) {
         let mut memory = self.memory();
-        memory.events.push_back(event.clone());
+        memory.counts.count(&published.event);
+        memory.events.push_back(published.clone());
         if memory.events.len() > memory.len_max
             && let Some(forgotten) = memory.events.pop_front()
         {
-            memory.complete_after = forgotten.revision;
+            memory.complete_after = forgotten.event.revision;
         }
         // Nobody watching is no failure.
-        let _ = self.live.send(event);
+        let _ = self.live.send(published);
     }
 
     pub(crate) fn watch(&self, after: Option<Revision>) -> Result<Watch, Compacted> {
@@ -79,11 +104,33 @@ impl Publisher {
                 return Err(Compacted { oldest: memory.complete_after });
             }
             Some(after) => {
-                memory.events.iter().filter(|event| event.revision > after).cloned().collect()
+                let later = memory.events.iter().filter(|known| known.event.revision > after);
+                later.cloned().collect()
             }
         };
         // Under the lock, so that nothing falls between the backlog and what comes after it.
         Ok(Watch { backlog, live: self.live.subscribe() })
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.memory().counts.clone()
+    }
+
+    /// Everything the holder of this lease should hear from now on. A later follower takes over.
+    pub(crate) fn follow(&self, namespace: Namespace, lease: LeaseId) -> mpsc::Receiver<Notice> {
+        let (notices, following) = mpsc::channel(NOTICES_LEN_MAX);
+        let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        followers.retain(|_, follower| !follower.is_closed());
+        followers.insert((namespace, lease), notices);
+        following
+    }
+
+    pub(crate) fn notify(&self, namespace: Namespace, lease: LeaseId, notice: Notice) {
+        let followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(follower) = followers.get(&(namespace, lease)) {
+            // One that does not read its notices finds out by its next heartbeat.
+            let _ = follower.try_send(notice);
+        }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {

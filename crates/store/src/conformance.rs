@@ -22,7 +22,8 @@ pub type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// One store to be tested.
 pub trait Harness: Send + Sync {
-    /// Opens the store as a server does when it starts. Unless it is shared, all that was opened before has been dropped.
+    /// Opens the store as a server does when it starts. Unless it is shared, all that was opened before has been
+    /// dropped.
     fn open(&self) -> Step<'_, Arc<dyn Journal>>;
 
     /// Lets the next append through this journal lose its answer.

@@ -15,19 +15,22 @@
 //! Each campaign that is won raises the epoch, and everything that is written names the epoch it is written under. The
 //! store compares it in the same transaction. That alone is what makes a deposed leader harmless.
 //!
-//! No clock takes part. A leader shows that it is there by [`confirm`](Journal::confirm), which moves a counter, the beat. A server that
-//! has seen the same beat for longer than the leader's lease, on its own monotonic clock, may say so in its next campaign, and wins if the
-//! beat still is the one it saw. The leader counts its lease from before it sent the confirmation, so its time is over first.
+//! No clock takes part. A leader shows that it is there by [`confirm`](Journal::confirm), which moves a counter,
+//! the beat. A server that has seen the same beat for longer than the leader's lease, on its own monotonic clock,
+//! may say so in its next campaign, and wins if the beat still is the one it saw. The leader counts its lease from
+//! before it sent the confirmation, so its time is over first.
 //!
 //! # Why boxed futures
 //!
-//! The engine is one task: it starts an append and goes on to gather the next batch until the append is done. So every call returns a
-//! future that borrows nothing and can be kept in a variable. It is boxed so that the store can be chosen when the server
-//! starts (`Arc<dyn Journal>`): one small allocation a batch, where the batch costs a disk sync or a round trip. The futures need no runtime and
-//! no thread: SQLite answers through a channel from a thread of its own, PostgreSQL and etcd from a socket, the memory store and a
-//! simulated one at once, or when their simulated time has come.
+//! The engine is one task: it starts an append and goes on to gather the next batch until the append is done. So
+//! every call returns a future that borrows nothing and can be kept in a variable. It is boxed so that the store
+//! can be chosen when the server starts (`Arc<dyn Journal>`): one small allocation a batch, where the batch costs a
+//! disk sync or a round trip. The futures need no runtime and no thread: SQLite answers through a channel from a
+//! thread of its own, PostgreSQL and etcd from a socket, the memory store and a simulated one at once, or when
+//! their simulated time has come.
 //!
-//! A call has its effect even if its future is dropped: it may already be on its way. A dropped append is one whose outcome is unknown.
+//! A call has its effect even if its future is dropped: it may already be on its way. A dropped append is one whose
+//! outcome is unknown.
 
 use std::fmt;
 use std::future::Future;
@@ -60,8 +63,8 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// Who leads, or led last; `None` if nobody does: there never was a leader, or the last one has resigned.
     fn leader(&self) -> Pending<Option<Leader>>;
 
-    /// Asks to lead. Won if nobody leads, or if the leader and its beat still are those that `overdue` names. A store that only one server
-    /// at a time can have open is always won: the last leader is certainly gone.
+    /// Asks to lead. Won if nobody leads, or if the leader and its beat still are those that `overdue` names. A
+    /// store that only one server at a time can have open is always won: the last leader is certainly gone.
     ///
     /// After a failure it is unknown whether the epoch has risen. That does no harm: campaign again.
     fn campaign(&self, candidate: Candidate, overdue: Option<Beat>) -> Pending<Campaign>;
@@ -80,23 +83,24 @@ pub trait Journal: Send + Sync + fmt::Debug {
 
     /// The record with this number, if it was written, to settle an append whose outcome is unknown.
     ///
-    /// A barrier: once the answer is `None`, an append of this number that was sent before never takes effect, however late it arrives. What is
-    /// returned is as durable as after an append that was answered.
+    /// A barrier: once the answer is `None`, an append of this number that was sent before never takes effect,
+    /// however late it arrives. What is returned is as durable as after an append that was answered.
     fn read_back(&self, epoch: Epoch, seq: Seq) -> Pending<Option<Batch>>;
 
-    /// Writes the next chunk of a snapshot while appends go on. Chunk 0 begins a new one; what is there of an older one that was
-    /// never finished is forgotten. Nothing is visible before it is committed.
+    /// Writes the next chunk of a snapshot while appends go on. Chunk 0 begins a new one; what is there of an older
+    /// one that was never finished is forgotten. Nothing is visible before it is committed.
     fn put_chunk(&self, chunk: Chunk) -> Pending<()>;
 
-    /// Makes the snapshot with this number of chunks the one that is loaded from now on. Atomic; may be repeated when it failed, or the
-    /// snapshot begun anew.
+    /// Makes the snapshot with this number of chunks the one that is loaded from now on. Atomic; may be repeated
+    /// when it failed, or the snapshot begun anew.
     fn commit_snapshot(&self, epoch: Epoch, as_of: Seq, chunks: u32) -> Pending<()>;
 
-    /// Removes some of what the snapshot has made superfluous. Each call is short; call it until it says [`Pruned::Done`].
+    /// Removes some of what the snapshot has made superfluous. Each call is short; call it until it says
+    /// [`Pruned::Done`].
     fn prune(&self, epoch: Epoch) -> Pending<Pruned>;
 
-    /// One page of what is stored, for its leader. Begin at [`Position::Start`] and go on at [`Page::next`]: first the chunks
-    /// of the latest complete snapshot, then the records after it, in order.
+    /// One page of what is stored, for its leader. Begin at [`Position::Start`] and go on at [`Page::next`]: first
+    /// the chunks of the latest complete snapshot, then the records after it, in order.
     fn load(&self, epoch: Epoch, from: Position) -> Pending<Page>;
 }
 
@@ -136,8 +140,8 @@ pub enum Campaign {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leadership {
     pub epoch: Epoch,
-    /// How long it lasts without a confirmation, counted from before the campaign or confirmation was sent. `None`: for as long as the
-    /// store is open, because nobody else can open it.
+    /// How long it lasts without a confirmation, counted from before the campaign or confirmation was sent. `None`:
+    /// for as long as the store is open, because nobody else can open it.
     pub lease: Option<Duration>,
 }
 
@@ -185,8 +189,8 @@ pub enum Loaded {
     /// The last record is there, but its bytes are not what was written: a crash or the disk has cut it off. It is left
     /// out, and the next append takes its number.
     ///
-    /// Whoever goes on has to jump the fence counter by `fence_jump` first. Each grant in the lost record took more than
-    /// a byte of it, so no fence it may have handed out is higher than that.
+    /// Whoever goes on has to jump the fence counter by `fence_jump` first. Each grant in the lost record took more
+    /// than a byte of it, so no fence it may have handed out is higher than that.
     Torn {
         seq: Seq,
         fence_jump: u64,

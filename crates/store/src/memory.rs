@@ -1,7 +1,8 @@
 //! A store that forgets: everything is in this process and gone with it.
 //!
-//! It keeps to every other promise of the port, and can be shared: clones are several servers on one store. So it is
-//! also what a simulated store wraps, and the plainest way to see what the port means.
+//! It keeps to every other promise of the port, and can be shared by several servers in one process, as PostgreSQL and
+//! etcd are by several machines. So it is also what a simulated store wraps, and the plainest way to see what the port
+//! means.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,19 +22,23 @@ use crate::stored::{PageWriter, stored_batch, stored_chunk};
 
 const PRUNED_AT_ONCE: usize = 1024;
 
-/// A journal in memory. Clones share it.
+/// A journal in memory. Clones are the same journal.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryJournal {
     shelf: Arc<Mutex<Shelf>>,
 }
 
+type Records = VecDeque<(Seq, Arc<[u8]>)>;
+
 #[derive(Debug, Default)]
 struct Shelf {
+    /// Each clone may be a server of its own, so that a leader has to be outlived before another one leads.
+    shared: bool,
     epoch: Epoch,
     leader: Option<Leader>,
     /// The last record's bytes do not hold: the next append replaces it.
     torn: bool,
-    records: VecDeque<(Seq, Arc<[u8]>)>,
+    records: Records,
     snapshot: Option<Snapshot>,
     /// The snapshot that is being written.
     open: Option<Snapshot>,
@@ -50,12 +55,19 @@ struct Snapshot {
 }
 
 impl MemoryJournal {
-    /// An empty journal; the first campaign gives epoch 1.
+    /// An empty journal for one server; the first campaign gives epoch 1.
     pub fn new() -> MemoryJournal {
         MemoryJournal::default()
     }
 
-    /// An empty journal whose first campaign gives this epoch.
+    /// An empty journal for several servers: each has a clone, and one of them leads for as long as it confirms.
+    pub fn shared() -> MemoryJournal {
+        let journal = MemoryJournal::new();
+        journal.shelf().shared = true;
+        journal
+    }
+
+    /// An empty journal for one server, whose first campaign gives this epoch.
     pub fn starting_at(epoch: Epoch) -> MemoryJournal {
         let journal = MemoryJournal::new();
         journal.shelf().epoch = Epoch(epoch.0.saturating_sub(1));
@@ -111,7 +123,12 @@ fn harmed(bytes: &mut Arc<[u8]>, harm: Harm) -> bool {
 // Each call does all its work before it returns, under one lock: that is its transaction.
 impl Journal for MemoryJournal {
     fn traits(&self) -> Traits {
-        Traits { name: "memory", lasting: false, shared: true, record_bytes_max: usize::MAX }
+        Traits {
+            name: "memory",
+            lasting: false,
+            shared: self.shelf().shared,
+            record_bytes_max: usize::MAX,
+        }
     }
 
     fn leader(&self) -> Pending<Option<Leader>> {
@@ -158,6 +175,7 @@ impl Journal for MemoryJournal {
 impl Shelf {
     fn campaign(&mut self, candidate: Candidate, overdue: Option<Beat>) -> Campaign {
         if let Some(leader) = &self.leader
+            && self.shared
             && overdue != Some(leader.beat)
         {
             return Campaign::Lost(leader.clone());
@@ -172,7 +190,7 @@ impl Shelf {
             address: candidate.address,
             lease,
         });
-        Campaign::Won(Leadership { epoch: self.epoch, lease: Some(lease) })
+        Campaign::Won(Leadership { epoch: self.epoch, lease: self.shared.then_some(lease) })
     }
 
     fn last_is_torn(&self) -> bool {
@@ -229,7 +247,8 @@ impl Shelf {
             return Err(Error::unavailable("the memory set aside for it is full"));
         }
         if std::mem::take(&mut self.torn) {
-            self.pop(VecDeque::pop_back);
+            let torn = self.records.pop_back();
+            self.removed(torn);
         }
         self.records.push_back((next, batch.shared_bytes()));
         self.bytes += bytes;
@@ -239,16 +258,9 @@ impl Shelf {
         Ok(())
     }
 
-    fn pop(
-        &mut self,
-        from: fn(&mut VecDeque<(Seq, Arc<[u8]>)>) -> Option<(Seq, Arc<[u8]>)>,
-    ) -> bool {
-        match from(&mut self.records) {
-            Some((_, bytes)) => {
-                self.bytes -= bytes.len();
-                true
-            }
-            None => false,
+    fn removed(&mut self, record: Option<(Seq, Arc<[u8]>)>) {
+        if let Some((_, bytes)) = record {
+            self.bytes -= bytes.len();
         }
     }
 
@@ -307,10 +319,11 @@ impl Shelf {
             return Ok(Pruned::Done);
         };
         for _ in 0..PRUNED_AT_ONCE {
-            match self.records.front() {
-                Some((seq, _)) if *seq < as_of => self.pop(VecDeque::pop_front),
-                Some(_) | None => return Ok(Pruned::Done),
-            };
+            let record = self.records.pop_front_if(|(seq, _)| *seq < as_of);
+            if record.is_none() {
+                return Ok(Pruned::Done);
+            }
+            self.removed(record);
         }
         Ok(Pruned::More)
     }

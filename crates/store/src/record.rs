@@ -8,17 +8,17 @@
 //!                    over all bytes but its own four
 //! ```
 //!
-//! The first six bytes keep their meaning in every version to come, so that a damaged record can always be told from
-//! one that a newer build has written. The place (epoch, sequence number; in a snapshot also the number of the piece) is
-//! under the checksum: a record that turns up where it does not belong is found out.
+//! The first six bytes keep their meaning in every version to come, so that a damaged record can always be told
+//! from one that a newer build has written. The place (epoch, sequence number; in a snapshot also the number of the
+//! piece) is under the checksum: a record that turns up where it does not belong is found out.
 //!
-//! Numbers are varints (seven bits a byte, low ones first). Fences and moments are written as the difference to the last
-//! one in the same record, and a namespace or owner that is the same as the last one is a single zero byte, since names
-//! are never empty: a plain grant takes about 30 bytes and its names.
+//! Numbers are varints (seven bits a byte, low ones first). Fences and moments are written as the difference to the
+//! last one in the same record, and a namespace or owner that is the same as the last one is a single zero byte,
+//! since names are never empty: a plain grant takes about 30 bytes and its names.
 //!
 //! The code is written out by hand, without a serialization framework. What is stored must not change because a
-//! type in the core was given another field or another order, and decoding has to be safe on any bytes whatever: it never
-//! panics, and never reserves more memory than the bytes at hand can account for.
+//! type in the core was given another field or another order, and decoding has to be safe on any bytes whatever: it
+//! never panics, and never reserves more memory than the bytes at hand can account for.
 
 mod entry;
 mod transition;

@@ -7,12 +7,19 @@ use leasehold_store::sqlite::{Options, SqliteJournal};
 use leasehold_store::{Journal, MemoryJournal, Seq};
 use tempfile::TempDir;
 
+mod common;
+
 mod memory {
     use super::*;
 
-    leasehold_store::conformance_tests!(Memory::default(), block_on);
+    leasehold_store::conformance_tests!(Memory(MemoryJournal::new()), block_on);
 
-    #[derive(Default)]
+    mod shared {
+        use super::*;
+
+        leasehold_store::conformance_tests!(Memory(MemoryJournal::shared()), block_on);
+    }
+
     struct Memory(MemoryJournal);
 
     impl Harness for Memory {
@@ -48,10 +55,7 @@ mod sqlite {
 
     impl Sqlite {
         fn new() -> Sqlite {
-            Sqlite {
-                folder: tempfile::tempdir().expect("a folder can be made"),
-                journal: Mutex::default(),
-            }
+            Sqlite { folder: common::fast_folder(), journal: Mutex::default() }
         }
 
         fn path(&self) -> std::path::PathBuf {

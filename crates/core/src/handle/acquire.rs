@@ -14,6 +14,7 @@ use crate::fence::Fence;
 use crate::id::Ticket;
 use crate::lease::{LeaseNo, LeaseState};
 use crate::owners::OwnerNo;
+use crate::queue::Standing;
 use crate::range::ByteRange;
 use crate::refusal::{Conflict, Holder, HolderState, Invalid, Limit, Place, Refusal};
 use crate::scope::Scope;
@@ -38,14 +39,14 @@ impl LockTable {
         if let Some(outcome) = self.retried(space, request, digest)? {
             return Ok(outcome);
         }
-        if self.suspended {
-            return Err(Refusal::Suspended);
-        }
         self.check_lease(space, request, step)?;
         if request.reclaim
             && let Some(grant) = self.reclaim(space, request, step)?
         {
             return Ok(Outcome::Answered(Answer::Granted(Box::new(grant))));
+        }
+        if self.suspended {
+            return Err(Refusal::Suspended);
         }
         self.check_session_room(space, request)?;
         let place = self.take_up_place(space, request, digest)?;
@@ -129,11 +130,14 @@ impl LockTable {
         if waiter.digest != digest {
             return Err(Refusal::RequestIdReused);
         }
-        if !waiter.is_waiting() {
-            return Ok(None);
+        let Standing::Waiting { deadline } = waiter.standing else { return Ok(None) };
+        if request.wait == Wait::Never {
+            let asker = self.asker(space, request, ticket, false);
+            return Err(self.refusal_for(space, request, asker, None, self.now));
         }
         waiter.calls.push(request.call);
         at.calls.insert(request.call, ticket);
+        self.wait_longer(space, ticket, deadline, request.wait);
         let position = self.position(space, ticket);
         Ok(Some(Outcome::Queued(Queued { ticket, position })))
     }
@@ -185,12 +189,19 @@ impl LockTable {
         let at = self.space(space);
         let lease = at.live_lease(id).ok_or(Refusal::SessionNotFound)?;
         // Locking bytes inside an own range can leave two more pieces behind.
-        let more = request.claims.iter().map(|claim| match claim.scope {
-            Scope::Key(_) => 1,
-            Scope::Range { .. } => 2,
-        });
+        let room_for = |claims: &[Claim]| -> usize {
+            let each = claims.iter().map(|claim| match claim.scope {
+                Scope::Key(_) => 1,
+                Scope::Range { .. } => 2,
+            });
+            each.sum()
+        };
+        let held = at.lease(lease);
+        let waits = held.session.iter().flat_map(|session| &session.waiters);
+        let waits = waits.filter(|ticket| Some(**ticket) != request.ticket);
+        let wanted: usize = waits.map(|ticket| room_for(&at.waiters[ticket].request.claims)).sum();
         let max = self.limits.locks_per_session_max;
-        if at.lease(lease).held.len() + more.sum::<usize>() > max {
+        if held.held.len() + wanted + room_for(&request.claims) > max {
             return Err(Refusal::Limit(Limit::LocksPerSession { max }));
         }
         Ok(())
@@ -203,21 +214,17 @@ impl LockTable {
         request: &Acquire,
         step: &mut Step,
     ) -> Result<Option<Grant>, Refusal> {
-        let Some(grace) = self.grace else {
-            return if self.may_take_all_back(space, request) {
-                Ok(None)
-            } else {
-                Err(Refusal::NoGrace)
-            };
-        };
-        if let Some((lease, owner, fence)) = self.recovering_match(space, request) {
+        if let Some((lease, owner, fence)) = self.held_already(space, request) {
             self.hear_from(space, lease, step);
             return Ok(Some(self.grant_again(space, lease, owner, fence)));
         }
-        match grace.policy {
-            GracePolicy::Conflicting if self.may_take_all_back(space, request) => Ok(None),
-            GracePolicy::Conflicting => Err(Refusal::LeaseLost),
-            GracePolicy::Strict => Ok(None),
+        if self.may_take_all_back(space, request) {
+            return Ok(None);
+        }
+        match self.grace.map(|grace| grace.policy) {
+            None => Err(Refusal::NoGrace),
+            Some(GracePolicy::Conflicting) => Err(Refusal::LeaseLost),
+            Some(GracePolicy::Strict) => Ok(None),
         }
     }
 
@@ -234,19 +241,17 @@ impl LockTable {
         })
     }
 
-    /// The recovering lease under which the owner has everything that is claimed, and the highest fence of it.
-    fn recovering_match(
-        &self,
-        space: SpaceNo,
-        request: &Acquire,
-    ) -> Option<(LeaseNo, OwnerNo, Fence)> {
+    /// The lease under which the owner has everything that is claimed, and the highest fence of it. One of its grants
+    /// may have brought the whole session back already.
+    fn held_already(&self, space: SpaceNo, request: &Acquire) -> Option<(LeaseNo, OwnerNo, Fence)> {
         let Under::Session(id) = request.under else {
             return None;
         };
         let at = self.space(space);
         let lease = at.live_lease(id)?;
         let owner = at.owners.find(&request.owner)?;
-        if at.lease(lease).state != LeaseState::Recovering {
+        // What is still in doubt can only be claimed while the grace is on; what is not, is simply held.
+        if at.lease(lease).state == LeaseState::Recovering && self.grace.is_none() {
             return None;
         }
         let mut highest = Fence::ZERO;
@@ -426,7 +431,9 @@ impl LockTable {
             metadata: request.metadata.clone(),
         };
         self.enact(Transition::Granted(granted), step);
-        let held = self.space(space).lease(self.lease_just_used(space, lease));
+        let number = self.lease_just_used(space, lease);
+        self.is_back(space, number);
+        let held = self.space(space).lease(number);
         let grant = Grant {
             lease,
             owner: request.owner.clone(),
@@ -446,7 +453,7 @@ impl LockTable {
         self.space(space).lease_no(id).expect("a grant stands under its lease")
     }
 
-    /// What the owner may take back, it has now taken back.
+    /// What the owner may take back, it has now taken back: the oldest hold in the same mode, or all in another.
     fn end_own_windows(&mut self, space: SpaceNo, request: &Acquire, step: &mut Step) {
         if self.space(space).lapsed_len == 0 {
             return;
@@ -454,11 +461,16 @@ impl LockTable {
         let Some(owner) = self.space(space).owners.find(&request.owner) else { return };
         for claim in &request.claims {
             let Scope::Key(key) = &claim.scope else { continue };
-            for (lease, fence) in self.space(space).windows_of(key, owner) {
-                let ended = Transition::GrantEnded {
+            let mut windows = self.space(space).windows_of(key, owner);
+            if self.space(space).mode_in_use(key) == Some(claim.mode) {
+                windows.truncate(1);
+            }
+            for (lease, fence) in windows {
+                let ended = Transition::KeyEnded {
                     namespace: request.namespace.clone(),
                     lease: self.space(space).lease(lease).id,
                     fence,
+                    key: key.clone(),
                     ending: Ending::Reclaimed,
                 };
                 self.enact(ended, step);
@@ -504,7 +516,8 @@ impl LockTable {
             && self.is_strict_grace()
             && !request.reclaim
         {
-            return Refusal::GracePeriod { ends_in, conflict: None };
+            let kept = place.map(|_| Box::new(self.kept_place(space, request, place, since)));
+            return Refusal::GracePeriod { ends_in, conflict: kept };
         }
         let (mut conflict, reason) = self.conflict(space, request, asker);
         conflict.place = place;
@@ -512,7 +525,7 @@ impl LockTable {
         let conflict = Box::new(conflict);
         match (reason, grace_left) {
             (Reason::Nothing, Some(ends_in)) => Refusal::GracePeriod { ends_in, conflict: None },
-            (Reason::Nothing, None) if self.suspended => Refusal::Suspended,
+            (Reason::Nothing, None) if self.suspended && place.is_none() => Refusal::Suspended,
             (Reason::Recovering, Some(ends_in)) => {
                 Refusal::GracePeriod { ends_in, conflict: Some(conflict) }
             }
@@ -523,20 +536,36 @@ impl LockTable {
         }
     }
 
+    /// Nobody is in the way, but the caller has to learn of the place that is kept for it.
+    fn kept_place(
+        &self,
+        space: SpaceNo,
+        request: &Acquire,
+        place: Option<Place>,
+        since: Timestamp,
+    ) -> Conflict {
+        let scope = request.claims[0].scope.clone();
+        let waiters = self.waiters_for(space, &scope);
+        Conflict { scope, holders: Vec::new(), waiters, waited: self.now.since(since), place }
+    }
+
     /// Who is in the way of the first claim that is blocked, and what kind of "no" that makes.
     fn conflict(&self, space: SpaceNo, request: &Acquire, asker: Asker) -> (Conflict, Reason) {
         let at = self.space(space);
         let want = Want::Some(Conflict::HOLDERS_MAX);
-        let blocked = request.claims.iter().find_map(|claim| {
-            let blockers = at.blockers(claim, asker, want);
-            (!blockers.is_empty()).then_some((claim, blockers))
-        });
-        let (claim, blockers) = blocked.unwrap_or((&request.claims[0], Blockers::default()));
-        let mut holders: Vec<Holder> =
-            blockers.iter().filter_map(|blocker| self.holder(space, blocker)).collect();
+        let holders = |blockers: &Blockers| -> Vec<Holder> {
+            blockers.iter().filter_map(|blocker| self.holder(space, blocker)).collect()
+        };
+        let blocked = request.claims.iter().map(|claim| (claim, at.blockers(claim, asker, want)));
+        let mut blocked = blocked.filter(|(_, blockers)| !blockers.is_empty());
+        let (claim, first) = blocked.next().unwrap_or((&request.claims[0], Blockers::default()));
+        let mut reason = Reason::of(&first, &holders(&first));
+        for (_, blockers) in blocked {
+            reason = reason.max(Reason::of(&blockers, &holders(&blockers)));
+        }
+        let mut holders = holders(&first);
         holders.sort_by(|one, other| (one.fence, &one.scope).cmp(&(other.fence, &other.scope)));
         holders.truncate(Conflict::HOLDERS_MAX);
-        let reason = Reason::of(&blockers, &holders);
         let conflict = Conflict {
             scope: claim.scope.clone(),
             holders,
@@ -574,14 +603,15 @@ impl LockTable {
     }
 }
 
-/// What kind of "no" the blockers add up to.
+/// What kind of "no" the blockers add up to; of several, the last in this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reason {
     Nothing,
+    /// All of them are reclaim windows.
+    ReclaimWindow,
     Held,
     /// Among them is a grant of the last epoch that has not come back yet.
     Recovering,
-    /// All of them are reclaim windows.
-    ReclaimWindow,
 }
 
 impl Reason {

@@ -23,7 +23,7 @@ impl LockTable {
     pub(super) fn work_off_deadlines(&mut self, step: &mut Step) {
         let mut budget = self.limits.deadlines_per_step_max;
         while budget > 0
-            && let Some(&(moment, space, ticket)) = self.wait_timers.first()
+            && let Some(&(moment, ticket, space)) = self.wait_timers.first()
             && moment < self.now
         {
             budget -= 1;
@@ -87,7 +87,7 @@ impl LockTable {
             LeaseState::Recovering => Ending::GraceExpired,
             LeaseState::Live | LeaseState::Lapsed(_) => Ending::Expired,
         };
-        let has_window = self.windows(space, lease).iter().any(|(end, _)| *end > held.deadline);
+        let has_window = at.has_window(lease);
         let (namespace, id) = (at.name.clone(), held.id);
         self.refuse_session_waiters(space, lease, step);
         self.tell_lost(namespace.clone(), id, None, &ending, step);
@@ -170,8 +170,8 @@ impl LockTable {
         match window {
             Window::Grant(fence) => !at.lease(lease).held.stamped(fence).is_empty(),
             Window::Piece(owner, inode, range) => at.inodes.get(&inode).is_some_and(|inode| {
-                let piece = inode.pieces.get(&(owner, range.start()));
-                piece.is_some_and(|piece| piece.lease == lease)
+                let own = inode.own_overlapping(owner, range);
+                own.iter().any(|own| inode.pieces[&(owner, own.start())].lease == lease)
             }),
         }
     }
@@ -193,14 +193,19 @@ impl LockTable {
 
     /// The holder has been heard of: its lease runs anew, and is no longer in doubt after a restart.
     pub(super) fn hear_from(&mut self, space: SpaceNo, lease: LeaseNo, step: &mut Step) {
+        let deadline = self.now.plus(self.space(space).lease(lease).ttl);
+        self.is_back(space, lease);
+        self.end_grace_if_over(step);
+        self.set_deadline(space, lease, deadline);
+    }
+
+    /// The lease is no longer in doubt after a restart.
+    pub(super) fn is_back(&mut self, space: SpaceNo, lease: LeaseNo) {
         let held = self.spaces[space.0].lease_mut(lease);
-        let deadline = self.now.plus(held.ttl);
         if held.state == LeaseState::Recovering {
             held.state = LeaseState::Live;
             self.recovering -= 1;
-            self.end_grace_if_over(step);
         }
-        self.set_deadline(space, lease, deadline);
     }
 
     pub(super) fn end_grace_if_over(&mut self, step: &mut Step) {

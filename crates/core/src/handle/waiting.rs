@@ -107,6 +107,7 @@ impl LockTable {
         let at = self.space(space);
         let Some(cycle) = at.find_cycle(at.waiters[&ticket].owner, None) else { return Ok(()) };
         let cycle = cycle.edges(at);
+        self.tell_left(space, ticket, step);
         let request = self.remove_waiter(space, ticket).request;
         let told = News::Deadlock { victim: request.owner, cycle: cycle.clone() };
         self.tell(request.namespace, told, step);
@@ -136,6 +137,34 @@ impl LockTable {
         }
     }
 
+    /// A waiter that several calls await waits as long as the most patient of them.
+    pub(super) fn wait_longer(
+        &mut self,
+        space: SpaceNo,
+        ticket: Ticket,
+        before: Option<Timestamp>,
+        wait: Wait,
+    ) {
+        let Some(before) = before else { return };
+        let deadline = self.wait_deadline(wait).map(|deadline| deadline.max(before));
+        self.wait_timers.remove(&(before, ticket, space));
+        if let Some(deadline) = deadline {
+            self.wait_timers.insert((deadline, ticket, space));
+        }
+        let waiter = self.space_mut(space).waiters.get_mut(&ticket);
+        waiter.expect("it was just found").standing = Standing::Waiting { deadline };
+    }
+
+    fn wait_deadline(&self, wait: Wait) -> Option<Timestamp> {
+        match wait {
+            Wait::Never => Some(self.now),
+            Wait::UpTo(wait) => {
+                Some(self.now.plus(Millis::from_duration(wait).unwrap_or(Millis::new(u32::MAX))))
+            }
+            Wait::Forever => None,
+        }
+    }
+
     fn add_waiter(
         &mut self,
         space: SpaceNo,
@@ -144,15 +173,9 @@ impl LockTable {
         digest: u64,
         since: Timestamp,
     ) {
-        let deadline = match request.wait {
-            Wait::Never => Some(self.now),
-            Wait::UpTo(wait) => {
-                Some(self.now.plus(Millis::from_duration(wait).unwrap_or(Millis::new(u32::MAX))))
-            }
-            Wait::Forever => None,
-        };
+        let deadline = self.wait_deadline(request.wait);
         if let Some(deadline) = deadline {
-            self.wait_timers.insert((deadline, space, ticket));
+            self.wait_timers.insert((deadline, ticket, space));
         }
         let at = self.space_mut(space);
         let owner = at.owners.mention(&request.owner);
@@ -169,17 +192,18 @@ impl LockTable {
         }
         let calls = vec![request.call];
         let standing = Standing::Waiting { deadline };
-        at.waiters.insert(ticket, Waiter { owner, request, digest, calls, since, standing });
+        let waiter = Waiter { owner, request, digest, calls, since, standing };
+        at.waiters.insert(ticket, Box::new(waiter));
         at.enqueue(ticket);
     }
 
     /// Forgets a waiter; those behind it may have become free to go.
-    pub(super) fn remove_waiter(&mut self, space: SpaceNo, ticket: Ticket) -> Waiter {
+    pub(super) fn remove_waiter(&mut self, space: SpaceNo, ticket: Ticket) -> Box<Waiter> {
         self.leave_queues(space, ticket);
         let at = &mut self.spaces[space.0];
         let waiter = at.waiters.remove(&ticket).expect("only waiters that are there are removed");
         if let Some(timer) = waiter.timer() {
-            self.wait_timers.remove(&(timer, space, ticket));
+            self.wait_timers.remove(&(timer, ticket, space));
         }
         at.waits.remove(&(waiter.owner, ticket));
         for call in &waiter.calls {
@@ -243,13 +267,13 @@ impl LockTable {
         let at = &mut self.spaces[space.0];
         let waiter = at.waiters.get_mut(&ticket).expect("only waiters that are there are parked");
         if let Some(timer) = waiter.timer() {
-            self.wait_timers.remove(&(timer, space, ticket));
+            self.wait_timers.remove(&(timer, ticket, space));
         }
         waiter.standing = Standing::Parked { until };
         for call in std::mem::take(&mut waiter.calls) {
             at.calls.remove(&call);
         }
-        self.wait_timers.insert((until, space, ticket));
+        self.wait_timers.insert((until, ticket, space));
         Place { ticket, position }
     }
 
@@ -418,8 +442,7 @@ impl Space {
 
     /// Whether a waiter can be granted, and what that means for those behind it.
     fn verdict(&self, waiter: &Waiter, ticket: Ticket, lane: &Lane, now: Timestamp) -> Verdict {
-        let gone = waiter.is_due(now) || self.session_is_due(&waiter.request, now);
-        let gone = gone && !planted!("grant-to-expired-waiter");
+        let gone = self.is_gone(waiter, now) && !planted!("grant-to-expired-waiter");
         let asker = Asker { owner: Some(waiter.owner), ticket, arriving: false };
         let mut blocked = gone;
         let claims = &waiter.request.claims;
@@ -448,14 +471,15 @@ impl Space {
         }
     }
 
-    /// Whether the session a waiter stands under is over, though that has not been worked off yet.
-    fn session_is_due(&self, request: &Acquire, now: Timestamp) -> bool {
-        match request.under {
+    /// Whether a wait, or the session it stands under, is over, though that has not been worked off yet.
+    pub(crate) fn is_gone(&self, waiter: &Waiter, now: Timestamp) -> bool {
+        let session_over = match waiter.request.under {
             Under::NewLease { .. } => false,
             Under::Session(id) => {
                 self.live_lease(id).is_none_or(|lease| self.lease(lease).is_due(now))
             }
-        }
+        };
+        waiter.is_due(now) || session_over
     }
 
     /// Breaks if the claim is blocked; with `true` if that holds for everybody behind it in the same queue as well.

@@ -22,6 +22,7 @@ mod tag {
     pub(super) const GRANT_ENDED: u8 = 8;
     pub(super) const RANGE_ENDED: u8 = 9;
     pub(super) const FENCE_ACCEPTED: u8 = 10;
+    pub(super) const KEY_ENDED: u8 = 11;
 }
 
 mod ending {
@@ -87,6 +88,12 @@ impl Encoder {
             Transition::GrantEnded { namespace, lease, fence, ending } => {
                 self.of_lease(tag::GRANT_ENDED, namespace, *lease);
                 self.fence(*fence);
+                self.ending(ending);
+            }
+            Transition::KeyEnded { namespace, lease, fence, key, ending } => {
+                self.of_lease(tag::KEY_ENDED, namespace, *lease);
+                self.fence(*fence);
+                self.text(key.text().as_bytes());
                 self.ending(ending);
             }
             Transition::RangeEnded { namespace, lease, owner, inode, range, ending } => {
@@ -266,6 +273,13 @@ impl Decoder<'_> {
                 owner: self.owner()?,
                 inode: self.varint("inode")?,
                 range: self.range()?,
+                ending: self.ending()?,
+            },
+            tag::KEY_ENDED => Transition::KeyEnded {
+                namespace: self.namespace()?,
+                lease: self.lease()?,
+                fence: self.fence()?,
+                key: self.key()?,
                 ending: self.ending()?,
             },
             tag::FENCE_ACCEPTED => Transition::FenceAccepted {

@@ -114,6 +114,7 @@ impl Audit {
             | Transition::LeaseLapsed { .. }
             | Transition::LeaseEnded { .. }
             | Transition::GrantEnded { .. }
+            | Transition::KeyEnded { .. }
             | Transition::RangeEnded { .. }
             | Transition::FenceAccepted { .. } => {}
         }

@@ -23,9 +23,11 @@ pub struct Backup {
     pub byte_len: u64,
 }
 
-/// Copies the file `from`, as it is at one moment, to the new file `to`. A server may have it open, and goes on meanwhile.
+/// Copies the file `from`, as it is at one moment, to the new file `to`. A server may have it open, and goes on
+/// meanwhile.
 ///
-/// The copy is one plain file. It is read in full, every checksum compared, before it gets its name: a backup that is there is a good one.
+/// The copy is one plain file. It is read in full, every checksum compared, before it gets its name: a backup that
+/// is there is a good one.
 pub fn backup(from: &Path, to: &Path) -> Result<Backup, Error> {
     refuse_existing(to)?;
     // Whatever is handed out after this moment may be missing from the copy.

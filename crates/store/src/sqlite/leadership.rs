@@ -33,15 +33,19 @@ impl Writer {
     pub(super) fn campaign(&mut self, candidate: &Candidate) -> Result<Campaign, Error> {
         self.open_snapshot = None;
         let lease_ms = i64::try_from(candidate.lease.as_millis()).unwrap_or(i64::MAX);
-        let won = self.connection()?.query_row(
-            "UPDATE leadership SET epoch = epoch + 1, leads = 1, name = ?1, address = ?2, lease_ms = ?3,
-             written_at_ms = ?4 RETURNING epoch",
-            params![candidate.name, candidate.address, lease_ms, wall_clock_ms()],
-            |row| row.get(0),
-        );
-        let epoch = won.map_err(|error| self.failed("the epoch cannot be raised", error))?;
-        let torn = torn(self.connection()?);
-        self.torn = torn.map_err(|error| self.failed("the last record cannot be read", error))?;
+        // Not with RETURNING: it gives the row before the commit, and a commit that fails would go unnoticed.
+        let (epoch, torn) =
+            self.transaction_of_anybody("the epoch cannot be raised", |transaction| {
+                transaction.execute(
+                    "UPDATE leadership SET epoch = epoch + 1, leads = 1, name = ?1, address = ?2, lease_ms = ?3,
+                     written_at_ms = ?4",
+                    params![candidate.name, candidate.address, lease_ms, wall_clock_ms()],
+                )?;
+                let epoch: i64 =
+                    transaction.query_row("SELECT epoch FROM leadership", [], |row| row.get(0))?;
+                Ok((epoch, torn(transaction)?))
+            })?;
+        self.torn = torn;
         Ok(Campaign::Won(Leadership { epoch: Epoch(unsigned(epoch)), lease: None }))
     }
 

@@ -1,8 +1,9 @@
 //! Keeps a second server away from the file.
 //!
 //! The lock is on a file of its own beside the database, and never on the database itself: SQLite locks that with
-//! `fcntl`, and a process loses all such locks on a file as soon as it closes any handle of it. The lock file stays where it is when the
-//! server ends. Removing it would let one server lock the old file and another a new one of the same name.
+//! `fcntl`, and a process loses all such locks on a file as soon as it closes any handle of it. The lock file stays
+//! where it is when the server ends. Removing it would let one server lock the old file and another a new one of
+//! the same name.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};

@@ -8,9 +8,11 @@
 //!
 //! - `lock.rs`: a lock file keeps a second server out.
 //! - `schema.rs`: what is in the file, and the settings without which it would not be durable.
-//! - `writer.rs`: the connection and what becomes of it when the disk fails. `append.rs`, `load.rs`, `snapshot.rs`, `leadership.rs` are its work.
+//! - `writer.rs`: the connection and what becomes of it when the disk fails. `append.rs`, `load.rs`, `snapshot.rs`,
+//!   `leadership.rs` are its work.
 //! - `locks_table.rs`: the locks as of the latest snapshot, for plain SQL.
-//! - `backup.rs`, `restore.rs`: a copy while the server runs, and the way back. `audit.rs` reads all of a file before either is trusted.
+//! - `backup.rs`, `restore.rs`: a copy while the server runs, and the way back. `audit.rs` reads all of a file
+//!   before either is trusted.
 
 mod append;
 mod audit;
@@ -64,11 +66,13 @@ pub struct Options {
     /// How many rows the table of locks for plain SQL has at most; 0 for none. It costs about as much to write as the
     /// snapshot that it comes from.
     pub locks_rows_max: u32,
+    /// The write-ahead log is worked off into the file when it has so many pages.
+    pub log_pages: u32,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { size_max: None, locks_rows_max: 100_000 }
+        Options { size_max: None, locks_rows_max: 100_000, log_pages: 1000 }
     }
 }
 

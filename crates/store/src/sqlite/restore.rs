@@ -1,20 +1,23 @@
 //! The way back from a backup, and why no fence is handed out twice.
 //!
-//! After the backup was taken the server went on: it granted locks, and handed out fences that the backup knows nothing of. A
-//! server that starts from the backup must only hand out higher ones, and lead under a higher epoch. How many there were nobody can
-//! tell, but there is a bound: fences are handed out by one writer, and time has passed. So the restore counts
+//! After the backup was taken the server went on: it granted locks, and handed out fences that the backup knows
+//! nothing of. A server that starts from the backup must only hand out higher ones, and lead under a higher epoch.
+//! How many there were nobody can tell, but there is a bound: fences are handed out by one writer, and time has
+//! passed. So the restore counts
 //!
 //! ```text
 //!   fence + max(2^32, seconds since the backup × 2^23)      epoch + max(2^10, seconds × 2^10)
 //! ```
 //!
-//! One writer does well below a million grants a second and cannot start a thousand times a second, so this is above
-//! everything handed out since, as long as the wall clock of this machine is not hours behind that of the one where the backup was
-//! taken: 2^32 fences alone are more than an hour of a million grants a second. Even a year costs 2^48 of the 2^53 fences there are. A backup that seems older than
-//! 400 days is more likely a clock that is wrong, and is refused unless the caller knows better and names a fence to stay above.
+//! One writer does well below a million grants a second and cannot start a thousand times a second, so this is
+//! above everything handed out since, as long as the wall clock of this machine is not hours behind that of the one
+//! where the backup was taken: 2^32 fences alone are more than an hour of a million grants a second. Even a year
+//! costs 2^48 of the 2^53 fences there are. A backup that seems older than 400 days is more likely a clock that is
+//! wrong, and is refused unless the caller knows better and names a fence to stay above.
 //!
-//! What was stored in a plain copy of the file, made while no server ran, can be restored in the same way: the time then counts from the
-//! last start, snapshot or backup that the file tells of, which is earlier and so on the safe side.
+//! What was stored in a plain copy of the file, made while no server ran, can be restored in the same way: the time
+//! then counts from the last start, snapshot or backup that the file tells of, which is earlier and so on the safe
+//! side.
 
 use std::path::Path;
 use std::time::Duration;
@@ -51,9 +54,10 @@ pub struct Restored {
 
 /// Makes the new file `to` from the backup `from`, with epoch and fences jumped ahead. The backup stays as it is.
 ///
-/// `fence_above` is a fence that the caller knows to have been handed out. The restored store goes on above it in any case.
+/// `fence_above` is a fence that the caller knows to have been handed out. The restored store goes on above it in
+/// any case.
 pub fn restore(from: &Path, to: &Path, fence_above: Option<Fence>) -> Result<Restored, Error> {
-    let to = schema::resolve(to).map_err(|error| {
+    let to = schema::resolve_new(to).map_err(|error| {
         Error::unavailable("the file to restore to cannot be made").because(error)
     })?;
     let _lock = FileLock::take(&to)

@@ -95,8 +95,8 @@ INSERT INTO leadership VALUES (1, 0, 0, '', '', 0, 0);
 
 /// The path with every link and dot in it resolved: two names of one file must come to the same lock.
 ///
-/// For that the file has to be there, so an empty one is made if there is none. One that is there is not even opened: see
-/// `lock.rs`.
+/// For that the file has to be there, so an empty one is made if there is none. One that is there is not even
+/// opened: see `lock.rs`.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
     if let Ok(found) = path.canonicalize() {
         return Ok(found);
@@ -108,6 +108,18 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
         .open(path)
         .and_then(|_| path.canonicalize())
         .map_err(|error| failed_to_open(path, "it cannot be made", error))
+}
+
+/// The same for a file that is to be made later, when it is whole.
+pub(super) fn resolve_new(path: &Path) -> Result<PathBuf, OpenError> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        Some(_) | None => Path::new("."),
+    };
+    let folder = folder
+        .canonicalize()
+        .map_err(|error| failed_to_open(path, "its folder cannot be found", error))?;
+    Ok(folder.join(path.file_name().unwrap_or_default()))
 }
 
 /// Looks at the file before SQLite does, so that what is not ours is left exactly as it is.
@@ -260,9 +272,9 @@ pub(super) fn check_durable(connection: &Connection, path: &Path) -> Result<(), 
 
 /// Moves everything from the write-ahead log into the file, with a sync of the file, and starts the log anew.
 ///
-/// After a failed sync this is what makes it safe to go on. The kernel may have marked pages of the log as clean that never reached the
-/// disk, and a later sync of the log would not say so. So nothing may be written behind them: their content is written a
-/// second time, to another place, and the log begins at its start again.
+/// After a failed sync this is what makes it safe to go on. The kernel may have marked pages of the log as clean
+/// that never reached the disk, and a later sync of the log would not say so. So nothing may be written behind
+/// them: their content is written a second time, to another place, and the log begins at its start again.
 pub(super) fn empty_wal(connection: &Connection) -> Result<(), Error> {
     let busy = connection
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
@@ -307,5 +319,30 @@ pub(super) fn failed(what: &str, error: rusqlite::Error) -> Error {
         }
         Some(ErrorCode::DiskFull) => Error::unavailable("the disk is full").because(error),
         Some(_) | None => Error::unavailable(what).because(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(settings: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let connection = Connection::open(&path).unwrap();
+        connection.execute_batch(settings).unwrap();
+        check_durable(&connection, Path::new("locks.db")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn commits_that_a_power_cut_could_lose_are_refused() {
+        assert_eq!(
+            refusal("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL"),
+            "locks.db would not be durable: synchronous is 1, it must be 2"
+        );
+        assert_eq!(
+            refusal("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = FULL"),
+            "locks.db would not be durable: journal_mode is memory, it must be wal"
+        );
     }
 }

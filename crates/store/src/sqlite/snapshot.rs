@@ -80,11 +80,11 @@ impl Writer {
             open.locks = insert_lock_rows(transaction, open.id, open.locks, &entries, rows_max)?;
             Ok(Some(open))
         })?;
-        self.open_snapshot = put;
         match put {
-            Some(_) => Ok(()),
-            None => Err(Conflict::OutOfSnapshot { as_of, index }.into()),
+            Some(open) => self.open_snapshot = Some(open),
+            None => return Err(Conflict::OutOfSnapshot { as_of, index }.into()),
         }
+        Ok(())
     }
 
     pub(super) fn commit_snapshot(
@@ -93,9 +93,9 @@ impl Writer {
         as_of: Seq,
         chunks: u32,
     ) -> Result<(), Error> {
-        let open = self.open_snapshot.take();
-        let open =
-            open.filter(|open| (open.epoch, open.as_of, open.chunks) == (epoch, as_of, chunks));
+        let open = self
+            .open_snapshot
+            .filter(|open| (open.epoch, open.as_of, open.chunks) == (epoch, as_of, chunks));
         let what = "the snapshot cannot be committed";
         let committed = self.transaction(epoch, what, |transaction| match open {
             Some(open) => finish(transaction, &open).map(|()| true),
@@ -104,11 +104,14 @@ impl Writer {
                 (snapshot.epoch, snapshot.as_of, snapshot.chunks) == (epoch, as_of, chunks)
             })),
         })?;
-        if committed {
-            return Ok(());
+        if !committed {
+            let index = chunks;
+            return Err(Conflict::OutOfSnapshot { as_of, index }.into());
         }
-        let index = chunks;
-        Err(Conflict::OutOfSnapshot { as_of, index }.into())
+        if open.is_some() {
+            self.open_snapshot = None;
+        }
+        Ok(())
     }
 
     pub(super) fn prune(&mut self, epoch: Epoch) -> Result<Pruned, Error> {

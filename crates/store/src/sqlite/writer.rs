@@ -1,8 +1,9 @@
 //! The one connection, and what becomes of it when the disk fails.
 //!
-//! An error while something is written may leave SQLite, the kernel and the disk of different minds about what is there. So after
-//! anything but a plain refusal (disk full, busy) the connection is thrown away. The next call opens the file anew,
-//! which reads what is really there and writes it to the disk once more: see `empty_wal`. No sync is ever tried again on the same handle.
+//! An error while something is written may leave SQLite, the kernel and the disk of different minds about what is
+//! there. So after anything but a plain refusal (disk full, busy) the connection is thrown away. The next call
+//! opens the file anew, which reads what is really there and writes it to the disk once more: see `empty_wal`. No
+//! sync is ever tried again on the same handle.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,15 +20,14 @@ use crate::error::{Conflict, Error, OpenError};
 use crate::journal::Seq;
 use crate::mishap::Mishap;
 
-/// The write-ahead log is worked off when it has so many pages.
-const CHECKPOINT_PAGES: u32 = 1000;
-
 /// Does the work of the journal, one call at a time.
 #[derive(Debug)]
 pub(super) struct Writer {
     /// `None` after a failure, until the next call opens the file again.
     connection: Option<Connection>,
     path: PathBuf,
+    /// The file that the path led to when it was opened first.
+    file: FileId,
     pub(super) options: Options,
     /// The last record, if its bytes do not hold: the next append replaces it.
     pub(super) torn: Option<Seq>,
@@ -49,15 +49,17 @@ impl Writer {
         }
         let mut writer = Writer {
             connection: None,
+            file: FileId::of(&path),
             path,
             options,
             torn: None,
             open_snapshot: None,
             wal_pages: Arc::default(),
-            wal_pages_due: CHECKPOINT_PAGES,
+            wal_pages_due: 0,
             mishap: None,
             _lock: lock,
         };
+        writer.wal_pages_due = writer.options.log_pages;
         writer.connection = Some(writer.connect()?);
         Ok(writer)
     }
@@ -82,7 +84,16 @@ impl Writer {
     }
 
     /// The connection, opened again if it had to be thrown away.
+    ///
+    /// A file that was moved or replaced takes no more records: SQLite would go on to write to it, and the next start would
+    /// not find them.
     pub(super) fn connection(&mut self) -> Result<&mut Connection, Error> {
+        if FileId::of(&self.path) != self.file {
+            return Err(Error::unavailable(format!(
+                "{} was moved away or replaced while it was in use",
+                self.path.display()
+            )));
+        }
         if self.connection.is_none() {
             let connection = self.connect().map_err(|error| {
                 Error::unavailable("the file cannot be opened again").because(error)
@@ -101,30 +112,40 @@ impl Writer {
         }
     }
 
-    /// Runs a transaction for the leader of this epoch. What it returns an error from is not written.
+    /// Runs a transaction for the leader of this epoch. If the work fails or this is not the leader, nothing is
+    /// written.
     ///
-    /// If the commit itself fails it is unknown whether it took place. That is told as unavailable: only for work that may be done twice.
+    /// If the commit itself fails it is unknown whether it took place. That is told as unavailable, so this is only for
+    /// what may be done twice.
     pub(super) fn transaction<T>(
         &mut self,
         epoch: Epoch,
         what: &str,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, rusqlite::Error>,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        let done =
+            self.transaction_of_anybody(what, |transaction| match deposed(transaction, epoch)? {
+                Some(deposed) => Ok(Err(deposed)),
+                None => work(transaction).map(Ok),
+            })?;
+        Ok(done?)
+    }
+
+    /// The same for somebody who need not lead.
+    pub(super) fn transaction_of_anybody<T>(
+        &mut self,
+        what: &str,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
         let connection = self.connection()?;
         let done = connection.transaction_with_behavior(TransactionBehavior::Immediate).and_then(
             |transaction| {
-                if let Some(deposed) = deposed(&transaction, epoch)? {
-                    return Ok(Err(deposed));
-                }
                 let done = work(&transaction)?;
                 transaction.commit()?;
-                Ok(Ok(done))
+                Ok(done)
             },
         );
-        match done {
-            Ok(done) => Ok(done?),
-            Err(error) => Err(self.failed(what, error)),
-        }
+        done.map_err(|error| self.failed(what, error))
     }
 
     /// Reads for the leader of this epoch.
@@ -157,7 +178,8 @@ impl Writer {
             .map_err(|error| self.failed("its size cannot be limited", error))
     }
 
-    /// Works the write-ahead log off when it has grown. If somebody reads an old state of the file, it grows on until they have done.
+    /// Works the write-ahead log off when it has grown. If somebody reads an old state of the file, it grows on
+    /// until they have done.
     pub(super) fn checkpoint_if_due(&mut self) {
         let pages = self.wal_pages.load(Ordering::Relaxed);
         let Some(connection) = &self.connection else {
@@ -170,8 +192,8 @@ impl Writer {
             Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
         });
         match checkpoint {
-            Ok(true) => self.wal_pages_due = CHECKPOINT_PAGES,
-            Ok(false) => self.wal_pages_due = pages.saturating_add(CHECKPOINT_PAGES),
+            Ok(true) => self.wal_pages_due = self.options.log_pages,
+            Ok(false) => self.wal_pages_due = pages.saturating_add(self.options.log_pages),
             // The log still has everything. Opening the file again works it off, or tells why not.
             Err(_) => self.disconnect(),
         }
@@ -179,7 +201,25 @@ impl Writer {
     }
 }
 
-/// Dropping a connection works its log off and closes it.
+/// What tells a file from another that has its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId(Option<(u64, u64)>);
+
+impl FileId {
+    #[cfg(unix)]
+    fn of(path: &Path) -> FileId {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(path);
+        FileId(metadata.ok().map(|found| (found.dev(), found.ino())))
+    }
+
+    /// Elsewhere a file that is open cannot be moved.
+    #[cfg(not(unix))]
+    fn of(_path: &Path) -> FileId {
+        FileId(None)
+    }
+}
+
 fn limit_size(connection: &Connection, bytes_max: Option<u64>) -> rusqlite::Result<()> {
     let page_bytes =
         connection.pragma_query_value(None, "page_size", |row| row.get::<_, i64>(0))?;

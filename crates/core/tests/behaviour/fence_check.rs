@@ -1,0 +1,202 @@
+//! Is this fence still good? Asked of the service, or of a fence register.
+
+use expect_test::expect;
+
+use crate::script::check;
+
+#[test]
+fn fence_of_the_holder_is_good() {
+    check(
+        "
+        0s a acquire job/x as=l
+        1s a check job/x
+        1s a check job/x leased
+        1s a check job/x lease=unknown
+        1s a check job/x fence=2
+        1s a check job/x fence=0
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            1s check job/x fence=1: good, a fence=1 since 0s until 10s
+            1s check job/x fence=1: good, a fence=1 since 0s until 10s
+            1s check job/x fence=1: not good, a fence=1 since 0s until 10s
+            1s check job/x fence=2: not good
+            1s check job/x fence=0: not good
+        "#]],
+    );
+}
+
+#[test]
+fn fence_is_no_good_after_release() {
+    check(
+        "0s a acquire job/x | 1s a release job/x | 1s a check job/x",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            1s a released job/x held 1s
+            1s check job/x fence=1: not good
+        "#]],
+    );
+}
+
+#[test]
+fn fence_is_no_good_after_expiry() {
+    check(
+        "
+        0s a acquire job/x ttl=10s
+        10s a check job/x
+        10.001s a check job/x
+        11s b acquire job/x
+        11s a check job/x
+        11s b check job/x
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            10s check job/x fence=1: good, a fence=1 since 0s until 10s
+            10.001s a expired job/x fence=1
+            10.001s check job/x fence=1: not good
+            11s b granted job/x fence=2 until 21s
+            11s check job/x fence=1: not good
+            11s check job/x fence=2: good, b fence=2 since 11s until 21s
+        "#]],
+    );
+}
+
+#[test]
+fn fence_is_no_good_in_the_reclaim_window() {
+    check(
+        "
+        0s a acquire job/x ttl=10s window=5s
+        12s a check job/x
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            12s a expired job/x fence=1, reclaim window 5s
+            12s check job/x fence=1: not good, a fence=1 since 0s until 15s in its reclaim window
+        "#]],
+    );
+}
+
+#[test]
+fn fence_is_good_for_all_that_its_grant_covers() {
+    check(
+        "
+        0s a acquire path:/srv/** as=tree
+        0s a acquire inode:1@0..100 as=bytes
+        0s a check path:/srv/a/b grant=tree
+        0s a check path:/srv/a/** grant=tree
+        0s a check path:/** grant=tree
+        0s a check path:/etc grant=tree
+        0s a check inode:1@10..20 grant=bytes
+        0s a check inode:1@90..110 grant=bytes
+        0s a check inode:2 grant=bytes
+        ",
+        expect![[r#"
+            0s a granted path:/srv/** fence=1 until 10s
+            0s a granted inode:1@0..100 fence=2 until 10s
+            0s check path:/srv/a/b fence=1: good, a path:/srv/** fence=1 since 0s until 10s
+            0s check path:/srv/a/** fence=1: good, a path:/srv/** fence=1 since 0s until 10s
+            0s check path:/** fence=1: not good, a path:/srv/** fence=1 since 0s until 10s
+            0s check path:/etc fence=1: not good
+            0s check inode:1@10..20 fence=2: good, a inode:1@0..100 fence=2 since 0s until 10s
+            0s check inode:1@90..110 fence=2: not good, a inode:1@0..100 fence=2 since 0s until 10s
+            0s check inode:2 fence=2: not good
+        "#]],
+    );
+}
+
+#[test]
+fn fence_of_a_recovering_grant_is_good() {
+    check(
+        "
+        0s a acquire job/x ttl=10s
+        1s epoch conflicting
+        1s a check job/x
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            1s epoch 1 begun recovering=1
+            1s check job/x fence=1: good, a fence=1 since 0s until 11s recovering
+        "#]],
+    );
+}
+
+#[test]
+fn register_takes_a_fence_that_is_not_lower_than_the_last() {
+    check(
+        "
+        0s register disk
+        0s accept disk 5
+        0s accept disk 5
+        0s accept disk 7
+        0s accept disk 6
+        0s register disk
+        ",
+        expect![[r#"
+            0s register disk: no mark
+            0s register disk accepted, mark 5
+            0s register disk accepted, mark 5
+            0s register disk accepted, mark 7
+            0s register disk refused stale_fence: 6 below 7
+            0s register disk: mark 7
+        "#]],
+    );
+}
+
+#[test]
+fn registers_are_apart_by_name_and_namespace() {
+    check(
+        "
+        0s accept disk 5
+        0s accept tape 1
+        0s accept disk 2 in=red
+        0s accept disk 4
+        ",
+        expect![[r#"
+            0s register disk accepted, mark 5
+            0s register tape accepted, mark 1
+            0s register disk accepted, mark 2
+            0s register disk refused stale_fence: 4 below 5
+        "#]],
+    );
+}
+
+#[test]
+fn register_survives_a_restart() {
+    check(
+        "
+        0s accept disk 5
+        1s restart
+        1s epoch conflicting
+        1s accept disk 4
+        1s accept disk 5
+        ",
+        expect![[r#"
+            0s register disk accepted, mark 5
+            1s server restarted
+            1s epoch 1 begun recovering=0
+            1s register disk refused stale_fence: 4 below 5
+            1s register disk accepted, mark 5
+        "#]],
+    );
+}
+
+#[test]
+fn register_stops_the_writer_that_was_overtaken() {
+    check(
+        "
+        0s a acquire job/x ttl=10s
+        1s accept disk 1
+        10.001s b acquire job/x
+        11s accept disk 2
+        12s accept disk 1
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            1s register disk accepted, mark 1
+            10.001s a expired job/x fence=1
+            10.001s b granted job/x fence=2 until 20.001s
+            11s register disk accepted, mark 2
+            12s register disk refused stale_fence: 1 below 2
+        "#]],
+    );
+}

@@ -1,0 +1,250 @@
+//! Every limit of the server.
+
+use expect_test::expect;
+
+use crate::script::check_with;
+
+#[test]
+fn waiters_of_one_scope_are_limited() {
+    check_with(
+        |limits| limits.waiters_per_scope_max = 2,
+        "
+        0s a acquire job/x
+        0s b acquire job/x wait
+        0s c acquire job/x wait
+        0s d acquire job/x wait
+        0s d acquire {job/y, job/x} wait
+        1s b cancel job/x
+        1s d acquire job/x wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b queued job/x at 1
+            0s c queued job/x at 2
+            0s d refused waiters_per_scope: 2 requests wait for job/x already
+            0s d refused waiters_per_scope: 2 requests wait for job/x already
+            1s b cancelled
+            1s d queued job/x at 2
+        "#]],
+    );
+}
+
+#[test]
+fn waiters_of_one_byte_range_are_limited() {
+    check_with(
+        |limits| limits.waiters_per_scope_max = 1,
+        "
+        0s a acquire inode:1
+        0s b acquire inode:1@0..10 wait
+        0s c acquire inode:1@0..10 wait
+        ",
+        expect![[r#"
+            0s a granted inode:1 fence=1 until 10s
+            0s b queued inode:1@0..10 at 1
+            0s c refused waiters_per_scope: 1 requests wait for inode:1@0..10 already
+        "#]],
+    );
+}
+
+#[test]
+fn waiters_of_the_server_are_limited() {
+    check_with(
+        |limits| limits.waiters_max = 2,
+        "
+        0s a acquire job/x
+        0s a acquire job/x in=red
+        0s b acquire job/x wait
+        0s c acquire job/x wait in=red
+        0s d acquire job/x wait
+        0s d acquire job/x
+        0s d acquire job/y wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s a granted job/x fence=2 until 10s
+            0s b queued job/x at 1
+            0s c queued job/x at 1
+            0s d refused waiters: 2 requests wait on this server already
+            0s d refused held: job/x by a fence=1 since 0s until 10s, 1 waiting
+            0s d granted job/y fence=3 until 10s
+        "#]],
+    );
+}
+
+#[test]
+fn kept_place_may_be_taken_up_at_the_limit() {
+    check_with(
+        |limits| limits.waiters_max = 1,
+        "
+        0s a acquire job/x ttl=60s
+        0s b acquire job/x wait=5s keep
+        6s c acquire job/x wait
+        7s b acquire job/x wait ticket
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 60s
+            0s b queued job/x at 1
+            6s b refused held: job/x by a fence=1 since 0s until 60s, waited 6s, place 1 kept
+            6s c refused waiters: 1 requests wait on this server already
+            7s b queued job/x at 1
+        "#]],
+    );
+}
+
+#[test]
+fn locks_of_one_session_are_limited() {
+    check_with(
+        |limits| limits.locks_per_session_max = 2,
+        "
+        0s a open s
+        0s a acquire job/x session=s
+        0s a acquire {job/y, job/z} session=s
+        0s a acquire job/y session=s
+        0s a acquire job/z session=s
+        1s a release job/x
+        1s a acquire job/z session=s
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted job/x fence=1 until 10s
+            0s a refused locks_per_session: the session holds 2 locks already
+            0s a granted job/y fence=2 until 10s
+            0s a refused locks_per_session: the session holds 2 locks already
+            1s a released job/x held 1s
+            1s a granted job/z fence=3 until 10s
+        "#]],
+    );
+}
+
+#[test]
+fn piece_that_may_split_needs_room_for_two() {
+    check_with(
+        |limits| limits.locks_per_session_max = 3,
+        "
+        0s a open s
+        0s a acquire inode:1@0..100 session=s
+        0s a acquire inode:1@40..60 shared session=s
+        0s a acquire inode:2 session=s
+        0s session s
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted inode:1@0..100 fence=1 until 10s
+            0s a granted inode:1@40..60 fence=2 until 10s
+            0s a replaced inode:1@40..60 fence=1
+            0s a refused locks_per_session: the session holds 3 locks already
+            0s session s of a by http ttl 10s until 10s grants=3 waiters=0
+        "#]],
+    );
+}
+
+#[test]
+fn limit_on_locks_holds_for_those_who_waited() {
+    check_with(
+        |limits| limits.locks_per_session_max = 2,
+        "
+        0s b acquire job/x
+        0s b acquire job/y
+        0s b acquire job/z
+        0s a open s
+        0s a acquire job/x session=s wait
+        0s a acquire job/y session=s wait
+        0s a acquire job/z session=s wait
+        1s b release job/x
+        1s b release job/y
+        1s session s
+        ",
+        expect![[r#"
+            0s b granted job/x fence=1 until 10s
+            0s b granted job/y fence=2 until 10s
+            0s b granted job/z fence=3 until 10s
+            0s s opened until 10s
+            0s a queued job/x at 1
+            0s a queued job/y at 1
+            0s a refused locks_per_session: the session holds 2 locks already
+            1s b released job/x held 1s
+            1s a granted job/x fence=4 until 10s waited 1s
+            1s b released job/y held 1s
+            1s a granted job/y fence=5 until 10s waited 1s
+            1s session s of a by http ttl 10s until 10s grants=2 waiters=0
+        "#]],
+    );
+}
+
+#[test]
+fn sessions_of_one_adapter_are_limited() {
+    check_with(
+        |limits| limits.sessions_per_adapter_max = 1,
+        "
+        0s a open s1 adapter=nlm
+        0s a open s2 adapter=nlm in=red
+        0s a open s3 adapter=smb
+        ",
+        expect![[r#"
+            0s s1 opened until 10s
+            0s s2 refused session_limit: adapter nlm has 1 sessions already
+            0s s3 opened until 10s
+        "#]],
+    );
+}
+
+#[test]
+fn registers_of_one_namespace_are_limited() {
+    check_with(
+        |limits| limits.registers_per_namespace_max = 1,
+        "
+        0s accept disk 5
+        0s accept tape 5
+        0s accept disk 6
+        0s accept tape 5 in=red
+        ",
+        expect![[r#"
+            0s register disk accepted, mark 5
+            0s register tape refused registers: namespace default has 1 fence registers already
+            0s register disk accepted, mark 6
+            0s register tape accepted, mark 5
+        "#]],
+    );
+}
+
+#[test]
+fn namespaces_in_use_are_limited() {
+    check_with(
+        |limits| limits.namespaces_max = 2,
+        "
+        0s a acquire job/x in=red
+        0s a open s in=blue
+        0s a acquire job/x in=green
+        0s a open t in=green
+        0s accept disk 1 in=green
+        1s a release job/x in=red
+        1s a acquire job/x in=green
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s s opened until 10s
+            0s a refused namespaces: there are 2 namespaces in use already
+            0s t refused namespaces: there are 2 namespaces in use already
+            0s register disk refused namespaces: there are 2 namespaces in use already
+            1s a released job/x held 1s
+            1s a granted job/x fence=2 until 11s
+        "#]],
+    );
+}
+
+#[test]
+fn refused_requests_use_up_no_namespace() {
+    check_with(
+        |limits| limits.namespaces_max = 1,
+        "
+        0s a acquire job/x session=unknown in=red
+        0s a acquire job/x reclaim in=green
+        0s a acquire job/x in=blue
+        ",
+        expect![[r#"
+            0s a refused session_not_found
+            0s a refused no_grace
+            0s a granted job/x fence=1 until 10s
+        "#]],
+    );
+}

@@ -1,0 +1,165 @@
+//! Many deadlines at once: a command works off a bounded number of them.
+
+use expect_test::expect;
+
+use crate::script::check_with;
+
+#[test]
+fn command_works_off_a_bounded_number_of_deadlines() {
+    check_with(
+        |limits| limits.deadlines_per_step_max = 2,
+        "
+        0s a acquire job/1 ttl=1s
+        0s a acquire job/2 ttl=1s
+        0s a acquire job/3 ttl=1s
+        0s a acquire job/4 ttl=1s
+        0s a acquire job/5 ttl=1s
+        2s tick
+        2s tick
+        2s tick
+        ",
+        expect![[r#"
+            0s a granted job/1 fence=1 until 1s
+            0s a granted job/2 fence=2 until 1s
+            0s a granted job/3 fence=3 until 1s
+            0s a granted job/4 fence=4 until 1s
+            0s a granted job/5 fence=5 until 1s
+            2s a expired job/1 fence=1
+            2s a expired job/2 fence=2
+            2s a expired job/3 fence=3
+            2s a expired job/4 fence=4
+            2s a expired job/5 fence=5
+        "#]],
+    );
+}
+
+#[test]
+fn lease_that_is_over_but_not_worked_off_is_over_all_the_same() {
+    check_with(
+        |limits| limits.deadlines_per_step_max = 1,
+        "
+        0s a acquire job/1 ttl=1s
+        0s a acquire job/2 ttl=1s
+        0s a acquire job/3 ttl=1s
+        0s a acquire job/4 ttl=1s
+        0s a acquire job/5 ttl=1s
+        0s a acquire job/6 ttl=1s
+        0s a acquire job/7 ttl=1s
+        0s a acquire job/8 ttl=1s
+        2s a check job/8
+        2s a renew job/8
+        2s b acquire job/7
+        2s a release job/6
+        ",
+        expect![[r#"
+            0s a granted job/1 fence=1 until 1s
+            0s a granted job/2 fence=2 until 1s
+            0s a granted job/3 fence=3 until 1s
+            0s a granted job/4 fence=4 until 1s
+            0s a granted job/5 fence=5 until 1s
+            0s a granted job/6 fence=6 until 1s
+            0s a granted job/7 fence=7 until 1s
+            0s a granted job/8 fence=8 until 1s
+            2s a expired job/1 fence=1
+            2s check job/8 fence=8: not good, a fence=8 since 0s until 1s
+            2s a expired job/2 fence=2
+            2s a refused lease_lost
+            2s a expired job/8 fence=8
+            2s a expired job/3 fence=3
+            2s b granted job/7 fence=9 until 12s
+            2s a expired job/7 fence=7
+            2s a expired job/4 fence=4
+            2s a refused not_holder: job/6
+            2s a expired job/6 fence=6
+        "#]],
+    );
+}
+
+#[test]
+fn overdue_wait_that_is_not_worked_off_is_not_granted() {
+    check_with(
+        |limits| limits.deadlines_per_step_max = 1,
+        "
+        0s z acquire job/z
+        0s a acquire job/x
+        0s w1 acquire job/z wait=1s
+        0s w2 acquire job/z wait=1s
+        0s b acquire job/x wait=1s
+        2s a release job/x
+        2s get job/x
+        2s tick
+        ",
+        expect![[r#"
+            0s z granted job/z fence=1 until 10s
+            0s a granted job/x fence=2 until 10s
+            0s w1 queued job/z at 1
+            0s w2 queued job/z at 2
+            0s b queued job/x at 1
+            2s w1 refused held: job/z by z fence=1 since 0s until 10s, 1 waiting, waited 2s
+            2s a released job/x held 2s
+            2s w2 refused held: job/z by z fence=1 since 0s until 10s, waited 2s
+            2s get job/x: free; b waits since 0s until 1s
+            2s b refused held: job/x without a holder, waited 2s
+        "#]],
+    );
+}
+
+#[test]
+fn waiter_whose_session_is_over_but_not_worked_off_is_not_granted() {
+    check_with(
+        |limits| limits.deadlines_per_step_max = 1,
+        "
+        0s z acquire job/1 ttl=1s
+        0s z acquire job/2 ttl=1s
+        0s b acquire job/x ttl=60s
+        0s a open s ttl=1s
+        0s a acquire job/x session=s wait
+        0s c acquire job/x wait
+        2s b release job/x
+        2s tick
+        2s tick
+        2s get job/x
+        ",
+        expect![[r#"
+            0s z granted job/1 fence=1 until 1s
+            0s z granted job/2 fence=2 until 1s
+            0s b granted job/x fence=3 until 60s
+            0s s opened until 1s
+            0s a queued job/x at 1
+            0s c queued job/x at 2
+            2s z expired job/1 fence=1
+            2s b released job/x held 2s
+            2s z expired job/2 fence=2
+            2s a refused lease_lost
+            2s s of a expired
+            2s c granted job/x fence=4 until 12s waited 2s
+            2s get job/x: held by c fence=4 since 2s until 12s
+        "#]],
+    );
+}
+
+#[test]
+fn backlog_of_deadlines_is_worked_off_tick_by_tick() {
+    check_with(
+        |limits| limits.deadlines_per_step_max = 1,
+        "
+        0s a acquire job/1 ttl=1s
+        0s a acquire job/2 ttl=1s
+        0s b acquire job/2 wait
+        2s deadline
+        2s deadline
+        2s deadline
+        ",
+        expect![[r#"
+            0s a granted job/1 fence=1 until 1s
+            0s a granted job/2 fence=2 until 1s
+            0s b queued job/2 at 1
+            2s a expired job/1 fence=1
+            2s next deadline 1.001s
+            2s a expired job/2 fence=2
+            2s b granted job/2 fence=3 until 12s waited 2s
+            2s next deadline 12.001s
+            2s next deadline 12.001s
+        "#]],
+    );
+}

@@ -1,0 +1,336 @@
+//! The fences and leases of byte ranges: what merges, what moves, what a holder may show.
+
+use expect_test::expect;
+
+use crate::script::check;
+
+#[test]
+fn merged_range_carries_the_highest_of_its_fences() {
+    check(
+        "
+        0s a open s
+        0s a acquire inode:1@0..10 session=s
+        0s z acquire job/z
+        1s a acquire inode:1@10..20 session=s
+        1s get inode:1
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted inode:1@0..10 fence=1 until 10s
+            0s z granted job/z fence=2 until 10s
+            1s a granted inode:1@10..20 fence=3 until 10s
+            1s get inode:1: held by a inode:1@0..20 fence=3 since 1s until 10s
+        "#]],
+    );
+}
+
+#[test]
+fn any_fence_of_the_parts_is_good_for_the_merged_range() {
+    check(
+        "
+        0s a open s ttl=10s
+        0s a acquire inode:1@0..10 session=s as=one
+        1s a acquire inode:1@10..20 session=s as=two
+        2s a renew inode:1@10..20 grant=one
+        3s a renew inode:1@0..10 grant=two
+        3s a check inode:1@0..20 grant=one leased
+        4s a release inode:1@5..15 grant=one
+        4s list
+        5s a release inode:1 grant=two
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted inode:1@0..10 fence=1 until 10s
+            1s a granted inode:1@10..20 fence=2 until 10s
+            2s a renewed inode:1@10..20 until 12s
+            3s a renewed inode:1@0..10 until 13s
+            3s check inode:1@0..20 fence=1: good, a fence=2 since 1s until 13s
+            4s a released inode:1@5..15 held 3s
+            4s list inode:1@0..5 held by a fence=2 since 1s until 13s
+            4s list inode:1@15..20 held by a fence=2 since 1s until 13s
+            4s list end
+            5s a released inode:1 held 4s
+            5s a released inode:1@0..5 fence=2
+            5s a released inode:1@15..20 fence=2
+        "#]],
+    );
+}
+
+#[test]
+fn check_without_a_lease_knows_the_highest_fence_only() {
+    check(
+        "
+        0s a open s
+        0s a acquire inode:1@0..10 session=s as=one
+        0s z acquire job/z as=other
+        1s a acquire inode:1@10..20 session=s as=two
+        2s a check inode:1@0..20 grant=one
+        2s a check inode:1@0..20 grant=other
+        2s a check inode:1@0..20 grant=two
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted inode:1@0..10 fence=1 until 10s
+            0s z granted job/z fence=2 until 10s
+            1s a granted inode:1@10..20 fence=3 until 10s
+            2s check inode:1@0..20 fence=1: not good
+            2s check inode:1@0..20 fence=2: not good
+            2s check inode:1@0..20 fence=3: good, a fence=3 since 1s until 10s
+        "#]],
+    );
+}
+
+#[test]
+fn fence_from_outside_the_merged_range_is_refused() {
+    check(
+        "
+        0s z acquire job/z
+        0s a open s
+        0s a acquire inode:1@0..10 session=s
+        0s a acquire inode:1@10..20 session=s
+        1s a renew inode:1@0..20 fence=1
+        1s a renew inode:1@0..20 fence=4
+        1s a release inode:1@0..20 fence=1
+        1s a release inode:1@0..20 fence=4
+        1s list
+        ",
+        expect![[r#"
+            0s z granted job/z fence=1 until 10s
+            0s s opened until 10s
+            0s a granted inode:1@0..10 fence=2 until 10s
+            0s a granted inode:1@10..20 fence=3 until 10s
+            1s a refused not_holder: inode:1@0..20
+            1s a refused not_holder: inode:1@0..20
+            1s a refused not_holder: inode:1@0..20
+            1s a refused not_holder: inode:1@0..20
+            1s list inode:1@0..20 held by a fence=3 since 0s until 10s
+            1s list job/z held by z fence=1 since 0s until 10s
+            1s list end
+        "#]],
+    );
+}
+
+#[test]
+fn release_of_bytes_ends_just_them() {
+    check(
+        "
+        0s a acquire inode:1@0..100
+        1s a release inode:1@40..60
+        1s list
+        2s a release inode:1@0..40
+        3s a release inode:1@50..100
+        3s stats
+        ",
+        expect![[r#"
+            0s a granted inode:1@0..100 fence=1 until 10s
+            1s a released inode:1@40..60 held 1s
+            1s list inode:1@0..40 held by a fence=1 since 0s until 10s
+            1s list inode:1@60..100 held by a fence=1 since 0s until 10s
+            1s list end
+            2s a released inode:1@0..40 held 2s
+            3s a released inode:1@50..100 held 3s
+            3s a released inode:1@60..100 fence=1
+            3s stats epoch=0 fence=1 namespaces=0 grants=0 leases=0 sessions=0 recovering=0 waiters=0
+        "#]],
+    );
+}
+
+#[test]
+fn release_of_bytes_that_are_not_held_succeeds() {
+    check(
+        "
+        0s a open s
+        0s a acquire inode:1@0..10 session=s
+        1s a release inode:1@50..60
+        1s list
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted inode:1@0..10 fence=1 until 10s
+            1s a released inode:1@50..60 held 0s
+            1s list inode:1@0..10 held by a fence=1 since 0s until 10s
+            1s list end
+        "#]],
+    );
+}
+
+#[test]
+fn release_over_bytes_of_another_fence_is_refused_whole() {
+    check(
+        "
+        0s a open s
+        0s a acquire inode:1@0..10 session=s as=one
+        0s a acquire inode:1@10..20 shared session=s as=two
+        1s a release inode:1@0..20 grant=one
+        1s list
+        1s a release inode:1@0..10 grant=one
+        1s list
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted inode:1@0..10 fence=1 until 10s
+            0s a granted inode:1@10..20 fence=2 until 10s
+            1s a refused not_holder: inode:1@0..20
+            1s list inode:1@0..10 held by a fence=1 since 0s until 10s
+            1s list inode:1@10..20 held by a shared fence=2 since 0s until 10s
+            1s list end
+            1s a released inode:1@0..10 held 1s
+            1s list inode:1@10..20 held by a shared fence=2 since 0s until 10s
+            1s list end
+        "#]],
+    );
+}
+
+#[test]
+fn plain_lease_lasts_as_long_as_some_of_its_bytes() {
+    check(
+        "
+        0s a acquire inode:1@0..10 ttl=10s
+        1s a release inode:1@0..5
+        2s a renew inode:1@5..10
+        3s a release inode:1@5..10
+        3s a renew inode:1@5..10
+        ",
+        expect![[r#"
+            0s a granted inode:1@0..10 fence=1 until 10s
+            1s a released inode:1@0..5 held 1s
+            2s a renewed inode:1@5..10 until 12s
+            3s a released inode:1@5..10 held 3s
+            3s a refused lease_lost
+        "#]],
+    );
+}
+
+#[test]
+fn ranges_of_two_leases_do_not_merge() {
+    check(
+        "
+        0s a open s
+        0s a open t
+        0s a acquire inode:1@0..10 session=s
+        1s a acquire inode:1@10..20 session=t
+        1s list
+        2s close s
+        2s list
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s t opened until 10s
+            0s a granted inode:1@0..10 fence=1 until 10s
+            1s a granted inode:1@10..20 fence=2 until 10s
+            1s list inode:1@0..10 held by a fence=1 since 0s until 10s
+            1s list inode:1@10..20 held by a fence=2 since 1s until 10s
+            1s list end
+            2s s closed grants=1
+            2s a closed inode:1@0..10 fence=1
+            2s list inode:1@10..20 held by a fence=2 since 1s until 10s
+            2s list end
+        "#]],
+    );
+}
+
+#[test]
+fn bytes_locked_over_move_to_the_newer_lease() {
+    check(
+        "
+        0s a open s
+        0s a open t
+        0s a acquire inode:1@0..20 session=s
+        1s a acquire inode:1@5..15 session=t
+        1s list
+        2s close s
+        2s list
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s t opened until 10s
+            0s a granted inode:1@0..20 fence=1 until 10s
+            1s a granted inode:1@5..15 fence=2 until 10s
+            1s a replaced inode:1@5..15 fence=1
+            1s list inode:1@0..5 held by a fence=1 since 0s until 10s
+            1s list inode:1@5..15 held by a fence=2 since 1s until 10s
+            1s list inode:1@15..20 held by a fence=1 since 0s until 10s
+            1s list end
+            2s s closed grants=2
+            2s a closed inode:1@0..5 fence=1
+            2s a closed inode:1@15..20 fence=1
+            2s list inode:1@5..15 held by a fence=2 since 1s until 10s
+            2s list end
+        "#]],
+    );
+}
+
+#[test]
+fn plain_lease_whose_bytes_all_moved_is_gone() {
+    check(
+        "
+        0s a acquire inode:1@0..10 as=first
+        1s a acquire inode:1@0..10 as=second
+        1s a renew inode:1@0..10 grant=first
+        1s a renew inode:1@0..10 grant=second
+        1s stats
+        ",
+        expect![[r#"
+            0s a granted inode:1@0..10 fence=1 until 10s
+            1s a granted inode:1@0..10 fence=2 until 11s
+            1s a replaced inode:1@0..10 fence=1
+            1s a refused lease_lost
+            1s a renewed inode:1@0..10 until 11s
+            1s stats epoch=0 fence=2 namespaces=1 grants=1 leases=1 sessions=0 recovering=0 waiters=0
+        "#]],
+    );
+}
+
+#[test]
+fn fence_of_the_older_lease_is_not_good_for_bytes_that_moved() {
+    check(
+        "
+        0s a open s
+        0s a open t
+        0s a acquire inode:1@0..20 session=s as=old
+        1s a acquire inode:1@5..15 session=t as=new
+        2s a check inode:1@5..15 grant=old
+        2s a check inode:1@0..5 grant=old
+        2s a release inode:1@5..15 grant=old
+        2s a release inode:1@5..15 grant=new
+        2s list
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s t opened until 10s
+            0s a granted inode:1@0..20 fence=1 until 10s
+            1s a granted inode:1@5..15 fence=2 until 10s
+            1s a replaced inode:1@5..15 fence=1
+            2s check inode:1@5..15 fence=1: not good
+            2s check inode:1@0..5 fence=1: good, a fence=1 since 0s until 10s
+            2s a released inode:1@5..15 held 0s
+            2s a released inode:1@5..15 held 1s
+            2s list inode:1@0..5 held by a fence=1 since 0s until 10s
+            2s list inode:1@15..20 held by a fence=1 since 0s until 10s
+            2s list end
+        "#]],
+    );
+}
+
+#[test]
+fn ranges_of_two_owners_under_one_session_do_not_merge() {
+    check(
+        "
+        0s host open s
+        0s p1 acquire inode:1@0..10 shared session=s
+        0s p2 acquire inode:1@10..20 shared session=s
+        0s p1 acquire inode:1@20..30 shared session=s
+        0s list
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s p1 granted inode:1@0..10 fence=1 until 10s
+            0s p2 granted inode:1@10..20 fence=2 until 10s
+            0s p1 granted inode:1@20..30 fence=3 until 10s
+            0s list inode:1@0..10 held by p1 shared fence=1 since 0s until 10s
+            0s list inode:1@10..20 held by p2 shared fence=2 since 0s until 10s
+            0s list inode:1@20..30 held by p1 shared fence=3 since 0s until 10s
+            0s list end
+        "#]],
+    );
+}

@@ -1,0 +1,78 @@
+//! Numbers about what has happened since the start, for metrics. Counted where it happens, so none is missed.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::{Event, Namespace, News, ScopeKind};
+
+/// What has happened since the engine started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub granted: BTreeMap<(Namespace, ScopeKind), u64>,
+    /// By namespace and the word for the ending, as in `Ending`.
+    pub ended: BTreeMap<(Namespace, String), u64>,
+    pub deadlocks: u64,
+}
+
+impl Counts {
+    pub(crate) fn count(&mut self, event: &Event) {
+        match &event.news {
+            News::Granted { scope, .. } => {
+                let key = (event.namespace.clone(), scope.kind());
+                *self.granted.entry(key).or_insert(0) += 1;
+            }
+            News::Ended { ending, .. } => {
+                let key = (event.namespace.clone(), ending.to_string());
+                *self.ended.entry(key).or_insert(0) += 1;
+            }
+            News::Deadlock { .. } => self.deadlocks += 1,
+            News::EpochBegan { .. }
+            | News::GraceEnded
+            | News::SessionOpened { .. }
+            | News::SessionEnded { .. }
+            | News::TtlChanged { .. }
+            | News::FenceAccepted { .. }
+            | News::Queued { .. }
+            | News::Left { .. } => {}
+        }
+    }
+}
+
+/// How long commits take and how much each carries: counts by upper bound, and the sum.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram {
+    /// Upper bounds, ascending; what is above all of them counts in the last place.
+    pub bounds: &'static [f64],
+    pub counts: Vec<u64>,
+    pub sum: f64,
+}
+
+impl Histogram {
+    pub(crate) fn new(bounds: &'static [f64]) -> Histogram {
+        Histogram { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
+    }
+
+    pub(crate) fn observe(&mut self, value: f64) {
+        let place = self.bounds.partition_point(|bound| *bound < value);
+        self.counts[place] += 1;
+        self.sum += value;
+    }
+}
+
+/// What the store was asked to keep.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Commits {
+    pub seconds: Histogram,
+    /// Transitions per record.
+    pub batch_size: Histogram,
+    pub failures: u64,
+}
+
+impl Default for Commits {
+    fn default() -> Commits {
+        const SECONDS: &[f64] =
+            &[0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0];
+        const SIZES: &[f64] =
+            &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0];
+        Commits { seconds: Histogram::new(SECONDS), batch_size: Histogram::new(SIZES), failures: 0 }
+    }
+}
