@@ -11,39 +11,39 @@ use tokio::net::TcpStream;
 /// Nothing here takes longer unless something is wrong.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub struct World {
-    pub server: Server,
-    pub address: SocketAddr,
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) address: SocketAddr,
 }
 
 /// What came back.
 #[derive(Debug)]
-pub struct Reply {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
-    pub text: String,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) text: String,
 }
 
 impl Reply {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
     #[track_caller]
-    pub fn ok(&self) -> Value {
+    pub(crate) fn ok(&self) -> Value {
         assert!(matches!(self.status, 200 | 201), "{self:?}");
         self.json()
     }
 
     /// A problem with this code, told in full.
     #[track_caller]
-    pub fn problem(&self, code: &str) -> Value {
+    pub(crate) fn problem(&self, code: &str) -> Value {
         let problem = self.json();
         assert_eq!(problem["code"], code, "{self:?}");
         assert_eq!(problem["status"], self.status, "{self:?}");
@@ -56,7 +56,7 @@ impl Reply {
     }
 }
 
-pub fn config() -> Config {
+pub(crate) fn config() -> Config {
     Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         store: Store::Memory,
@@ -66,40 +66,41 @@ pub fn config() -> Config {
 }
 
 impl World {
-    pub async fn start() -> World {
+    pub(crate) async fn start() -> World {
         World::with(config()).await
     }
 
-    pub async fn with(config: Config) -> World {
+    pub(crate) async fn with(config: Config) -> World {
         let server = Server::start(config).await.unwrap();
         let address = server.address();
         World { server, address }
     }
 
-    pub async fn connect(&self) -> TcpStream {
+    pub(crate) async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    pub async fn get(&self, path: &str) -> Reply {
+    pub(crate) async fn get(&self, path: &str) -> Reply {
         self.send("GET", path, &[], None).await
     }
 
-    pub async fn delete(&self, path: &str) -> Reply {
+    pub(crate) async fn delete(&self, path: &str) -> Reply {
         self.send("DELETE", path, &[], None).await
     }
 
-    pub async fn post(&self, path: &str, body: &str) -> Reply {
+    pub(crate) async fn post(&self, path: &str, body: &str) -> Reply {
         self.send("POST", path, &[("content-type", "application/json")], Some(body)).await
     }
 
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
         body: Option<&str>,
     ) -> Reply {
-        let mut text = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+        let mut text =
+            format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
         for (name, value) in headers {
             text.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -112,7 +113,7 @@ impl World {
     }
 
     /// Sends exactly these bytes, and reads until the server closes.
-    pub async fn raw(&self, bytes: &[u8]) -> Reply {
+    pub(crate) async fn raw(&self, bytes: &[u8]) -> Reply {
         let mut stream = self.connect().await;
         // A server that has seen enough may close before everything is sent.
         let _ = stream.write_all(bytes).await;
@@ -123,7 +124,7 @@ impl World {
     }
 
     /// What must not change when a request is refused.
-    pub async fn state(&self) -> (Value, Value) {
+    pub(crate) async fn state(&self) -> (Value, Value) {
         let mut locks = self.get("/v1/locks").await.ok();
         for lock in locks["locks"].as_array_mut().unwrap() {
             for holder in lock["holders"].as_array_mut().unwrap() {
@@ -134,21 +135,21 @@ impl World {
     }
 
     /// Acquires, and says with which lease and token.
-    pub async fn acquire(&self, lock: &str, owner: &str) -> (String, u64) {
+    pub(crate) async fn acquire(&self, lock: &str, owner: &str) -> (String, u64) {
         let body = format!(r#"{{"owner_id":"{owner}","ttl_ms":30000}}"#);
         let grant = self.post(&format!("/v1/locks/{lock}/acquire"), &body).await.ok();
         let lease = grant["lease_id"].as_str().unwrap().to_string();
         (lease, grant["fencing_token"].as_u64().unwrap())
     }
 
-    pub async fn release(&self, lock: &str, owner: &str, lease: &str, token: u64) -> Reply {
+    pub(crate) async fn release(&self, lock: &str, owner: &str, lease: &str, token: u64) -> Reply {
         let body =
             format!(r#"{{"owner_id":"{owner}","lease_id":"{lease}","fencing_token":{token}}}"#);
         self.post(&format!("/v1/locks/{lock}/release"), &body).await
     }
 
     /// Waits until so many requests stand in queues.
-    pub async fn wait_for_waiters(&self, number: u64) {
+    pub(crate) async fn wait_for_waiters(&self, number: u64) {
         for _ in 0..500 {
             if self.get("/v1/cluster").await.ok()["waiters"] == number {
                 return;
@@ -159,7 +160,7 @@ impl World {
     }
 
     /// The value of one sample.
-    pub async fn sample(&self, name: &str) -> f64 {
+    pub(crate) async fn sample(&self, name: &str) -> f64 {
         let text = self.get("/metrics").await.text;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("{name} is not in\n{text}")).parse().unwrap()

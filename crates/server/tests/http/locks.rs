@@ -1,9 +1,6 @@
 //! What users do with locks, over a real socket.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod common;
-
-use common::World;
+use crate::world::World;
 
 #[tokio::test]
 async fn lock_goes_from_hand_to_hand() {
@@ -30,7 +27,9 @@ async fn lock_goes_from_hand_to_hand() {
     assert!(problem["recommended_retry_ms"].as_u64().unwrap() > 0);
     assert!(!refused.text.contains(lease), "a lease id is its holder's secret");
 
-    let body = format!(r#"{{"owner_id":"a","lease_id":"{lease}","fencing_token":{token},"ttl_ms":60000}}"#);
+    let body = format!(
+        r#"{{"owner_id":"a","lease_id":"{lease}","fencing_token":{token},"ttl_ms":60000}}"#
+    );
     let renewed = world.post("/v1/locks/job/nightly/renew", &body).await.ok();
     assert_eq!(renewed["ttl_ms"], 60_000);
 
@@ -175,7 +174,7 @@ async fn shared_and_counted_holders_stand_side_by_side() {
 }
 
 #[tokio::test]
-async fn test_and_check_and_break_say_who_holds() {
+async fn lock_can_be_tested_checked_or_broken() {
     let world = World::start().await;
     let (lease, token) = world.acquire("x", "a").await;
     let free = world.post("/v1/locks/y/test", r#"{"owner_id":"b"}"#).await.ok();
@@ -214,7 +213,10 @@ async fn list_goes_on_where_the_page_ended() {
     assert_eq!(names, ["job/0", "job/1", "job/2", "job/3", "job/4"]);
     let of_b = world.get("/v1/locks?owner_id=b&state=held").await.ok();
     assert_eq!(of_b["locks"].as_array().unwrap().len(), 1);
-    assert_eq!(world.get("/v1/locks?namespace=else").await.ok()["locks"].as_array().unwrap().len(), 0);
+    assert_eq!(
+        world.get("/v1/locks?namespace=else").await.ok()["locks"].as_array().unwrap().len(),
+        0
+    );
 }
 
 #[tokio::test]
