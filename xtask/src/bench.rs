@@ -24,22 +24,12 @@ struct Bench {
 }
 
 /// A new one is a line here and a line in the help.
-const BENCHES: &[Bench] = &[Bench {
-    name: "core",
-    package: "leasehold-core",
-}];
+const BENCHES: &[Bench] = &[Bench { name: "core", package: "leasehold-core" }];
 
 fn bench(root: &Path, args: &[String]) -> Result<()> {
     let (chosen, rest) = choose(args)?;
     for bench in chosen {
-        let target = [
-            "bench",
-            "--package",
-            bench.package,
-            "--bench",
-            bench.name,
-            "--",
-        ];
+        let target = ["bench", "--package", bench.package, "--bench", bench.name, "--"];
         run(cargo(root, &target).args(rest))?;
     }
     Ok(())
@@ -86,11 +76,7 @@ mod tests {
     #[test]
     fn every_benchmark_is_in_the_help() {
         for bench in BENCHES {
-            assert!(
-                CHORE.help.contains(&format!("\n  {} ", bench.name)),
-                "{}",
-                bench.name
-            );
+            assert!(CHORE.help.contains(&format!("\n  {} ", bench.name)), "{}", bench.name);
         }
     }
 }

@@ -17,9 +17,7 @@ pub(crate) fn cargo(root: &Path, args: &[&str]) -> Command {
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = shown(command);
     eprintln!("$ {line}");
-    let status = command
-        .status()
-        .with_context(|| format!("could not start `{line}`"))?;
+    let status = command.status().with_context(|| format!("could not start `{line}`"))?;
     if !status.success() {
         bail!("`{line}` failed");
     }
@@ -29,11 +27,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 /// The command as one would type it.
 fn shown(command: &Command) -> String {
     let mut words = vec!["cargo".to_string()];
-    words.extend(
-        command
-            .get_args()
-            .map(|arg| arg.to_string_lossy().into_owned()),
-    );
+    words.extend(command.get_args().map(|arg| arg.to_string_lossy().into_owned()));
     words.join(" ")
 }
 

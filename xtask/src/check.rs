@@ -35,15 +35,7 @@ fn check(root: &Path) -> Result<()> {
 }
 
 fn clippy(root: &Path) -> Result<()> {
-    let args = [
-        "clippy",
-        "--locked",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ];
+    let args = ["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"];
     run(&mut cargo(root, &args))
 }
 
@@ -60,8 +52,5 @@ fn deny(root: &Path) -> Result<()> {
         eprintln!("cargo-deny is not installed: licences and sources were not checked");
         return Ok(());
     }
-    run(&mut cargo(
-        root,
-        &["deny", "check", "licenses", "bans", "sources"],
-    ))
+    run(&mut cargo(root, &["deny", "check", "licenses", "bans", "sources"]))
 }

@@ -27,14 +27,8 @@ struct Chore {
 }
 
 /// In the order of the list that `--help` prints.
-const CHORES: &[Chore] = &[
-    check::CHORE,
-    fix::CHORE,
-    test::CHORE,
-    bench::CHORE,
-    planted::CHORE,
-    tidy::CHORE,
-];
+const CHORES: &[Chore] =
+    &[check::CHORE, fix::CHORE, test::CHORE, bench::CHORE, planted::CHORE, tidy::CHORE];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -80,23 +74,14 @@ fn usage_fault(what: &str) -> ExitCode {
 fn overview() -> String {
     let mut text = String::from("Usage: cargo xtask <CHORE> [ARGS]\n\nChores:\n");
     for chore in CHORES {
-        text += &format!(
-            "  {:<22}{}\n",
-            format!("{} {}", chore.name, chore.args),
-            chore.about
-        );
+        text += &format!("  {:<22}{}\n", format!("{} {}", chore.name, chore.args), chore.about);
     }
     text + "\n`cargo xtask <CHORE> --help` tells more about one of them."
 }
 
 fn details(chore: &Chore) -> String {
     let usage = format!("cargo xtask {} {}", chore.name, chore.args);
-    format!(
-        "{}\n\nUsage: {}\n\n{}",
-        chore.about,
-        usage.trim_end(),
-        chore.help
-    )
+    format!("{}\n\nUsage: {}\n\n{}", chore.about, usage.trim_end(), chore.help)
 }
 
 #[cfg(test)]
@@ -106,16 +91,8 @@ mod tests {
     #[test]
     fn every_chore_is_listed_under_its_own_name() {
         for (at, chore) in CHORES.iter().enumerate() {
-            assert!(
-                overview().contains(&format!("\n  {} ", chore.name)),
-                "{}",
-                chore.name
-            );
-            assert!(
-                CHORES[..at].iter().all(|other| other.name != chore.name),
-                "{}",
-                chore.name
-            );
+            assert!(overview().contains(&format!("\n  {} ", chore.name)), "{}", chore.name);
+            assert!(CHORES[..at].iter().all(|other| other.name != chore.name), "{}", chore.name);
         }
     }
 

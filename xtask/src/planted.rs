@@ -46,11 +46,7 @@ fn planted(root: &Path, names: &[String]) -> Result<()> {
     let bugs = list::choose(list::read(root)?, names)?;
     let suites = suite::build(root)?;
     without_a_bug(&suites)?;
-    let width = bugs
-        .iter()
-        .map(|bug| bug.name.len())
-        .max()
-        .unwrap_or_default();
+    let width = bugs.iter().map(|bug| bug.name.len()).max().unwrap_or_default();
     println!("{:<width$}  {:>7}  found by", "bug", "seconds");
     let mut missed = Vec::new();
     for bug in &bugs {
@@ -61,12 +57,7 @@ fn planted(root: &Path, names: &[String]) -> Result<()> {
         }
     }
     if !missed.is_empty() {
-        bail!(
-            "{} of {} bugs were not found:\n  {}",
-            missed.len(),
-            bugs.len(),
-            missed.join("\n  ")
-        );
+        bail!("{} of {} bugs were not found:\n  {}", missed.len(), bugs.len(), missed.join("\n  "));
     }
     Ok(())
 }
@@ -83,11 +74,7 @@ fn without_a_bug(suites: &[Suite]) -> Result<()> {
 fn try_bug<'a>(suites: &[Suite], bug: &'a Bug) -> Result<Trial<'a>> {
     let start = Instant::now();
     let verdict = suite::run_all(suites, Some(&bug.name), BUG_TIME_MAX)?;
-    Ok(Trial {
-        bug,
-        verdict,
-        took: start.elapsed(),
-    })
+    Ok(Trial { bug, verdict, took: start.elapsed() })
 }
 
 fn row(trial: &Trial<'_>, width: usize) -> String {
@@ -96,11 +83,7 @@ fn row(trial: &Trial<'_>, width: usize) -> String {
         Verdict::Passed => "NOT FOUND",
         Verdict::TimedOut => "NOT FOUND in time",
     };
-    format!(
-        "{:<width$}  {:>7.1}  {found_by}",
-        trial.bug.name,
-        trial.took.as_secs_f64()
-    )
+    format!("{:<width$}  {:>7.1}  {found_by}", trial.bug.name, trial.took.as_secs_f64())
 }
 
 #[cfg(test)]
@@ -108,19 +91,12 @@ mod tests {
     use super::*;
 
     fn trial(bug: &Bug, verdict: Verdict) -> Trial<'_> {
-        Trial {
-            bug,
-            verdict,
-            took: Duration::from_millis(1234),
-        }
+        Trial { bug, verdict, took: Duration::from_millis(1234) }
     }
 
     #[test]
     fn only_a_failing_test_counts_as_found() {
-        let bug = Bug {
-            name: "late".into(),
-            sentence: "leases lapse late".into(),
-        };
+        let bug = Bug { name: "late".into(), sentence: "leases lapse late".into() };
         assert!(trial(&bug, Verdict::Failed("rules: lease".into())).is_found());
         assert!(!trial(&bug, Verdict::Passed).is_found());
         assert!(!trial(&bug, Verdict::TimedOut).is_found());
@@ -128,10 +104,7 @@ mod tests {
 
     #[test]
     fn row_names_bug_time_and_test() {
-        let bug = Bug {
-            name: "late".into(),
-            sentence: "leases lapse late".into(),
-        };
+        let bug = Bug { name: "late".into(), sentence: "leases lapse late".into() };
         let row = row(&trial(&bug, Verdict::Failed("rules: lease".into())), 6);
         assert_eq!(row, "late        1.2  rules: lease");
     }

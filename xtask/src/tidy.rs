@@ -57,12 +57,7 @@ fn faults_in(file: &File) -> Vec<Fault> {
         _ => Vec::new(),
     };
     let found = found.into_iter().chain(text::any(&file.text));
-    found
-        .map(|found| Fault {
-            path: file.path.clone(),
-            found,
-        })
-        .collect()
+    found.map(|found| Fault { path: file.path.clone(), found }).collect()
 }
 
 /// Something that a rule found in a text.
@@ -74,10 +69,7 @@ struct Found {
 
 impl Found {
     fn new(line: usize, what: impl Into<String>) -> Found {
-        Found {
-            line,
-            what: what.into(),
-        }
+        Found { line, what: what.into() }
     }
 }
 
@@ -103,19 +95,13 @@ mod tests {
     use super::*;
 
     fn faults_of(path: &str, text: &str) -> Vec<String> {
-        faults_in(&File::new(path, text))
-            .iter()
-            .map(Fault::to_string)
-            .collect()
+        faults_in(&File::new(path, text)).iter().map(Fault::to_string).collect()
     }
 
     #[test]
     fn fault_says_where_it_is() {
         let found = faults_of("crates/store/src/lib.rs", "mod memory;\n");
-        assert_eq!(
-            found,
-            ["crates/store/src/lib.rs:1: a Rust file opens with `//!`"]
-        );
+        assert_eq!(found, ["crates/store/src/lib.rs:1: a Rust file opens with `//!`"]);
     }
 
     #[test]

@@ -37,11 +37,7 @@ impl LockTable {
             }
             Transition::SessionOpened(opened) => self.open_session(opened, news)?,
             Transition::Granted(granted) => self.add_grant(granted, news)?,
-            Transition::TtlChanged {
-                namespace,
-                lease,
-                ttl,
-            } => {
+            Transition::TtlChanged { namespace, lease, ttl } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
                 self.before_change(space, lease);
                 let changed = self.space_mut(space).lease_mut(lease);
@@ -50,39 +46,19 @@ impl LockTable {
                 let owner = self.space(space).owners.name(owner).clone();
                 news.push((namespace.clone(), News::TtlChanged { owner, ttl: *ttl }));
             }
-            Transition::LeaseLapsed {
-                namespace,
-                lease,
-                ending,
-            } => {
+            Transition::LeaseLapsed { namespace, lease, ending } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
                 self.lapse(space, lease, ending, news);
             }
-            Transition::LeaseEnded {
-                namespace,
-                lease,
-                ending,
-            } => {
+            Transition::LeaseEnded { namespace, lease, ending } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
                 self.end_lease(space, lease, ending, news);
             }
-            Transition::GrantEnded {
-                namespace,
-                lease,
-                fence,
-                ending,
-            } => {
+            Transition::GrantEnded { namespace, lease, fence, ending } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
                 self.end_stamped(space, lease, *fence, ending, news);
             }
-            Transition::RangeEnded {
-                namespace,
-                lease,
-                owner,
-                inode,
-                range,
-                ending,
-            } => {
+            Transition::RangeEnded { namespace, lease, owner, inode, range, ending } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
                 let owner = self.space(space).owners.find(owner);
                 let owner = owner.ok_or_else(|| self.unfit("an owner that holds nothing"))?;
@@ -90,19 +66,10 @@ impl LockTable {
                 self.end_range(space, lease, owner, *inode, *range, ending, news);
                 self.drop_if_bare(space, lease);
             }
-            Transition::FenceAccepted {
-                namespace,
-                register,
-                fence,
-            } => {
+            Transition::FenceAccepted { namespace, register, fence } => {
                 let space = self.space_or_insert(namespace);
-                self.space_mut(space)
-                    .registers
-                    .insert(register.clone(), *fence);
-                let accepted = News::FenceAccepted {
-                    register: register.clone(),
-                    fence: *fence,
-                };
+                self.space_mut(space).registers.insert(register.clone(), *fence);
+                let accepted = News::FenceAccepted { register: register.clone(), fence: *fence };
                 news.push((namespace.clone(), accepted));
             }
         }
@@ -110,16 +77,11 @@ impl LockTable {
     }
 
     fn unfit(&self, what: &'static str) -> Unfit {
-        Unfit {
-            revision: self.revision,
-            what,
-        }
+        Unfit { revision: self.revision, what }
     }
 
     fn locate(&self, namespace: &Namespace, lease: LeaseId) -> Result<(SpaceNo, LeaseNo), Unfit> {
-        let space = self
-            .space_no(namespace)
-            .ok_or_else(|| self.unfit("an unknown namespace"))?;
+        let space = self.space_no(namespace).ok_or_else(|| self.unfit("an unknown namespace"))?;
         let lease = self.space(space).lease_no(lease);
         Ok((space, lease.ok_or_else(|| self.unfit("an unknown lease"))?))
     }
@@ -132,13 +94,7 @@ impl LockTable {
             waiters: std::collections::BTreeSet::new(),
         };
         let space = self.space_or_insert(&opened.namespace);
-        self.add_lease(
-            space,
-            opened.lease,
-            &opened.owner,
-            opened.ttl,
-            Some(Box::new(session)),
-        )?;
+        self.add_lease(space, opened.lease, &opened.owner, opened.ttl, Some(Box::new(session)))?;
         let told = News::SessionOpened {
             number: opened.terms.number,
             owner: opened.owner.clone(),
@@ -160,10 +116,7 @@ impl LockTable {
             return Err(self.unfit("a lease id that is in use"));
         }
         if let Some(session) = &session {
-            *self
-                .sessions
-                .entry(session.terms.adapter.clone())
-                .or_insert(0) += 1;
+            *self.sessions.entry(session.terms.adapter.clone()).or_insert(0) += 1;
         }
         let deadline = self.now.plus(ttl);
         let at = &mut self.spaces[space.0];
@@ -193,21 +146,23 @@ impl LockTable {
         };
         self.before_change(space, lease);
         self.fence = self.fence.max(granted.fence);
-        let owner = self.spaces[space.0].owners.mention(&granted.owner);
+        let at = &mut self.spaces[space.0];
+        let owner = match granted.opens {
+            Some(_) => at.lease(lease).owner,
+            None => at.owners.mention(&granted.owner),
+        };
         for claim in &granted.claims {
             self.add_claim(space, lease, owner, claim, granted, news);
         }
         self.remember_set(space, lease, granted);
         let at = self.space_mut(space);
         if let Some(request) = &granted.request {
-            let known = Known::Granted {
-                lease,
-                fence: granted.fence,
-                digest: request.digest,
-            };
+            let known = Known::Granted { lease, fence: granted.fence, digest: request.digest };
             at.requests.insert((owner, request.id.clone()), known);
         }
-        at.owners.forget(owner);
+        if granted.opens.is_none() {
+            at.owners.forget(owner);
+        }
         Ok(())
     }
 
@@ -300,15 +255,7 @@ impl LockTable {
             } else if own.overlaps(asked) {
                 self.before_change(space, old_lease);
                 let mode = piece.mode;
-                self.cut_piece(
-                    space,
-                    owner,
-                    inode,
-                    own.start(),
-                    asked,
-                    &Ending::Replaced,
-                    news,
-                );
+                self.cut_piece(space, owner, inode, own.start(), asked, &Ending::Replaced, news);
                 let weaker = mode == crate::mode::Mode::Shared;
                 if planted!("no-wake-up-on-downgrade", weaker) {
                     self.freed.pop();
@@ -335,10 +282,7 @@ impl LockTable {
         news: &mut NewsList,
     ) {
         let mut piece = self.take_piece(space, owner, inode, start);
-        let gone = piece
-            .range
-            .intersection(hole)
-            .expect("only overlapping pieces are cut");
+        let gone = piece.range.intersection(hole).expect("only overlapping pieces are cut");
         self.tell_ended(
             space,
             Scope::range(inode, gone),
@@ -349,37 +293,21 @@ impl LockTable {
         );
         self.freed.push((space, Scope::range(inode, gone)));
         let (before, after) = piece.range.without(hole);
+        // A request is known as long as all it was granted is held.
+        if let Some(extra) = &mut piece.extra {
+            extra.request = None;
+        }
         for rest in [before, after].into_iter().flatten() {
-            self.put_piece(
-                space,
-                owner,
-                inode,
-                Piece {
-                    range: rest,
-                    ..piece.clone()
-                },
-            );
-            // A retry finds the part that is left first.
-            if let Some(extra) = &mut piece.extra {
-                extra.request = None;
-            }
+            self.put_piece(space, owner, inode, Piece { range: rest, ..piece.clone() });
         }
     }
 
     pub(crate) fn put_piece(&mut self, space: SpaceNo, owner: OwnerNo, inode: u64, piece: Piece) {
         let at = self.space_mut(space);
         let lease = piece.lease;
-        at.lease_mut(lease)
-            .held
-            .many()
-            .pieces
-            .insert((inode, owner, piece.range.start()));
+        at.lease_mut(lease).held.many().pieces.insert((inode, owner, piece.range.start()));
         if let Some(request) = request_of(piece.extra.as_deref()) {
-            let known = Known::Granted {
-                lease,
-                fence: piece.fences.1,
-                digest: request.digest,
-            };
+            let known = Known::Granted { lease, fence: piece.fences.1, digest: request.digest };
             at.requests.insert((owner, request.id.clone()), known);
         }
         at.inodes.entry(inode).or_default().insert(owner, piece);
@@ -388,18 +316,11 @@ impl LockTable {
 
     fn take_piece(&mut self, space: SpaceNo, owner: OwnerNo, inode: u64, start: u64) -> Piece {
         let at = self.space_mut(space);
-        let piece = at
-            .inodes
-            .get_mut(&inode)
-            .and_then(|inode| inode.remove(owner, start));
+        let piece = at.inodes.get_mut(&inode).and_then(|inode| inode.remove(owner, start));
         let piece = piece.expect("the piece was just found there");
-        at.lease_mut(piece.lease)
-            .held
-            .many()
-            .pieces
-            .remove(&(inode, owner, start));
+        at.lease_mut(piece.lease).held.many().pieces.remove(&(inode, owner, start));
         if let Some(request) = request_of(piece.extra.as_deref()) {
-            at.requests.remove(&(owner, request.id.clone()));
+            at.forget_request(owner, &request.id, piece.fences.1);
         }
         at.uncount_hold(owner, piece.lease);
         piece
@@ -447,12 +368,7 @@ impl LockTable {
         }
         let set = self.space(space).lease(lease).held.set(fence).cloned();
         if let Some(set) = set {
-            self.space_mut(space)
-                .lease_mut(lease)
-                .held
-                .many()
-                .sets
-                .remove(&fence);
+            self.space_mut(space).lease_mut(lease).held.many().sets.remove(&fence);
             for (inode, range) in set.ranges {
                 let Some(owner) = self.space(space).owners.find(&set.owner) else {
                     break;
@@ -483,9 +399,7 @@ impl LockTable {
             let piece = &at.pieces[&(owner, own.start())];
             piece.lease == lease && piece.honours(fence)
         });
-        own.into_iter()
-            .filter_map(|own| own.intersection(range))
-            .collect()
+        own.into_iter().filter_map(|own| own.intersection(range)).collect()
     }
 
     fn end_grant(
@@ -498,14 +412,10 @@ impl LockTable {
         news: &mut NewsList,
     ) {
         let at = self.space_mut(space);
-        let grant = at
-            .lease_mut(lease)
-            .held
-            .remove(fence, key)
-            .expect("the grant was found there");
+        let grant = at.lease_mut(lease).held.remove(fence, key).expect("the grant was found there");
         at.remove_holder(key, fence);
         if let Some(request) = request_of(grant.extra.as_deref()) {
-            at.requests.remove(&(grant.owner, request.id.clone()));
+            at.forget_request(grant.owner, &request.id, fence);
         }
         let (scope, ended) = (Scope::Key(key.clone()), Ended::grant(&grant));
         self.tell_ended(space, scope.clone(), grant.owner, &ended, ending, news);
@@ -555,6 +465,7 @@ impl LockTable {
         self.before_change(space, lease);
         self.end_all(space, lease, ending, true, news);
         self.tell_session_ended(space, lease, ending, news);
+        self.spaces[space.0].lapsed_len += 1;
         let at = self.spaces[space.0].lease_mut(lease);
         if at.state == LeaseState::Recovering {
             self.recovering -= 1;
@@ -569,11 +480,7 @@ impl LockTable {
 
     /// Sets the timer of a lapsed lease to where its next reclaim window ends.
     pub(crate) fn arm_window(&mut self, space: SpaceNo, lease: LeaseNo) {
-        if let Some((end, _)) = self
-            .windows(space, lease)
-            .into_iter()
-            .min_by_key(|(end, _)| *end)
-        {
+        if let Some((end, _)) = self.windows(space, lease).into_iter().min_by_key(|(end, _)| *end) {
             self.arm(space, lease, end);
         }
     }
@@ -591,10 +498,7 @@ impl LockTable {
         windows.dedup();
         for &(inode, owner, start) in held.held.pieces().into_iter().flatten() {
             let piece = &at.inodes[&inode].pieces[&(owner, start)];
-            windows.push((
-                end(piece.reclaim_window),
-                Window::Piece(owner, inode, piece.range),
-            ));
+            windows.push((end(piece.reclaim_window), Window::Piece(owner, inode, piece.range)));
         }
         windows
     }
@@ -616,6 +520,8 @@ impl LockTable {
             let grant = grant.expect("it was just listed");
             if keep_windows && grant.reclaim_window > Millis::ZERO {
                 let (owner, ended) = (grant.owner, Ended::grant(grant).in_window());
+                // Its own owner no longer conflicts with it.
+                self.freed.push((space, Scope::Key(key.clone())));
                 self.tell_ended(space, Scope::Key(key), owner, &ended, ending, news);
             } else {
                 self.end_grant(space, lease, fence, &key, ending, news);
@@ -626,14 +532,7 @@ impl LockTable {
             let range = piece.range;
             if keep_windows && piece.reclaim_window > Millis::ZERO {
                 let ended = Ended::piece(piece).in_window();
-                self.tell_ended(
-                    space,
-                    Scope::range(inode, range),
-                    owner,
-                    &ended,
-                    ending,
-                    news,
-                );
+                self.tell_ended(space, Scope::range(inode, range), owner, &ended, ending, news);
             } else {
                 self.end_range(space, lease, owner, inode, range, ending, news);
             }
@@ -699,22 +598,12 @@ struct Ended {
 impl Ended {
     fn grant(grant: &Grant) -> Ended {
         let (mode, fence) = (grant.mode, grant.fence);
-        Ended {
-            mode,
-            fence,
-            reclaim_window: grant.reclaim_window,
-            window: None,
-        }
+        Ended { mode, fence, reclaim_window: grant.reclaim_window, window: None }
     }
 
     fn piece(piece: &Piece) -> Ended {
         let (mode, fence) = (piece.mode, piece.fences.1);
-        Ended {
-            mode,
-            fence,
-            reclaim_window: piece.reclaim_window,
-            window: None,
-        }
+        Ended { mode, fence, reclaim_window: piece.reclaim_window, window: None }
     }
 
     fn in_window(mut self) -> Ended {

@@ -33,22 +33,9 @@ pub(crate) struct Asker {
 /// Something in the way of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Blocker {
-    Grant {
-        key: Key,
-        fence: Fence,
-        lease: LeaseNo,
-        owner: OwnerNo,
-    },
-    Piece {
-        inode: u64,
-        range: ByteRange,
-        lease: LeaseNo,
-        owner: OwnerNo,
-    },
-    Waiter {
-        ticket: Ticket,
-        owner: OwnerNo,
-    },
+    Grant { key: Key, fence: Fence, lease: LeaseNo, owner: OwnerNo },
+    Piece { inode: u64, range: ByteRange, lease: LeaseNo, owner: OwnerNo },
+    Waiter { ticket: Ticket, owner: OwnerNo },
 }
 
 impl Blocker {
@@ -138,14 +125,16 @@ impl Space {
 
     fn key_blockers(&self, key: &Key, mode: Mode, asker: Asker, want: Want, found: &mut Blockers) {
         if let Some(limit) = mode.permits() {
-            self.permit_blockers(key, limit.get() as usize, asker, want, found);
+            let limit = limit.get() as usize + usize::from(planted!("one-permit-too-many"));
+            self.permit_blockers(key, limit, asker, want, found);
         }
         for (other, holders) in self.holders_overlapping(key, mode) {
             if want.satisfied_by(found) {
                 return;
             }
-            let counted = other == key && mode.permits().is_some();
-            if !counted && mode.conflicts_with(holders.mode) {
+            let counted =
+                other == key && mode.permits().is_some() && holders.mode().permits().is_some();
+            if !counted && mode.conflicts_with(holders.mode()) {
                 self.push_holders(other, holders, asker, want, &mut found.each);
             }
         }
@@ -175,7 +164,7 @@ impl Space {
         found: &mut Blockers,
     ) {
         let mut users = Vec::new();
-        if let Some(holders) = self.held.get(key) {
+        if let Some(holders) = self.held.get(key).filter(|held| held.mode().permits().is_some()) {
             self.push_holders(key, holders, asker, Want::All, &mut users);
         }
         let exempt = asker.arriving && self.may_take_back(key, asker.owner);
@@ -211,17 +200,9 @@ impl Space {
                 return;
             }
             let held = self.lease(lease);
-            let owner = held
-                .held
-                .get(fence, key)
-                .map_or(held.owner, |grant| grant.owner);
+            let owner = held.held.get(fence, key).map_or(held.owner, |grant| grant.owner);
             if !(held.is_over() && asker.owner == Some(owner)) {
-                into.push(Blocker::Grant {
-                    key: key.clone(),
-                    fence,
-                    lease,
-                    owner,
-                });
+                into.push(Blocker::Grant { key: key.clone(), fence, lease, owner });
             }
         }
     }
@@ -237,9 +218,7 @@ impl Space {
             return Box::new(itself.into_iter());
         }
         let covering = covering(key, self.subtrees_held > 0);
-        let above = covering
-            .into_iter()
-            .filter_map(|text| self.held.get_key_value(&text[..]));
+        let above = covering.into_iter().filter_map(|text| self.held.get_key_value(&text[..]));
         let below: Box<dyn Iterator<Item = (&Key, &Holders)>> = match key.below() {
             None => Box::new(std::iter::empty()),
             Some((first, end)) if mode == Mode::Shared => Box::new(
@@ -253,10 +232,7 @@ impl Space {
             }
         };
         Box::new(
-            itself
-                .into_iter()
-                .chain(above)
-                .chain(below.filter(move |(other, _)| *other != key)),
+            itself.into_iter().chain(above).chain(below.filter(move |(other, _)| *other != key)),
         )
     }
 
@@ -270,9 +246,7 @@ impl Space {
             return Box::new(own.into_iter());
         }
         let covering = covering(key, self.subtrees_queued > 0);
-        let above = covering
-            .into_iter()
-            .filter_map(|text| self.queues.get_key_value(&text[..]));
+        let above = covering.into_iter().filter_map(|text| self.queues.get_key_value(&text[..]));
         let below: Box<dyn Iterator<Item = (&Key, &Queue)>> = match key.below() {
             None => Box::new(std::iter::empty()),
             Some((first, end)) => {
@@ -281,17 +255,10 @@ impl Space {
                 Box::new(self.queues.range::<[u8], _>(bounds))
             }
         };
-        Box::new(
-            own.into_iter()
-                .chain(above)
-                .chain(below.filter(move |(other, _)| *other != key)),
-        )
+        Box::new(own.into_iter().chain(above).chain(below.filter(move |(other, _)| *other != key)))
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one claim taken apart; it is called once"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "one claim taken apart; it is called once")]
     fn range_blockers(
         &self,
         inode: u64,
@@ -315,10 +282,7 @@ impl Space {
                 });
             }
         }
-        if asker
-            .owner
-            .is_some_and(|owner| at.covered_by(owner, range, |_| true))
-        {
+        if asker.owner.is_some_and(|owner| at.covered_by(owner, range, |_| true)) {
             return;
         }
         for (_, queue) in at.queues_overlapping(range) {
@@ -335,10 +299,7 @@ impl Space {
     }
 
     fn waiting(&self, ticket: Ticket) -> Blocker {
-        Blocker::Waiter {
-            ticket,
-            owner: self.waiters[&ticket].owner,
-        }
+        Blocker::Waiter { ticket, owner: self.waiters[&ticket].owner }
     }
 
     /// Whether the owner has a reclaim window on exactly this key.
@@ -349,9 +310,10 @@ impl Space {
 
     /// The owner's grants on this key that have lapsed into their reclaim window.
     pub(crate) fn windows_of(&self, key: &Key, owner: OwnerNo) -> Vec<(LeaseNo, Fence)> {
-        let Some(holders) = self.held.get(key) else {
+        if self.lapsed_len == 0 {
             return Vec::new();
-        };
+        }
+        let Some(holders) = self.held.get(key) else { return Vec::new() };
         holders
             .iter()
             .filter(|&(fence, lease)| {
@@ -364,24 +326,22 @@ impl Space {
 
     /// How others use a key's permits: the mode of its holders or waiters, if there are any.
     pub(crate) fn mode_in_use(&self, key: &Key) -> Option<Mode> {
-        let held = self.held.get(key).map(|holders| holders.mode);
+        let held = self.held.get(key).map(|holders| holders.mode());
         held.or_else(|| self.queues.get(key).and_then(Queue::any_mode))
     }
 }
 
 /// The keys besides `key` itself that cover it or, for a subtree, the path it starts at.
 fn covering(key: &Key, any_subtrees: bool) -> Vec<Vec<u8>> {
-    let mut texts = if any_subtrees {
-        key.covering_subtrees()
-    } else {
-        Vec::new()
-    };
+    let mut texts = if any_subtrees { key.covering_subtrees() } else { Vec::new() };
     // The root's own path lies in the run below it already.
-    let path = key
-        .subtree_path()
-        .filter(|path| key.below().is_some_and(|(first, _)| *path < first));
+    let path =
+        key.subtree_path().filter(|path| key.below().is_some_and(|(first, _)| *path < first));
     texts.extend(path);
     texts.retain(|text| &text[..] != key.text().as_bytes());
+    if planted!("subtree-conflict-missed") {
+        texts.clear();
+    }
     texts
 }
 

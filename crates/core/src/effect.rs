@@ -108,19 +108,9 @@ pub enum Effect {
     /// A waiting call will not be granted.
     Refused { call: CallId, refusal: Refusal },
     /// The holder should hear at once that the whole lease, or the grant with this fence, is gone.
-    Lost {
-        namespace: Namespace,
-        lease: LeaseId,
-        fence: Option<Fence>,
-        ending: Ending,
-    },
+    Lost { namespace: Namespace, lease: LeaseId, fence: Option<Fence>, ending: Ending },
     /// Somebody has begun to wait for what this session holds.
-    Wanted {
-        namespace: Namespace,
-        session: LeaseId,
-        scope: Scope,
-        waiter: Owner,
-    },
+    Wanted { namespace: Namespace, session: LeaseId, scope: Scope, waiter: Owner },
     /// Something for those who watch.
     Event(Box<Event>),
 }

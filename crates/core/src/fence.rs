@@ -14,11 +14,7 @@ impl Fence {
 
     /// A token as it came from outside; `None` past 53 bits, which no server ever handed out.
     pub const fn new(value: u64) -> Option<Fence> {
-        if value <= Fence::MAX.0 {
-            Some(Fence(value))
-        } else {
-            None
-        }
+        if value <= Fence::MAX.0 { Some(Fence(value)) } else { None }
     }
 
     pub const fn get(self) -> u64 {

@@ -36,11 +36,7 @@ struct Need {
 
 impl Need {
     fn is_met_by(&self, finishing: &BTreeSet<OwnerNo>) -> bool {
-        let gone = self
-            .blockers
-            .iter()
-            .filter(|owner| finishing.contains(owner))
-            .count();
+        let gone = self.blockers.iter().filter(|owner| finishing.contains(owner)).count();
         gone >= self.count
     }
 }
@@ -60,11 +56,7 @@ struct Link {
 impl Cycle {
     /// The last of its requests to have come.
     pub(crate) fn youngest(&self) -> Ticket {
-        self.0
-            .iter()
-            .map(|link| link.ticket)
-            .max()
-            .expect("a circle has links")
+        self.0.iter().map(|link| link.ticket).max().expect("a circle has links")
     }
 
     pub(crate) fn edges(&self, space: &Space) -> Arc<[WaitEdge]> {
@@ -88,12 +80,7 @@ impl Space {
         if requester.is_some() && !self.may_be_waited_for(owner) && !self.blocks_itself(requester) {
             return None;
         }
-        let mut graph = Graph {
-            space: self,
-            owner,
-            requester,
-            needs: BTreeMap::new(),
-        };
+        let mut graph = Graph { space: self, owner, requester, needs: BTreeMap::new() };
         let circle = graph.circle(&BTreeSet::new())?;
         if graph.has_choice() {
             let finishing = graph.finishing();
@@ -108,8 +95,8 @@ impl Space {
     /// A request can only close a circle if somebody waits for its owner. Mostly nobody does, and that is quick to see.
     fn may_be_waited_for(&self, owner: OwnerNo) -> bool {
         const LOOKED_AT_MAX: usize = 32;
-        if planted!("deadlock-edges-through-earlier-waiters-missed") {
-            return self.holds_anything(owner);
+        if planted!("deadlock-through-waiters-missed", !self.holds_anything(owner)) {
+            return false;
         }
         if self.waits_of(owner).next().is_some() {
             return true;
@@ -121,10 +108,7 @@ impl Space {
             if looked_at > LOOKED_AT_MAX {
                 return true;
             }
-            if held
-                .grants()
-                .any(|grant| self.queues_overlapping(&grant.key).next().is_some())
-            {
+            if held.grants().any(|grant| self.queues_overlapping(&grant.key).next().is_some()) {
                 return true;
             }
             for &(inode, _, start) in held.pieces().into_iter().flatten().filter(|p| p.1 == owner) {
@@ -148,11 +132,7 @@ impl Space {
 
     /// Whom the owner would have to wait for at each claim.
     fn needs_of(&self, owner: OwnerNo, ticket: Ticket, claims: &[Claim]) -> Vec<Need> {
-        let asker = Asker {
-            owner: Some(owner),
-            ticket,
-            arriving: false,
-        };
+        let asker = Asker { owner: Some(owner), ticket, arriving: false };
         let mut needs = Vec::new();
         for claim in claims {
             let found = self.blockers(claim, asker, Want::All);
@@ -160,17 +140,11 @@ impl Space {
             let permits = self.lasting(&found.permits);
             // Reclaim windows end by themselves: so many permits will come free.
             let free = found.permits.len() - permits.len();
-            for (blockers, count) in [
-                (each.clone(), each.len()),
-                (permits, found.permits_short.saturating_sub(free)),
-            ] {
+            for (blockers, count) in
+                [(each.clone(), each.len()), (permits, found.permits_short.saturating_sub(free))]
+            {
                 if count > 0 {
-                    needs.push(Need {
-                        ticket,
-                        scope: claim.scope.clone(),
-                        blockers,
-                        count,
-                    });
+                    needs.push(Need { ticket, scope: claim.scope.clone(), blockers, count });
                 }
             }
         }
@@ -182,9 +156,9 @@ impl Space {
         blockers
             .iter()
             .filter(|blocker| {
-                blocker
-                    .lease()
-                    .is_none_or(|lease| !self.lease(lease).is_over())
+                let over = |lease| self.lease(lease).is_over();
+                let over = |lease| over(lease) && !planted!("deadlock-edge-to-lapsed-lease");
+                blocker.lease().is_none_or(|lease| !over(lease))
             })
             .map(Blocker::owner)
             .collect()
@@ -192,18 +166,11 @@ impl Space {
 
     /// Every wait of the namespace with those it waits for, by place.
     pub(crate) fn all_waits(&self) -> Vec<(Ticket, Scope, Vec<OwnerNo>)> {
-        let waiting = self
-            .waiters
-            .iter()
-            .filter(|(_, waiter)| waiter.is_waiting());
+        let waiting = self.waiters.iter().filter(|(_, waiter)| waiter.is_waiting());
         waiting
             .flat_map(|(&ticket, waiter)| {
                 waiter.request.claims.iter().map(move |claim| {
-                    let asker = Asker {
-                        owner: Some(waiter.owner),
-                        ticket,
-                        arriving: false,
-                    };
+                    let asker = Asker { owner: Some(waiter.owner), ticket, arriving: false };
                     let found = self.blockers(claim, asker, Want::All);
                     let mut owners: Vec<OwnerNo> = Vec::new();
                     for blocker in found.iter() {
@@ -236,21 +203,11 @@ impl Graph<'_> {
                 if finishing.contains(&blocker) || came_by.contains_key(&blocker) {
                     continue;
                 }
-                came_by.insert(
-                    blocker,
-                    Link {
-                        waiter,
-                        ticket,
-                        scope,
-                        blocker,
-                    },
-                );
+                came_by.insert(blocker, Link { waiter, ticket, scope, blocker });
                 next.push_back(blocker);
             }
         }
-        came_by
-            .contains_key(&self.owner)
-            .then(|| self.walk_back(&came_by))
+        came_by.contains_key(&self.owner).then(|| self.walk_back(&came_by))
     }
 
     fn walk_back(&self, came_by: &BTreeMap<OwnerNo, Link>) -> Cycle {
@@ -269,9 +226,7 @@ impl Graph<'_> {
             .needs(waiter)
             .iter()
             .flat_map(|need| {
-                need.blockers
-                    .iter()
-                    .map(|&blocker| (blocker, need.ticket, need.scope.clone()))
+                need.blockers.iter().map(|&blocker| (blocker, need.ticket, need.scope.clone()))
             })
             .collect();
         neighbours.sort_by(|one, other| {
@@ -300,10 +255,7 @@ impl Graph<'_> {
 
     /// Whether anybody waits for less than all of those in its way.
     fn has_choice(&self) -> bool {
-        self.needs
-            .values()
-            .flatten()
-            .any(|need| need.count < need.blockers.len())
+        self.needs.values().flatten().any(|need| need.count < need.blockers.len())
     }
 
     /// Owners that can get all they wait for once those before them have finished.

@@ -26,10 +26,7 @@ pub(crate) fn checked(text: &str, max: usize) -> Result<Text, NameError> {
         return Err(NameError::Empty);
     }
     if text.len() > max {
-        return Err(NameError::TooLong {
-            len: text.len(),
-            max,
-        });
+        return Err(NameError::TooLong { len: text.len(), max });
     }
     match text.chars().find(|&c| unprintable(c)) {
         Some(c) => Err(NameError::Character(u32::from(c))),
@@ -101,10 +98,7 @@ impl Default for Namespace {
 pub struct LeaseId([u64; 2]);
 
 impl LeaseId {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "each half is meant to be cut off"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "each half is meant to be cut off")]
     pub const fn from_u128(id: u128) -> LeaseId {
         LeaseId([(id >> 64) as u64, id as u64])
     }
@@ -159,10 +153,7 @@ mod tests {
     #[test]
     fn names_with_faults_are_refused_by_what_is_wrong() {
         assert_eq!(Owner::new(""), Err(NameError::Empty));
-        assert_eq!(
-            Owner::new(&"x".repeat(256)),
-            Err(NameError::TooLong { len: 256, max: 255 })
-        );
+        assert_eq!(Owner::new(&"x".repeat(256)), Err(NameError::TooLong { len: 256, max: 255 }));
         assert_eq!(Owner::new("a\nb"), Err(NameError::Character(10)));
         assert_eq!(Owner::new("a\u{202e}b"), Err(NameError::Character(0x202e)));
         assert!(Owner::new("host-1/pid 77").is_ok());

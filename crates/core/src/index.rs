@@ -15,10 +15,7 @@ pub(crate) struct Index {
 
 impl Index {
     pub(crate) fn new() -> Index {
-        Index {
-            entries: vec![EMPTY; LEN_MIN],
-            len: 0,
-        }
+        Index { entries: vec![EMPTY; LEN_MIN], len: 0 }
     }
 
     /// The slab number of an entry with this hash that `is_it` recognises.
@@ -35,7 +32,7 @@ impl Index {
     }
 
     pub(crate) fn insert(&mut self, hash: u32, number: u32) {
-        if (self.len + 1) * 4 > self.entries.len() * 3 {
+        if (self.len + 1) * 5 > self.entries.len() * 4 {
             self.grow();
         }
         self.place(join(hash, number));
@@ -45,10 +42,7 @@ impl Index {
     pub(crate) fn remove(&mut self, hash: u32, number: u32) {
         let mut at = self.home(hash);
         while self.entries[at] != join(hash, number) {
-            assert!(
-                self.entries[at] != EMPTY,
-                "only entries that are there are removed"
-            );
+            assert!(self.entries[at] != EMPTY, "only entries that are there are removed");
             at = self.after(at);
         }
         self.len -= 1;
@@ -57,11 +51,10 @@ impl Index {
 
     /// Moves later entries of the same run forward, so that no search ends too early.
     fn close_gap(&mut self, mut gap: usize) {
-        let mask = self.entries.len() - 1;
         let mut at = self.after(gap);
         while self.entries[at] != EMPTY {
             let home = self.home(split(self.entries[at]).0);
-            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(gap) & mask) {
+            if self.distance(home, at) >= self.distance(gap, at) {
                 self.entries[gap] = self.entries[at];
                 gap = at;
             }
@@ -70,8 +63,9 @@ impl Index {
         self.entries[gap] = EMPTY;
     }
 
+    /// By half: twice as many would be half empty for long.
     fn grow(&mut self) {
-        let bigger = vec![EMPTY; self.entries.len() * 2];
+        let bigger = vec![EMPTY; self.entries.len() / 2 * 3];
         let old = std::mem::replace(&mut self.entries, bigger);
         for entry in old {
             if entry != EMPTY {
@@ -88,12 +82,18 @@ impl Index {
         self.entries[at] = entry;
     }
 
+    /// Spreads the hashes evenly over any number of places.
     fn home(&self, hash: u32) -> usize {
-        hash as usize & (self.entries.len() - 1)
+        ((u64::from(hash) * self.entries.len() as u64) >> 32) as usize
     }
 
     fn after(&self, at: usize) -> usize {
-        (at + 1) & (self.entries.len() - 1)
+        if at + 1 == self.entries.len() { 0 } else { at + 1 }
+    }
+
+    /// How many places `to` lies behind `from`, around the end if need be.
+    fn distance(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.entries.len() - from }
     }
 }
 
@@ -101,42 +101,27 @@ fn join(hash: u32, number: u32) -> u64 {
     (u64::from(hash) << 32) | u64::from(number)
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "each half is meant to be cut off"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "each half is meant to be cut off")]
 fn split(entry: u64) -> (u32, u32) {
     ((entry >> 32) as u32, entry as u32)
 }
 
 /// Mixes bytes into a number; the seed decides which inputs collide.
 pub(crate) fn hash_bytes(seed: u64, bytes: &[u8]) -> u32 {
-    let mut state = fold(
-        seed ^ 0x9e37_79b9_7f4a_7c15,
-        bytes.len() as u64 ^ 0xa076_1d64_78bd_642f,
-    );
+    let mut state = fold(seed ^ 0x9e37_79b9_7f4a_7c15, bytes.len() as u64 ^ 0xa076_1d64_78bd_642f);
     for chunk in bytes.chunks(8) {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
-        state = fold(
-            state ^ u64::from_le_bytes(word),
-            0xe703_7ed1_a0b4_28db ^ seed,
-        );
+        state = fold(state ^ u64::from_le_bytes(word), 0xe703_7ed1_a0b4_28db ^ seed);
     }
     fold_down(state)
 }
 
 pub(crate) fn hash_words(seed: u64, words: [u64; 2]) -> u32 {
-    fold_down(fold(
-        words[0] ^ seed ^ 0x9e37_79b9_7f4a_7c15,
-        words[1] ^ 0xa076_1d64_78bd_642f,
-    ))
+    fold_down(fold(words[0] ^ seed ^ 0x9e37_79b9_7f4a_7c15, words[1] ^ 0xa076_1d64_78bd_642f))
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "both halves of the product are mixed"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "both halves of the product are mixed")]
 fn fold(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
     (product >> 64) as u64 ^ product as u64
@@ -158,12 +143,10 @@ mod tests {
         let mut model = BTreeMap::new();
         let mut state = 1_u64;
         for round in 0..20_000_u32 {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let key = (state >> 40) % 700;
             // Few distinct hashes: long runs, wrapped around the end, are the hard case.
-            let hash = u32::try_from(key % 64).unwrap().wrapping_sub(8);
+            let hash = u32::try_from(key % 64).unwrap().wrapping_sub(8).rotate_right(6);
             if let Some(number) = model.remove(&key) {
                 index.remove(hash, number);
             } else {

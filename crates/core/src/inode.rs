@@ -79,10 +79,7 @@ impl Inode {
 
     /// An owner's own pieces that overlap `range` or lie right beside it, in order.
     pub(crate) fn own_touching(&self, owner: OwnerNo, range: ByteRange) -> Vec<ByteRange> {
-        let before = self
-            .pieces
-            .range((owner, 0)..(owner, range.start()))
-            .next_back();
+        let before = self.pieces.range((owner, 0)..(owner, range.start())).next_back();
         let end = range.last().saturating_add(1);
         let inside = self.pieces.range((owner, range.start())..=(owner, end));
         before
@@ -121,10 +118,7 @@ impl Inode {
     }
 
     pub(crate) fn has_pieces_of(&self, owner: OwnerNo) -> bool {
-        self.pieces
-            .range((owner, 0)..=(owner, u64::MAX))
-            .next()
-            .is_some()
+        self.pieces.range((owner, 0)..=(owner, u64::MAX)).next().is_some()
     }
 
     pub(crate) fn enqueue(&mut self, range: ByteRange, ticket: Ticket, mode: Mode) {
@@ -159,8 +153,6 @@ impl Inode {
         &self,
         range: ByteRange,
     ) -> impl Iterator<Item = (ByteRange, &Queue)> + '_ {
-        self.queued
-            .overlapping(range)
-            .map(|(found, ())| (found, &self.queues[&found]))
+        self.queued.overlapping(range).map(|(found, ())| (found, &self.queues[&found]))
     }
 }

@@ -31,14 +31,7 @@ pub struct Broken {
 type Checked = Result<(), Broken>;
 
 fn ensure(kept: bool, promise: &'static str, seen: impl FnOnce() -> String) -> Checked {
-    if kept {
-        Ok(())
-    } else {
-        Err(Broken {
-            promise,
-            seen: seen(),
-        })
-    }
+    if kept { Ok(()) } else { Err(Broken { promise, seen: seen() }) }
 }
 
 /// Every promise about a table as it stands.
@@ -97,44 +90,18 @@ fn facts(space: &Space) -> Vec<Fact> {
         let over = lease.is_over();
         let lease_no = LeaseNo(number);
         for grant in lease.held.grants() {
-            let Grant {
-                key,
-                fence,
-                mode,
-                owner,
-                ..
-            } = grant;
+            let Grant { key, fence, mode, owner, .. } = grant;
             let scope = Scope::Key(key.clone());
             let (mode, owner, fence) = (*mode, *owner, *fence);
-            facts.push(Fact {
-                scope,
-                mode,
-                owner,
-                lease: lease_no,
-                fence,
-                over,
-            });
+            facts.push(Fact { scope, mode, owner, lease: lease_no, fence, over });
         }
     }
     for (&inode, held) in &space.inodes {
         for (&(owner, _), piece) in &held.pieces {
-            let Piece {
-                range,
-                mode,
-                lease,
-                fences,
-                ..
-            } = piece;
+            let Piece { range, mode, lease, fences, .. } = piece;
             let over = space.lease(*lease).is_over();
             let scope = Scope::range(inode, *range);
-            facts.push(Fact {
-                scope,
-                mode: *mode,
-                owner,
-                lease: *lease,
-                fence: fences.1,
-                over,
-            });
+            facts.push(Fact { scope, mode: *mode, owner, lease: *lease, fence: fences.1, over });
         }
     }
     facts
@@ -153,16 +120,9 @@ pub fn invariant_conflicting_grants_never_coexist(table: &LockTable) -> Checked 
                 let excused = one_owner && (bytes || one.over || other.over) || counted;
                 let conflict =
                     one.scope.overlaps(&other.scope) && one.mode.conflicts_with(other.mode);
-                ensure(
-                    !conflict || excused,
-                    "conflicting grants never coexist",
-                    || {
-                        format!(
-                            "{} {} and {} {}",
-                            one.scope, one.mode, other.scope, other.mode
-                        )
-                    },
-                )?;
+                ensure(!conflict || excused, "conflicting grants never coexist", || {
+                    format!("{} {} and {} {}", one.scope, one.mode, other.scope, other.mode)
+                })?;
             }
         }
     }
@@ -177,11 +137,9 @@ pub fn invariant_permits_stay_within_their_limit(table: &LockTable) -> Checked {
             if let Some(limit) = fact.mode.permits() {
                 let count = used.entry(&fact.scope).or_insert(0);
                 *count += 1;
-                ensure(
-                    *count <= limit.get(),
-                    "permits stay within their limit",
-                    || format!("{count} hold {} of {limit}", fact.scope),
-                )?;
+                ensure(*count <= limit.get(), "permits stay within their limit", || {
+                    format!("{count} hold {} of {limit}", fact.scope)
+                })?;
             }
         }
     }
@@ -201,11 +159,9 @@ pub fn invariant_contenders_of_a_semaphore_agree_on_its_limit(table: &LockTable)
             }
             let limit = mode.permits().map(std::num::NonZeroU32::get);
             let first = *limits.entry(scope.clone()).or_insert(limit);
-            ensure(
-                first == limit,
-                "contenders of a semaphore agree on its limit",
-                || format!("{scope} with {first:?} and {limit:?}"),
-            )?;
+            ensure(first == limit, "contenders of a semaphore agree on its limit", || {
+                format!("{scope} with {first:?} and {limit:?}")
+            })?;
         }
     }
     Ok(())
@@ -230,10 +186,8 @@ pub fn invariant_every_grant_stands_under_one_lease(table: &LockTable) -> Checke
         let mut seen = BTreeSet::new();
         for (number, lease) in space.leases.iter() {
             for &piece in lease.held.pieces().into_iter().flatten() {
-                let there = space
-                    .inodes
-                    .get(&piece.0)
-                    .and_then(|i| i.pieces.get(&(piece.1, piece.2)));
+                let there =
+                    space.inodes.get(&piece.0).and_then(|i| i.pieces.get(&(piece.1, piece.2)));
                 ensure(
                     there.is_some_and(|p| p.lease == LeaseNo(number)) && seen.insert(piece),
                     "every grant stands under exactly one lease",
@@ -242,11 +196,9 @@ pub fn invariant_every_grant_stands_under_one_lease(table: &LockTable) -> Checke
             }
         }
         let pieces: usize = space.inodes.values().map(|inode| inode.pieces.len()).sum();
-        ensure(
-            pieces == seen.len(),
-            "every grant stands under exactly one lease",
-            || format!("{pieces} pieces, {} of them under a lease", seen.len()),
-        )?;
+        ensure(pieces == seen.len(), "every grant stands under exactly one lease", || {
+            format!("{pieces} pieces, {} of them under a lease", seen.len())
+        })?;
     }
     Ok(())
 }
@@ -254,18 +206,13 @@ pub fn invariant_every_grant_stands_under_one_lease(table: &LockTable) -> Checke
 /// Unless there is more to work off than one step may, nothing is kept past its deadline.
 pub fn invariant_no_lease_is_past_its_deadline_unnoticed(table: &LockTable) -> Checked {
     let behind = |moment| moment < table.now;
-    let timers_left = table
-        .lease_timers
-        .first()
-        .is_some_and(|&(moment, ..)| behind(moment));
+    let timers_left = table.lease_timers.first().is_some_and(|&(moment, ..)| behind(moment));
     for (_, space) in spaces(table) {
         for (_, lease) in space.leases.iter() {
             let lapsed = lease.is_over() || !lease.is_due(table.now);
-            ensure(
-                lapsed || timers_left,
-                "a lapsed lease is worked off",
-                || format!("deadline {} at {}", lease.deadline, table.now),
-            )?;
+            ensure(lapsed || timers_left, "a lapsed lease is worked off", || {
+                format!("deadline {} at {}", lease.deadline, table.now)
+            })?;
         }
     }
     Ok(())
@@ -276,9 +223,7 @@ pub fn invariant_every_deadline_has_its_timer(table: &LockTable) -> Checked {
     for (no, space) in spaces(table) {
         for (number, lease) in space.leases.iter() {
             timers += 1;
-            let there = table
-                .lease_timers
-                .contains(&(lease.timer, no, LeaseNo(number)));
+            let there = table.lease_timers.contains(&(lease.timer, no, LeaseNo(number)));
             let in_time = lease.is_over() || lease.timer <= lease.deadline;
             ensure(there && in_time, "every deadline has its timer", || {
                 format!("lease due at {}, timer at {}", lease.deadline, lease.timer)
@@ -287,28 +232,22 @@ pub fn invariant_every_deadline_has_its_timer(table: &LockTable) -> Checked {
         for (&ticket, waiter) in &space.waiters {
             if let Some(timer) = waiter.timer() {
                 let there = table.wait_timers.contains(&(timer, no, ticket));
-                ensure(there, "every deadline has its timer", || {
-                    format!("ticket {}", ticket.0)
-                })?;
+                ensure(there, "every deadline has its timer", || format!("ticket {}", ticket.0))?;
             }
         }
     }
-    ensure(
-        timers == table.lease_timers.len(),
-        "every timer has its lease",
-        || format!("{} timers for {timers} leases", table.lease_timers.len()),
-    )
+    ensure(timers == table.lease_timers.len(), "every timer has its lease", || {
+        format!("{} timers for {timers} leases", table.lease_timers.len())
+    })
 }
 
 pub fn invariant_a_plain_lease_holds_something(table: &LockTable) -> Checked {
     for (_, space) in spaces(table) {
         for (_, lease) in space.leases.iter() {
             let something = lease.session.is_some() || !lease.held.is_empty();
-            ensure(
-                something,
-                "a plain lease that holds nothing is over",
-                || format!("deadline {}", lease.deadline),
-            )?;
+            ensure(something, "a plain lease that holds nothing is over", || {
+                format!("deadline {}", lease.deadline)
+            })?;
         }
     }
     Ok(())
@@ -317,11 +256,9 @@ pub fn invariant_a_plain_lease_holds_something(table: &LockTable) -> Checked {
 pub fn invariant_no_fence_is_above_the_counter(table: &LockTable) -> Checked {
     for (_, space) in spaces(table) {
         for fact in facts(space) {
-            ensure(
-                fact.fence <= table.fence,
-                "no fence is above the counter",
-                || format!("{} on {}, counter {}", fact.fence, fact.scope, table.fence),
-            )?;
+            ensure(fact.fence <= table.fence, "no fence is above the counter", || {
+                format!("{} on {}, counter {}", fact.fence, fact.scope, table.fence)
+            })?;
         }
     }
     Ok(())
@@ -343,28 +280,17 @@ pub fn invariant_no_fence_is_used_by_two_grants(table: &LockTable) -> Checked {
 }
 
 fn asker(waiter: &Waiter, ticket: Ticket) -> Asker {
-    Asker {
-        owner: Some(waiter.owner),
-        ticket,
-        arriving: false,
-    }
+    Asker { owner: Some(waiter.owner), ticket, arriving: false }
 }
 
 /// First come, first served, and no longer than needed: who could be granted does not wait.
 pub fn invariant_every_waiter_waits_for_somebody(table: &LockTable) -> Checked {
     let withheld = table.suspended || table.is_strict_grace();
     for (_, space) in spaces(table) {
-        for (&ticket, waiter) in space
-            .waiters
-            .iter()
-            .filter(|(_, waiter)| waiter.is_waiting())
-        {
+        for (&ticket, waiter) in space.waiters.iter().filter(|(_, waiter)| waiter.is_waiting()) {
             let mut claims = waiter.request.claims.iter();
-            let blocked = claims.any(|claim| {
-                !space
-                    .blockers(claim, asker(waiter, ticket), Want::One)
-                    .is_empty()
-            });
+            let blocked = claims
+                .any(|claim| !space.blockers(claim, asker(waiter, ticket), Want::One).is_empty());
             ensure(
                 blocked || withheld || waiter.is_due(table.now),
                 "who could be granted does not wait",
@@ -378,38 +304,24 @@ pub fn invariant_every_waiter_waits_for_somebody(table: &LockTable) -> Checked {
 pub fn invariant_waiters_stand_in_the_queue_of_each_claim(table: &LockTable) -> Checked {
     for (_, space) in spaces(table) {
         let mut expected: BTreeSet<(Scope, Ticket, Mode)> = BTreeSet::new();
-        for (&ticket, waiter) in space
-            .waiters
-            .iter()
-            .filter(|(_, waiter)| waiter.is_waiting())
-        {
+        for (&ticket, waiter) in space.waiters.iter().filter(|(_, waiter)| waiter.is_waiting()) {
             let claims = waiter.request.claims.iter();
             expected.extend(claims.map(|claim| (claim.scope.clone(), ticket, claim.mode)));
         }
         let mut found = BTreeSet::new();
         for (key, queue) in &space.queues {
             let scope = Scope::Key(key.clone());
-            found.extend(
-                queue
-                    .iter()
-                    .map(|(ticket, mode)| (scope.clone(), ticket, mode)),
-            );
+            found.extend(queue.iter().map(|(ticket, mode)| (scope.clone(), ticket, mode)));
         }
         for (&inode, held) in &space.inodes {
             for (&range, queue) in &held.queues {
                 let scope = Scope::range(inode, range);
-                found.extend(
-                    queue
-                        .iter()
-                        .map(|(ticket, mode)| (scope.clone(), ticket, mode)),
-                );
+                found.extend(queue.iter().map(|(ticket, mode)| (scope.clone(), ticket, mode)));
             }
         }
-        ensure(
-            expected == found,
-            "a waiter keeps its place in every queue",
-            || format!("{} places, {} in queues", expected.len(), found.len()),
-        )?;
+        ensure(expected == found, "a waiter keeps its place in every queue", || {
+            format!("{} places, {} in queues", expected.len(), found.len())
+        })?;
     }
     Ok(())
 }
@@ -422,23 +334,15 @@ pub fn invariant_a_waiter_has_a_live_session_and_caller(table: &LockTable) -> Ch
                 crate::command::Under::Session(id) => space.live_lease(id).is_some(),
                 crate::command::Under::NewLease { .. } => true,
             };
-            let calls = waiter
-                .calls
-                .iter()
-                .all(|call| space.calls.get(call) == Some(&ticket));
+            let calls = waiter.calls.iter().all(|call| space.calls.get(call) == Some(&ticket));
             let caller = calls && (waiter.is_waiting() != waiter.calls.is_empty());
             ensure(session && caller, "a waiter is still there", || {
                 format!("{} with ticket {}", waiter.request.owner, ticket.0)
             })?;
         }
         for (call, ticket) in &space.calls {
-            let there = space
-                .waiters
-                .get(ticket)
-                .is_some_and(|w| w.calls.contains(call));
-            ensure(there, "a call leads to its waiter", || {
-                format!("call {}", call.0)
-            })?;
+            let there = space.waiters.get(ticket).is_some_and(|w| w.calls.contains(call));
+            ensure(there, "a call leads to its waiter", || format!("call {}", call.0))?;
         }
     }
     Ok(())
@@ -448,9 +352,7 @@ pub fn invariant_parked_waiters_stand_in_no_queue(table: &LockTable) -> Checked 
     for (_, space) in spaces(table) {
         for (&ticket, waiter) in &space.waiters {
             let queued = waiter.request.claims.iter().any(|claim| {
-                space
-                    .queue(&claim.scope)
-                    .is_some_and(|queue| queue.mode(ticket).is_some())
+                space.queue(&claim.scope).is_some_and(|queue| queue.mode(ticket).is_some())
             });
             let parked = matches!(waiter.standing, Standing::Parked { .. });
             ensure(queued != parked, "a kept place blocks nobody", || {
@@ -479,11 +381,9 @@ pub fn invariant_sets_hold_nothing_while_they_wait(table: &LockTable) -> Checked
     for (_, space) in spaces(table) {
         for waiter in space.waiters.values() {
             if let crate::command::Under::NewLease { id, .. } = waiter.request.under {
-                ensure(
-                    space.lease_no(id).is_none(),
-                    "a waiting set holds nothing",
-                    || waiter.request.owner.to_string(),
-                )?;
+                ensure(space.lease_no(id).is_none(), "a waiting set holds nothing", || {
+                    waiter.request.owner.to_string()
+                })?;
             }
         }
     }
@@ -508,11 +408,9 @@ pub fn invariant_ranges_are_canonical(table: &LockTable) -> Checked {
             }
             for piece in held.pieces.values() {
                 let ordered = piece.fences.0 <= piece.fences.1 && piece.mode.permits().is_none();
-                ensure(
-                    ordered,
-                    "a merged range carries the highest of its fences",
-                    || format!("{:?} on {} of inode {inode}", piece.fences, piece.range),
-                )?;
+                ensure(ordered, "a merged range carries the highest of its fences", || {
+                    format!("{:?} on {} of inode {inode}", piece.fences, piece.range)
+                })?;
             }
         }
     }
@@ -526,11 +424,9 @@ pub fn invariant_reclaim_windows_are_of_lapsed_leases(table: &LockTable) -> Chec
             let windows = table.windows(no, lease_no);
             let open = windows.iter().all(|(end, _)| *end > lease.deadline);
             let kept = !windows.is_empty() && open && lease.session.is_none();
-            ensure(
-                kept,
-                "only what may be taken back outlives its lease",
-                || format!("lapsed at {}", lease.deadline),
-            )?;
+            ensure(kept, "only what may be taken back outlives its lease", || {
+                format!("lapsed at {}", lease.deadline)
+            })?;
         }
     }
     Ok(())
@@ -538,23 +434,17 @@ pub fn invariant_reclaim_windows_are_of_lapsed_leases(table: &LockTable) -> Chec
 
 pub fn invariant_recovering_leases_are_counted(table: &LockTable) -> Checked {
     let leases = spaces(table).flat_map(|(_, space)| space.leases.iter());
-    let recovering = leases
-        .filter(|(_, lease)| lease.state == LeaseState::Recovering)
-        .count();
-    ensure(
-        recovering == table.recovering,
-        "the grace knows whom it waits for",
-        || format!("{recovering} recovering, {} counted", table.recovering),
-    )?;
+    let recovering = leases.filter(|(_, lease)| lease.state == LeaseState::Recovering).count();
+    ensure(recovering == table.recovering, "the grace knows whom it waits for", || {
+        format!("{recovering} recovering, {} counted", table.recovering)
+    })?;
     let over = table.grace.is_some_and(|grace| {
         let all_back = grace.policy == GracePolicy::Conflicting && recovering == 0;
         all_back || grace.ends_at < table.now
     });
-    ensure(
-        !over,
-        "a grace ends when all are back, and at the latest with its timer",
-        || format!("{:?} at {}", table.grace, table.now),
-    )
+    ensure(!over, "a grace ends when all are back, and at the latest with its timer", || {
+        format!("{:?} at {}", table.grace, table.now)
+    })
 }
 
 pub fn invariant_request_ids_lead_to_their_grant_or_waiter(table: &LockTable) -> Checked {
@@ -574,9 +464,7 @@ pub fn invariant_request_ids_lead_to_their_grant_or_waiter(table: &LockTable) ->
                     })
                 }
             };
-            ensure(there, "a request id leads to its grant or waiter", || {
-                id.to_string()
-            })?;
+            ensure(there, "a request id leads to its grant or waiter", || id.to_string())?;
         }
     }
     Ok(())
@@ -584,18 +472,12 @@ pub fn invariant_request_ids_lead_to_their_grant_or_waiter(table: &LockTable) ->
 
 pub fn invariant_limits_are_kept(table: &LockTable) -> Checked {
     let limits = &table.limits;
-    let sessions = table
-        .sessions
-        .values()
-        .all(|&len| len <= limits.sessions_per_adapter_max);
+    let sessions = table.sessions.values().all(|&len| len <= limits.sessions_per_adapter_max);
     let waiters = table.waiters_len() <= limits.waiters_max;
     let mut kept = sessions && waiters;
     for (_, space) in spaces(table) {
         kept &= space.registers.len() <= limits.registers_per_namespace_max;
-        kept &= space
-            .queues
-            .values()
-            .all(|queue| queue.len() <= limits.waiters_per_scope_max);
+        kept &= space.queues.values().all(|queue| queue.len() <= limits.waiters_per_scope_max);
     }
     ensure(kept, "limits are kept", || format!("{limits:?}"))
 }
@@ -615,9 +497,7 @@ pub fn invariant_indexes_agree_with_what_is_held(table: &LockTable) -> Checked {
             }
         }
         ensure(holds == space.holds, PROMISE, || "holds by owner".into())?;
-        ensure(facts.len() == space.grants_len, PROMISE, || {
-            "number of grants".into()
-        })?;
+        ensure(facts.len() == space.grants_len, PROMISE, || "number of grants".into())?;
         let held: BTreeSet<(Key, Fence, LeaseNo)> = space
             .held
             .iter()
@@ -625,23 +505,15 @@ pub fn invariant_indexes_agree_with_what_is_held(table: &LockTable) -> Checked {
             .collect();
         ensure(held == keys, PROMISE, || "holders by key".into())?;
         let is_path = |key: &Key| key.kind() != ScopeKind::Named;
-        let unshared = space
-            .held
-            .iter()
-            .filter(|(key, h)| is_path(key) && h.mode != Mode::Shared);
+        let unshared =
+            space.held.iter().filter(|(key, h)| is_path(key) && h.mode() != Mode::Shared);
         let unshared: BTreeSet<Key> = unshared.map(|(key, _)| key.clone()).collect();
-        ensure(unshared == space.unshared_paths, PROMISE, || {
-            "paths not shared".into()
-        })?;
+        ensure(unshared == space.unshared_paths, PROMISE, || "paths not shared".into())?;
         let is_subtree = |key: &&Key| key.kind() == ScopeKind::Subtree;
         let subtrees = space.held.keys().filter(is_subtree).count();
-        ensure(subtrees == space.subtrees_held, PROMISE, || {
-            "subtrees held".into()
-        })?;
+        ensure(subtrees == space.subtrees_held, PROMISE, || "subtrees held".into())?;
         let queued = space.queues.keys().filter(is_subtree).count();
-        ensure(queued == space.subtrees_queued, PROMISE, || {
-            "subtrees waited for".into()
-        })?;
+        ensure(queued == space.subtrees_queued, PROMISE, || "subtrees waited for".into())?;
         invariant_owners_are_mentioned(space)?;
         for (number, lease) in space.leases.iter() {
             let found = space.lease_no(lease.id) == Some(LeaseNo(number));
@@ -651,9 +523,7 @@ pub fn invariant_indexes_agree_with_what_is_held(table: &LockTable) -> Checked {
             }
         }
     }
-    ensure(adapters == table.sessions, PROMISE, || {
-        "sessions by adapter".into()
-    })
+    ensure(adapters == table.sessions, PROMISE, || "sessions by adapter".into())
 }
 
 fn invariant_owners_are_mentioned(space: &Space) -> Checked {
@@ -664,35 +534,26 @@ fn invariant_owners_are_mentioned(space: &Space) -> Checked {
     for owner in leases.chain(holds).chain(waiters) {
         *mentions.entry(owner).or_insert(0) += 1;
     }
-    let known: BTreeMap<OwnerNo, u32> = space
-        .owners
-        .iter()
-        .map(|(owner, _)| (owner, space.owners.mentions(owner)))
-        .collect();
-    ensure(
-        known == mentions,
-        "an owner is known as long as it is mentioned",
-        || format!("{} known, {} mentioned", known.len(), mentions.len()),
-    )
+    let known: BTreeMap<OwnerNo, u32> =
+        space.owners.iter().map(|(owner, _)| (owner, space.owners.mentions(owner))).collect();
+    ensure(known == mentions, "an owner is known as long as it is mentioned", || {
+        format!("{} known, {} mentioned", known.len(), mentions.len())
+    })
 }
 
 pub fn invariant_fences_only_rise(before: &LockTable, after: &LockTable, step: &Step) -> Checked {
     let mut last = before.fence;
     for transition in &step.transitions {
         if let Transition::Granted(granted) = transition {
-            ensure(
-                granted.fence > last,
-                "every fence is above all before it",
-                || format!("{} after {last}", granted.fence),
-            )?;
+            ensure(granted.fence > last, "every fence is above all before it", || {
+                format!("{} after {last}", granted.fence)
+            })?;
             last = granted.fence;
         }
     }
-    ensure(
-        after.fence >= last,
-        "every fence is above all before it",
-        || format!("counter {} after {last}", after.fence),
-    )
+    ensure(after.fence >= last, "every fence is above all before it", || {
+        format!("counter {} after {last}", after.fence)
+    })
 }
 
 pub fn invariant_epochs_only_rise(before: &LockTable, after: &LockTable) -> Checked {
@@ -705,11 +566,9 @@ pub fn invariant_registers_only_rise(before: &LockTable, after: &LockTable) -> C
     for (_, space) in spaces(before) {
         for (register, &mark) in &space.registers {
             let now = after.register(&space.name, register);
-            ensure(
-                now.is_some_and(|now| now >= mark),
-                "a fence register only rises",
-                || format!("{register}: {now:?} after {mark}"),
-            )?;
+            ensure(now.is_some_and(|now| now >= mark), "a fence register only rises", || {
+                format!("{register}: {now:?} after {mark}")
+            })?;
         }
     }
     Ok(())
@@ -721,11 +580,9 @@ pub fn invariant_revision_counts_transitions(
     step: &Step,
 ) -> Checked {
     let expected = before.revision.0 + step.transitions.len() as u64;
-    ensure(
-        after.revision.0 == expected,
-        "the revision counts every change",
-        || format!("{} instead of {expected}", after.revision.0),
-    )
+    ensure(after.revision.0 == expected, "the revision counts every change", || {
+        format!("{} instead of {expected}", after.revision.0)
+    })
 }
 
 /// A lease that lapsed had a deadline, and it had passed.
@@ -740,14 +597,10 @@ pub fn invariant_leases_never_end_early(
     };
     for transition in &step.transitions {
         let (namespace, lease): (_, LeaseId) = match transition {
-            Transition::LeaseLapsed {
-                namespace, lease, ..
-            } => (namespace, *lease),
-            Transition::LeaseEnded {
-                namespace,
-                lease,
-                ending,
-            } if lapsed(ending) => (namespace, *lease),
+            Transition::LeaseLapsed { namespace, lease, .. } => (namespace, *lease),
+            Transition::LeaseEnded { namespace, lease, ending } if lapsed(ending) => {
+                (namespace, *lease)
+            }
             Transition::EpochBegan { .. }
             | Transition::Jumped { .. }
             | Transition::SessionOpened(_)
@@ -763,13 +616,7 @@ pub fn invariant_leases_never_end_early(
         ensure(
             held.is_some_and(|held| held.deadline < after.now),
             "a lease never lapses early",
-            || {
-                format!(
-                    "at {}, due at {:?}",
-                    after.now,
-                    held.map(|held| held.deadline)
-                )
-            },
+            || format!("at {}, due at {:?}", after.now, held.map(|held| held.deadline)),
         )?;
     }
     Ok(())
@@ -787,9 +634,7 @@ pub fn invariant_replay_gives_the_same_table(
             return ensure(false, "transitions replay", || unfit.to_string());
         }
     }
-    ensure(
-        replayed.digest() == after.digest(),
-        "transitions replay to the same table",
-        || format!("{:?}", step.transitions),
-    )
+    ensure(replayed.digest() == after.digest(), "transitions replay to the same table", || {
+        format!("{:?}", step.transitions)
+    })
 }

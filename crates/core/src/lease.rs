@@ -148,15 +148,12 @@ impl Lease {
     /// The deadline itself still belongs to the holder: a renewal stamped with the same millisecond must win,
     /// or a client that renews exactly on time loses its lock to rounding.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        self.deadline < now
+        self.deadline < now || planted!("expires-on-the-deadline", self.deadline == now)
     }
 
     /// How long it is kept if nothing more is heard of its holder.
     pub(crate) fn kept_for(&self) -> Millis {
-        let keep = self
-            .session
-            .as_ref()
-            .map_or(Millis::ZERO, |session| session.terms.kept_for());
+        let keep = self.session.as_ref().map_or(Millis::ZERO, |session| session.terms.kept_for());
         self.ttl.max(keep)
     }
 }
@@ -239,10 +236,7 @@ impl Held {
             Held::One(_) => Vec::new(),
             Held::Many(many) => {
                 let lowest = (fence, Key::least());
-                let same = many
-                    .grants
-                    .range(lowest..)
-                    .take_while(|((f, _), _)| *f == fence);
+                let same = many.grants.range(lowest..).take_while(|((f, _), _)| *f == fence);
                 same.map(|((_, key), _)| key.clone()).collect()
             }
         }

@@ -11,6 +11,8 @@ pub struct Limits {
     pub reclaim_window_max: Duration,
     pub wait_max: Duration,
     pub set_len_max: usize,
+    /// The highest limit of a semaphore.
+    pub permits_max: u32,
     pub metadata_bytes_max: usize,
     pub waiters_per_scope_max: usize,
     pub waiters_max: usize,
@@ -34,6 +36,7 @@ impl Default for Limits {
             reclaim_window_max: DAY,
             wait_max: DAY,
             set_len_max: 64,
+            permits_max: 1_000_000,
             metadata_bytes_max: 4096,
             waiters_per_scope_max: 10_000,
             waiters_max: 200_000,

@@ -23,11 +23,7 @@ const FILES: (&[u8], &[u8]) = (b"inode:", b"inode;");
 
 impl LockTable {
     pub fn list(&self, query: &ListQuery) -> Page {
-        let mut page = Page {
-            locks: Vec::new(),
-            next: None,
-            revision: self.revision,
-        };
+        let mut page = Page { locks: Vec::new(), next: None, revision: self.revision };
         let Some(space) = self.space_no(&query.namespace) else {
             return page;
         };
@@ -53,30 +49,14 @@ impl LockTable {
                 let grants = holders.filter_map(|(fence, lease)| {
                     let owner = at.lease(lease).held.get(fence, key)?.owner;
                     let key = Key::clone(key);
-                    self.holder(
-                        space,
-                        &Blocker::Grant {
-                            key,
-                            fence,
-                            lease,
-                            owner,
-                        },
-                    )
+                    self.holder(space, &Blocker::Grant { key, fence, lease, owner })
                 });
                 grants.filter(|holder| query.wants(holder)).collect()
             }
             Item::Piece(inode, owner, piece) => {
                 let (inode, range, lease) = (*inode, piece.range, piece.lease);
-                let piece = Blocker::Piece {
-                    inode,
-                    range,
-                    lease,
-                    owner: *owner,
-                };
-                self.holder(space, &piece)
-                    .into_iter()
-                    .filter(|h| query.wants(h))
-                    .collect()
+                let piece = Blocker::Piece { inode, range, lease, owner: *owner };
+                self.holder(space, &piece).into_iter().filter(|h| query.wants(h)).collect()
             }
         };
         let state = state_of(&holders);
@@ -86,24 +66,14 @@ impl LockTable {
         let (scope, holders_len) = (item.scope(), holders.len());
         let waiters_len = self.waiters_for(space, &scope);
         let holders = holders.into_iter().take(Conflict::HOLDERS_MAX).collect();
-        Some(LockSummary {
-            scope,
-            state,
-            holders,
-            holders_len,
-            waiters_len,
-        })
+        Some(LockSummary { scope, state, holders, holders_len, waiters_len })
     }
 }
 
 impl ListQuery {
     fn wants(&self, holder: &Holder) -> bool {
-        self.owner
-            .as_ref()
-            .is_none_or(|owner: &Owner| *owner == holder.owner)
-            && self
-                .session
-                .is_none_or(|number| holder.session == Some(number))
+        self.owner.as_ref().is_none_or(|owner: &Owner| *owner == holder.owner)
+            && self.session.is_none_or(|number| holder.session == Some(number))
     }
 }
 
@@ -126,10 +96,7 @@ impl Item<'_> {
             Item::Key(_) => Fence::ZERO,
             Item::Piece(_, _, piece) => piece.fences.1,
         };
-        ListCursor {
-            scope: self.scope(),
-            fence,
-        }
+        ListCursor { scope: self.scope(), fence }
     }
 }
 
@@ -152,15 +119,11 @@ impl Space {
     ) -> impl Iterator<Item = Item<'a>> + 'a {
         let prefix = query.prefix.as_bytes();
         let start = match &query.after {
-            Some(ListCursor {
-                scope: Scope::Key(key),
-                ..
-            }) if key.text().as_bytes() >= first => Excluded(key.text().as_bytes()),
+            Some(ListCursor { scope: Scope::Key(key), .. }) if key.text().as_bytes() >= first => {
+                Excluded(key.text().as_bytes())
+            }
             // A cursor inside the files lies behind every key before them.
-            Some(ListCursor {
-                scope: Scope::Range { .. },
-                ..
-            }) if first < FILES.0 => Included(end),
+            Some(ListCursor { scope: Scope::Range { .. }, .. }) if first < FILES.0 => Included(end),
             Some(_) | None => Included(first),
         };
         let start = match start {
@@ -183,37 +146,24 @@ impl Space {
     /// Pieces of files by inode, place and fence.
     fn pieces_after<'a>(&'a self, query: &'a ListQuery) -> impl Iterator<Item = Item<'a>> + 'a {
         let cursor = match &query.after {
-            Some(ListCursor {
-                scope: Scope::Range { inode, range },
-                fence,
-            }) => Some((*inode, *range, *fence)),
+            Some(ListCursor { scope: Scope::Range { inode, range }, fence }) => {
+                Some((*inode, *range, *fence))
+            }
             // Past a key behind the files there are no more of them.
-            Some(ListCursor {
-                scope: Scope::Key(key),
-                ..
-            }) if key.text().as_bytes() > FILES.0 => Some((u64::MAX, ByteRange::ALL, Fence::MAX)),
+            Some(ListCursor { scope: Scope::Key(key), .. }) if key.text().as_bytes() > FILES.0 => {
+                Some((u64::MAX, ByteRange::ALL, Fence::MAX))
+            }
             Some(_) | None => None,
         };
-        let first = query
-            .inode
-            .unwrap_or(0)
-            .max(cursor.map_or(0, |(inode, ..)| inode));
+        let first = query.inode.unwrap_or(0).max(cursor.map_or(0, |(inode, ..)| inode));
         let last = query.inode.unwrap_or(u64::MAX);
-        let inodes = (first <= last)
-            .then(|| self.inodes.range(first..=last))
-            .into_iter()
-            .flatten();
+        let inodes = (first <= last).then(|| self.inodes.range(first..=last)).into_iter().flatten();
         inodes
             .flat_map(|(&inode, held)| {
-                let mut pieces: Vec<(OwnerNo, &Piece)> = held
-                    .pieces
-                    .iter()
-                    .map(|(&(owner, _), piece)| (owner, piece))
-                    .collect();
+                let mut pieces: Vec<(OwnerNo, &Piece)> =
+                    held.pieces.iter().map(|(&(owner, _), piece)| (owner, piece)).collect();
                 pieces.sort_by_key(|(_, piece)| (piece.range, piece.fences.1));
-                pieces
-                    .into_iter()
-                    .map(move |(owner, piece)| Item::Piece(inode, owner, piece))
+                pieces.into_iter().map(move |(owner, piece)| Item::Piece(inode, owner, piece))
             })
             .filter(move |item| match item {
                 Item::Piece(inode, _, piece) => {

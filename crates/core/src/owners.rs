@@ -28,18 +28,12 @@ struct Entry {
 
 impl Owners {
     pub(crate) fn new(seed: u64) -> Owners {
-        Owners {
-            seed,
-            entries: Slab::default(),
-            index: Index::new(),
-        }
+        Owners { seed, entries: Slab::default(), index: Index::new() }
     }
 
     pub(crate) fn find(&self, owner: &Owner) -> Option<OwnerNo> {
         self.index
-            .find(self.hash(owner), |number| {
-                &self.entries[number].owner == owner
-            })
+            .find(self.hash(owner), |number| &self.entries[number].owner == owner)
             .map(OwnerNo)
     }
 
@@ -53,10 +47,7 @@ impl Owners {
             self.mention_again(number);
             return number;
         }
-        let number = self.entries.insert(Entry {
-            owner: owner.clone(),
-            mentions: 1,
-        });
+        let number = self.entries.insert(Entry { owner: owner.clone(), mentions: 1 });
         self.index.insert(self.hash(owner), number);
         OwnerNo(number)
     }
@@ -81,9 +72,7 @@ impl Owners {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (OwnerNo, &Owner)> {
-        self.entries
-            .iter()
-            .map(|(number, entry)| (OwnerNo(number), &entry.owner))
+        self.entries.iter().map(|(number, entry)| (OwnerNo(number), &entry.owner))
     }
 
     fn hash(&self, owner: &Owner) -> u32 {

@@ -19,9 +19,10 @@ macro_rules! planted {
     ($name:literal) => {
         false
     };
-    ($name:literal, $condition:expr) => {
-        ($condition) && false
-    };
+    ($name:literal, $condition:expr) => {{
+        let _ = $condition;
+        false
+    }};
 }
 
 #[cfg(feature = "planted")]
@@ -45,5 +46,38 @@ mod hooks {
 
     pub(crate) fn is_active(name: &str) -> bool {
         ACTIVE.get().is_some_and(|active| active == name)
+    }
+}
+
+#[cfg(all(test, feature = "planted"))]
+mod tests {
+    #[test]
+    fn every_hook_is_described_and_every_description_has_its_hook() {
+        let described: std::collections::BTreeSet<&str> = super::ALL
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| Some(line.split_once(": ")?.0))
+            .collect();
+        let sources = [
+            include_str!("change.rs"),
+            include_str!("conflict.rs"),
+            include_str!("graph.rs"),
+            include_str!("lease.rs"),
+            include_str!("queue.rs"),
+            include_str!("snapshotting.rs"),
+            include_str!("space.rs"),
+            include_str!("handle/acquire.rs"),
+            include_str!("handle/deadlines.rs"),
+            include_str!("handle/fences.rs"),
+            include_str!("handle/release.rs"),
+            include_str!("handle/renew.rs"),
+            include_str!("handle/waiting.rs"),
+        ];
+        let hooks: std::collections::BTreeSet<&str> = sources
+            .iter()
+            .flat_map(|source| source.split("planted!(\"").skip(1))
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
+        assert_eq!(hooks, described);
     }
 }

@@ -84,10 +84,7 @@ impl Queue {
     }
 
     pub(crate) fn after(&self, ticket: Ticket) -> Option<Ticket> {
-        self.all
-            .range(Ticket(ticket.0 + 1)..)
-            .next()
-            .map(|(&ticket, _)| ticket)
+        self.all.range(Ticket(ticket.0 + 1)..).next().map(|(&ticket, _)| ticket)
     }
 
     pub(crate) fn mode(&self, ticket: Ticket) -> Option<Mode> {
@@ -105,6 +102,7 @@ impl Queue {
         mode: Mode,
     ) -> Box<dyn Iterator<Item = Ticket> + '_> {
         match mode {
+            Mode::Shared if planted!("writer-starved") => Box::new(std::iter::empty()),
             Mode::Shared => Box::new(self.unshared.range(..ticket).copied()),
             Mode::Exclusive | Mode::Permits(_) => {
                 Box::new(self.all.range(..ticket).map(|(&ticket, _)| ticket))

@@ -13,32 +13,19 @@ pub struct ByteRange {
 
 impl ByteRange {
     /// The whole file.
-    pub const ALL: ByteRange = ByteRange {
-        start: 0,
-        last: u64::MAX,
-    };
+    pub const ALL: ByteRange = ByteRange { start: 0, last: u64::MAX };
 
     /// Both ends included; `None` if the last byte lies before the first.
     pub const fn inclusive(start: u64, last: u64) -> Option<ByteRange> {
-        if start <= last {
-            Some(ByteRange { start, last })
-        } else {
-            None
-        }
+        if start <= last { Some(ByteRange { start, last }) } else { None }
     }
 
     /// From `start` up to, not including, `end`; without an end to the end of the file and beyond.
     /// `None` if that is empty.
     pub const fn half_open(start: u64, end: Option<u64>) -> Option<ByteRange> {
         match end {
-            None => Some(ByteRange {
-                start,
-                last: u64::MAX,
-            }),
-            Some(end) if start < end => Some(ByteRange {
-                start,
-                last: end - 1,
-            }),
+            None => Some(ByteRange { start, last: u64::MAX }),
+            Some(end) if start < end => Some(ByteRange { start, last: end - 1 }),
             Some(_) => None,
         }
     }
@@ -76,10 +63,7 @@ impl ByteRange {
     /// The smallest range that covers both.
     #[must_use]
     pub fn union(self, other: ByteRange) -> ByteRange {
-        ByteRange {
-            start: self.start.min(other.start),
-            last: self.last.max(other.last),
-        }
+        ByteRange { start: self.start.min(other.start), last: self.last.max(other.last) }
     }
 
     /// The bytes that are in both.
@@ -124,31 +108,16 @@ mod tests {
         assert_eq!(last.end(), None);
         assert!(range(0, u64::MAX).touches(last));
         assert!(!range(0, u64::MAX).overlaps(last));
-        assert_eq!(
-            ByteRange::ALL.without(last),
-            (Some(range(0, u64::MAX)), None)
-        );
+        assert_eq!(ByteRange::ALL.without(last), (Some(range(0, u64::MAX)), None));
     }
 
     #[test]
     fn cutting_a_hole_leaves_what_is_outside_it() {
-        assert_eq!(
-            range(0, 10).without(range(3, 5)),
-            (Some(range(0, 3)), Some(range(5, 10)))
-        );
+        assert_eq!(range(0, 10).without(range(3, 5)), (Some(range(0, 3)), Some(range(5, 10))));
         assert_eq!(range(3, 5).without(range(0, 10)), (None, None));
-        assert_eq!(
-            range(0, 10).without(range(0, 5)),
-            (None, Some(range(5, 10)))
-        );
-        assert_eq!(
-            range(0, 10).without(range(20, 30)),
-            (Some(range(0, 10)), None)
-        );
-        assert_eq!(
-            range(20, 30).without(range(0, 10)),
-            (None, Some(range(20, 30)))
-        );
+        assert_eq!(range(0, 10).without(range(0, 5)), (None, Some(range(5, 10))));
+        assert_eq!(range(0, 10).without(range(20, 30)), (Some(range(0, 10)), None));
+        assert_eq!(range(20, 30).without(range(0, 10)), (None, Some(range(20, 30))));
     }
 
     #[test]

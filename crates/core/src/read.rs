@@ -38,17 +38,12 @@ impl LockTable {
         view.holders_len = found.len();
         view.last_fence = found.iter().map(|grant| self.fence_of(space, grant)).max();
         let named = found.iter().take(NAMED_MAX);
-        view.holders = named
-            .filter_map(|grant| self.holder(space, grant))
-            .collect();
+        view.holders = named.filter_map(|grant| self.holder(space, grant)).collect();
         view.state = state_of(&view.holders);
         let tickets = self.tickets_for(space, scope);
         view.waiters_len = tickets.len();
-        view.waiters = tickets
-            .iter()
-            .take(NAMED_MAX)
-            .map(|&t| self.waiter_view(space, t, scope))
-            .collect();
+        view.waiters =
+            tickets.iter().take(NAMED_MAX).map(|&t| self.waiter_view(space, t, scope)).collect();
         view
     }
 
@@ -59,30 +54,18 @@ impl LockTable {
         owner: &Owner,
         claim: &Claim,
     ) -> Result<Option<Holder>, Refusal> {
-        if let Some(grace) = self
-            .grace
-            .filter(|grace| grace.policy == GracePolicy::Strict)
-        {
+        if let Some(grace) = self.grace.filter(|grace| grace.policy == GracePolicy::Strict) {
             let ends_in = grace.ends_at.since(self.now);
-            return Err(Refusal::GracePeriod {
-                ends_in,
-                conflict: None,
-            });
+            return Err(Refusal::GracePeriod { ends_in, conflict: None });
         }
         let Some(space) = self.space_no(namespace) else {
             return Ok(None);
         };
         let at = self.space(space);
         // From the very front of the queue only holders can be in the way.
-        let asker = Asker {
-            owner: at.owners.find(owner),
-            ticket: Ticket(0),
-            arriving: true,
-        };
+        let asker = Asker { owner: at.owners.find(owner), ticket: Ticket(0), arriving: true };
         let found = at.blockers(claim, asker, Want::All);
-        let holders = found
-            .iter()
-            .filter_map(|blocker| self.holder(space, blocker));
+        let holders = found.iter().filter_map(|blocker| self.holder(space, blocker));
         Ok(holders.min_by(|one, other| (&one.scope, one.fence).cmp(&(&other.scope, other.fence))))
     }
 
@@ -94,27 +77,20 @@ impl LockTable {
         fence: Fence,
         lease: Option<LeaseId>,
     ) -> Check {
-        let nothing = Check {
-            valid: false,
-            holder: None,
-        };
+        let nothing = Check { valid: false, holder: None };
         let Some(space) = self.space_no(namespace) else {
             return nothing;
         };
         let at = self.space(space);
-        let found = self
-            .grants_overlapping(space, scope)
-            .into_iter()
-            .find(|grant| match grant {
-                Blocker::Grant { fence: own, .. } => *own == fence,
-                Blocker::Piece {
-                    inode,
-                    range,
-                    owner,
-                    ..
-                } => at.inodes[inode].pieces[&(*owner, range.start())].honours(fence),
-                Blocker::Waiter { .. } => false,
-            });
+        let found = self.grants_overlapping(space, scope).into_iter().find(|grant| match grant {
+            Blocker::Grant { fence: own, .. } => *own == fence,
+            Blocker::Piece { inode, range, owner, .. } => {
+                let piece = &at.inodes[inode].pieces[&(*owner, range.start())];
+                // Between the fences that merged lie those of others: only the lease tells them apart.
+                piece.fences.1 == fence || (lease.is_some() && piece.honours(fence))
+            }
+            Blocker::Waiter { .. } => false,
+        });
         let Some(grant) = found else { return nothing };
         let covers = match (&grant, scope) {
             (Blocker::Grant { key, .. }, Scope::Key(asked)) => key == asked || covers(key, asked),
@@ -127,18 +103,12 @@ impl LockTable {
         let good = held.is_some_and(|held| {
             !held.is_over() && !held.is_due(self.now) && lease.is_none_or(|id| held.id == id)
         });
-        Check {
-            valid: covers && good,
-            holder: self.holder(space, &grant),
-        }
+        Check { valid: covers && good, holder: self.holder(space, &grant) }
     }
 
     /// The high-water mark of a fence register.
     pub fn register(&self, namespace: &Namespace, register: &RegisterName) -> Option<Fence> {
-        self.space_named(namespace)?
-            .registers
-            .get(register)
-            .copied()
+        self.space_named(namespace)?.registers.get(register).copied()
     }
 
     pub fn session(&self, namespace: &Namespace, id: LeaseId) -> Option<SessionView> {
@@ -166,31 +136,20 @@ impl LockTable {
     /// Everybody who waits, whom they wait for, and what those hold; at most `waits_max` waits, oldest first.
     pub fn graph(&self, namespace: &Namespace, waits_max: usize) -> Graph {
         let revision = self.revision;
-        let mut graph = Graph {
-            holds: Vec::new(),
-            waits: Vec::new(),
-            cycles: Vec::new(),
-            revision,
-        };
+        let mut graph =
+            Graph { holds: Vec::new(), waits: Vec::new(), cycles: Vec::new(), revision };
         let Some(space) = self.space_no(namespace) else {
             return graph;
         };
         let at = self.space(space);
         for (ticket, scope, blockers) in at.all_waits().into_iter().take(waits_max) {
             let waiter = &at.waiters[&ticket];
-            let mode = waiter
-                .request
-                .claims
-                .iter()
-                .find(|claim| claim.scope == scope);
+            let mode = waiter.request.claims.iter().find(|claim| claim.scope == scope);
             graph.waits.push(GraphWait {
                 waiter: waiter.request.owner.clone(),
                 ticket,
                 mode: mode.map_or_else(Default::default, |claim| claim.mode),
-                blockers: blockers
-                    .iter()
-                    .map(|&owner| at.owners.name(owner).clone())
-                    .collect(),
+                blockers: blockers.iter().map(|&owner| at.owners.name(owner).clone()).collect(),
                 waited: self.now.since(waiter.since),
                 scope,
             });
@@ -204,9 +163,7 @@ impl LockTable {
         }
         let waiting: std::collections::BTreeSet<_> =
             at.waits.iter().map(|&(owner, _)| owner).collect();
-        let cycles = waiting
-            .into_iter()
-            .filter_map(|owner| at.find_cycle(owner, None));
+        let cycles = waiting.into_iter().filter_map(|owner| at.find_cycle(owner, None));
         graph.cycles = cycles.map(|cycle| cycle.edges(at)).collect::<Vec<Arc<_>>>();
         graph
     }
@@ -243,12 +200,7 @@ impl LockTable {
         let at = self.space(space);
         match grant {
             Blocker::Waiter { .. } => None,
-            Blocker::Grant {
-                key,
-                fence,
-                lease,
-                owner,
-            } => {
+            Blocker::Grant { key, fence, lease, owner } => {
                 let held = at.lease(*lease);
                 let grant = held.held.get(*fence, key)?;
                 Some(Holder {
@@ -263,12 +215,7 @@ impl LockTable {
                     metadata: metadata_of(grant.extra.as_deref()),
                 })
             }
-            Blocker::Piece {
-                inode,
-                range,
-                lease,
-                owner,
-            } => {
+            Blocker::Piece { inode, range, lease, owner } => {
                 let held = at.lease(*lease);
                 let piece = at.inodes.get(inode)?.pieces.get(&(*owner, range.start()))?;
                 Some(Holder {
@@ -287,32 +234,21 @@ impl LockTable {
     }
 
     fn deadline_shown(&self, held: &Lease, window: crate::time::Millis) -> crate::time::Timestamp {
-        if held.is_over() {
-            held.deadline.plus(window)
-        } else {
-            held.deadline
-        }
+        if held.is_over() { held.deadline.plus(window) } else { held.deadline }
     }
 
     pub(crate) fn fence_of(&self, space: SpaceNo, grant: &Blocker) -> Fence {
         match grant {
             Blocker::Grant { fence, .. } => *fence,
-            Blocker::Piece {
-                inode,
-                range,
-                owner,
-                ..
-            } => {
-                self.space(space).inodes[inode].pieces[&(*owner, range.start())]
-                    .fences
-                    .1
+            Blocker::Piece { inode, range, owner, .. } => {
+                self.space(space).inodes[inode].pieces[&(*owner, range.start())].fences.1
             }
             Blocker::Waiter { .. } => Fence::ZERO,
         }
     }
 
     /// Those who wait for anything that overlaps the scope, by place.
-    fn tickets_for(&self, space: SpaceNo, scope: &Scope) -> Vec<Ticket> {
+    pub(crate) fn tickets_for(&self, space: SpaceNo, scope: &Scope) -> Vec<Ticket> {
         let at = self.space(space);
         let mut tickets: Vec<Ticket> = match scope {
             Scope::Key(key) => at
@@ -337,10 +273,7 @@ impl LockTable {
     fn waiter_view(&self, space: SpaceNo, ticket: Ticket, scope: &Scope) -> WaiterView {
         let waiter = &self.space(space).waiters[&ticket];
         let claims = &waiter.request.claims;
-        let claim = claims
-            .iter()
-            .find(|claim| claim.scope.overlaps(scope))
-            .unwrap_or(&claims[0]);
+        let claim = claims.iter().find(|claim| claim.scope.overlaps(scope)).unwrap_or(&claims[0]);
         WaiterView {
             owner: waiter.request.owner.clone(),
             scope: claim.scope.clone(),
@@ -375,10 +308,7 @@ fn holder_state(held: &Lease) -> HolderState {
 
 /// Whether a held key gives its holder all of `asked`.
 fn covers(key: &crate::scope::Key, asked: &crate::scope::Key) -> bool {
-    asked
-        .covering_subtrees()
-        .iter()
-        .any(|text| &text[..] == key.text().as_bytes())
+    asked.covering_subtrees().iter().any(|text| &text[..] == key.text().as_bytes())
 }
 
 fn session_view(space: &Space, lease: &Lease) -> Option<SessionView> {

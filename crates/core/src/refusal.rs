@@ -17,10 +17,7 @@ pub enum Refusal {
     #[error("{0}; its last owner may still take it back")]
     ReclaimWindow(Box<Conflict>),
     #[error("a recovery grace is on for {} ms more", ends_in.as_millis())]
-    GracePeriod {
-        ends_in: Duration,
-        conflict: Option<Box<Conflict>>,
-    },
+    GracePeriod { ends_in: Duration, conflict: Option<Box<Conflict>> },
     #[error("there is no recovery grace to reclaim in")]
     NoGrace,
     #[error("waiting would close a circle of {} owners", cycle.len())]
@@ -30,11 +27,7 @@ pub enum Refusal {
     #[error("owner, lease and fence do not match a grant on {0}")]
     NotHolder(Scope),
     #[error("{scope} is used with {}, not with {}", said(*current), said(*asked))]
-    LimitMismatch {
-        scope: Scope,
-        current: Mode,
-        asked: Mode,
-    },
+    LimitMismatch { scope: Scope, current: Mode, asked: Mode },
     #[error("the request id was used for another request")]
     RequestIdReused,
     #[error("there is no such session")]
@@ -141,11 +134,7 @@ pub enum Limit {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     #[error("ttl is {} ms; it must be {} to {} ms", ttl.as_millis(), min.as_millis(), max.as_millis())]
-    Ttl {
-        ttl: Duration,
-        min: Duration,
-        max: Duration,
-    },
+    Ttl { ttl: Duration, min: Duration, max: Duration },
     #[error("disconnect ttl is {} ms, the limit is {} ms", ttl.as_millis(), max.as_millis())]
     DisconnectTtl { ttl: Duration, max: Duration },
     #[error("reclaim window is {} ms, the limit is {} ms", window.as_millis(), max.as_millis())]
@@ -158,6 +147,8 @@ pub enum Invalid {
     SetOverlap { one: Scope, other: Scope },
     #[error("permits cannot be had on {0}: byte ranges are shared or exclusive")]
     RangePermits(Scope),
+    #[error("a limit of {limit} permits is too high, the most is {max}")]
+    Permits { limit: u32, max: u32 },
     #[error("metadata has {len} bytes, the limit is {max}")]
     MetadataSize { len: usize, max: usize },
     #[error("the lease id is in use")]

@@ -85,10 +85,7 @@ impl Scope {
 
     /// A whole file.
     pub const fn inode(inode: u64) -> Scope {
-        Scope::Range {
-            inode,
-            range: ByteRange::ALL,
-        }
+        Scope::Range { inode, range: ByteRange::ALL }
     }
 
     pub const fn range(inode: u64, range: ByteRange) -> Scope {
@@ -185,11 +182,7 @@ impl Key {
     /// The key of the path that a subtree starts at: `path:/srv/a` for `path:/srv/a/**`.
     pub(crate) fn subtree_path(&self) -> Option<Vec<u8>> {
         let root = self.subtree_root()?;
-        Some(if root == PATH.as_bytes() {
-            [root, b"/"].concat()
-        } else {
-            root.to_vec()
-        })
+        Some(if root == PATH.as_bytes() { [root, b"/"].concat() } else { root.to_vec() })
     }
 }
 
@@ -216,10 +209,7 @@ fn parse_path(path: &str) -> Result<Key, ScopeError> {
     if !path.starts_with('/') {
         return Err(ScopeError::RelativePath(path.into()));
     }
-    let parts: Vec<&str> = path
-        .split('/')
-        .filter(|part| !matches!(*part, "" | "."))
-        .collect();
+    let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     if parts.contains(&"..") {
         return Err(ScopeError::ParentPart(path.into()));
     }
@@ -251,10 +241,7 @@ fn parse_range(text: &str) -> Result<ByteRange, ScopeError> {
 
 /// Decimal digits and nothing else: `u64::from_str` would let a sign through.
 fn digits(text: &str) -> Option<u64> {
-    text.bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| text.parse().ok())
-        .flatten()
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 /// Whether a prefix could begin the canonical text of a lock; a filter that cannot match is a caller's mistake.
@@ -365,14 +352,8 @@ mod tests {
         assert_eq!(fault("a//b"), ScopeError::EmptyPart("a//b".into()));
         assert_eq!(fault("../x"), ScopeError::DotPart("../x".into()));
         assert_eq!(fault("path:srv"), ScopeError::RelativePath("srv".into()));
-        assert_eq!(
-            fault("path:/a/../b"),
-            ScopeError::ParentPart("/a/../b".into())
-        );
-        assert_eq!(
-            fault("path:/a/**/b"),
-            ScopeError::SubtreeInside("/a/**/b".into())
-        );
+        assert_eq!(fault("path:/a/../b"), ScopeError::ParentPart("/a/../b".into()));
+        assert_eq!(fault("path:/a/**/b"), ScopeError::SubtreeInside("/a/**/b".into()));
         assert_eq!(fault("inode:x"), ScopeError::Inode("x".into()));
         assert_eq!(fault("inode:+1"), ScopeError::Inode("+1".into()));
         assert_eq!(fault("inode:1@5"), ScopeError::Range("5".into()));
@@ -418,11 +399,7 @@ mod tests {
             for other in all {
                 let expected =
                     one == other || pairs.contains(&(one, other)) || pairs.contains(&(other, one));
-                assert_eq!(
-                    scope(one).overlaps(&scope(other)),
-                    expected,
-                    "{one} and {other}"
-                );
+                assert_eq!(scope(one).overlaps(&scope(other)), expected, "{one} and {other}");
             }
         }
     }

@@ -11,11 +11,7 @@ pub(crate) struct Slab<T> {
 
 impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
-        Slab {
-            blocks: Vec::new(),
-            free: Vec::new(),
-            len: 0,
-        }
+        Slab { blocks: Vec::new(), free: Vec::new(), len: 0 }
     }
 }
 
@@ -26,11 +22,7 @@ impl<T> Slab<T> {
             *self.slot(at) = Some(value);
             return at;
         }
-        if self
-            .blocks
-            .last()
-            .is_none_or(|block| block.len() == BLOCK_LEN)
-        {
+        if self.blocks.last().is_none_or(|block| block.len() == BLOCK_LEN) {
             self.blocks.push(Vec::with_capacity(BLOCK_LEN));
         }
         let blocks = self.blocks.len() - 1;
@@ -51,10 +43,7 @@ impl<T> Slab<T> {
 
     pub(crate) fn get(&self, at: u32) -> Option<&T> {
         let at = at as usize;
-        self.blocks
-            .get(at / BLOCK_LEN)?
-            .get(at % BLOCK_LEN)?
-            .as_ref()
+        self.blocks.get(at / BLOCK_LEN)?.get(at % BLOCK_LEN)?.as_ref()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -13,17 +13,9 @@ use crate::transition::{Ending, Request, SessionTerms};
 /// One piece of a snapshot. The order of entries does not matter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
-    Counters {
-        epoch: Epoch,
-        fence: Fence,
-        revision: Revision,
-    },
+    Counters { epoch: Epoch, fence: Fence, revision: Revision },
     Lease(Box<LeaseEntry>),
-    Register {
-        namespace: Namespace,
-        register: RegisterName,
-        fence: Fence,
-    },
+    Register { namespace: Namespace, register: RegisterName, fence: Fence },
 }
 
 /// A lease and everything that stands under it.

@@ -123,6 +123,7 @@ impl LockTable {
             return;
         };
         let passed = place == 0 && lease.0 < under_way.next;
+        let passed = passed || planted!("snapshot-of-mixed-moments");
         if !passed && !under_way.mark(space, lease) {
             let at = &self.spaces[space.0];
             under_way.ready.push_back(entry_of(at, at.lease(lease)));
@@ -130,38 +131,28 @@ impl LockTable {
     }
 
     fn small_entries(&self) -> Vec<Entry> {
-        let counters = Entry::Counters {
-            epoch: self.epoch,
-            fence: self.fence,
-            revision: self.revision,
-        };
+        let counters =
+            Entry::Counters { epoch: self.epoch, fence: self.fence, revision: self.revision };
         let registers = self.spaces_by_name().flat_map(|(_, space)| {
-            space
-                .registers
-                .iter()
-                .map(|(register, &fence)| Entry::Register {
-                    namespace: space.name.clone(),
-                    register: register.clone(),
-                    fence,
-                })
+            space.registers.iter().map(|(register, &fence)| Entry::Register {
+                namespace: space.name.clone(),
+                register: register.clone(),
+                fence,
+            })
         });
         std::iter::once(counters).chain(registers).collect()
     }
 
-    fn add_entry(&mut self, entry: Entry) -> Result<(), Unfit> {
+    /// Adds one entry of a snapshot to a table that is being restored.
+    pub fn add_entry(&mut self, entry: Entry) -> Result<(), Unfit> {
         match entry {
-            Entry::Counters {
-                epoch,
-                fence,
-                revision,
-            } => {
+            Entry::Counters { epoch, fence, revision } => {
                 (self.epoch, self.fence, self.revision) = (epoch, fence, revision);
+                if planted!("token-reused-after-recovery") {
+                    self.fence = crate::fence::Fence::ZERO;
+                }
             }
-            Entry::Register {
-                namespace,
-                register,
-                fence,
-            } => {
+            Entry::Register { namespace, register, fence } => {
                 let space = self.space_or_insert(&namespace);
                 self.space_mut(space).registers.insert(register, fence);
             }
@@ -189,18 +180,12 @@ impl LockTable {
         }
         let at = self.space_mut(space);
         for set in entry.sets {
-            let ranges = SetRanges {
-                owner: set.owner,
-                ranges: set.ranges,
-            };
-            at.lease_mut(lease)
-                .held
-                .many()
-                .sets
-                .insert(set.fence, ranges);
+            let ranges = SetRanges { owner: set.owner, ranges: set.ranges };
+            at.lease_mut(lease).held.many().sets.insert(set.fence, ranges);
         }
         if let Some(ending) = &entry.lapsed {
             at.lease_mut(lease).state = LeaseState::Lapsed(Lapse::of(ending));
+            at.lapsed_len += 1;
         }
         Ok(())
     }
@@ -214,11 +199,7 @@ impl LockTable {
         at.count_hold(owner, lease);
         at.owners.forget(owner);
         if let Some(request) = &grant.request {
-            let known = Known::Granted {
-                lease,
-                fence: grant.fence,
-                digest: request.digest,
-            };
+            let known = Known::Granted { lease, fence: grant.fence, digest: request.digest };
             at.requests.insert((owner, request.id.clone()), known);
         }
         at.lease_mut(lease).held.insert(Grant {
@@ -260,25 +241,20 @@ fn entry_of(space: &Space, lease: &Lease) -> Entry {
         request: request_of(grant.extra.as_deref()).cloned(),
         metadata: metadata_of(grant.extra.as_deref()),
     });
-    let pieces = lease
-        .held
-        .pieces()
-        .into_iter()
-        .flatten()
-        .map(|&(inode, owner, start)| {
-            let piece = &space.inodes[&inode].pieces[&(owner, start)];
-            PieceEntry {
-                inode,
-                range: piece.range,
-                owner: name(owner),
-                mode: piece.mode,
-                fences: piece.fences,
-                granted_at: piece.granted_at,
-                reclaim_window: piece.reclaim_window,
-                request: request_of(piece.extra.as_deref()).cloned(),
-                metadata: metadata_of(piece.extra.as_deref()),
-            }
-        });
+    let pieces = lease.held.pieces().into_iter().flatten().map(|&(inode, owner, start)| {
+        let piece = &space.inodes[&inode].pieces[&(owner, start)];
+        PieceEntry {
+            inode,
+            range: piece.range,
+            owner: name(owner),
+            mode: piece.mode,
+            fences: piece.fences,
+            granted_at: piece.granted_at,
+            reclaim_window: piece.reclaim_window,
+            request: request_of(piece.extra.as_deref()).cloned(),
+            metadata: metadata_of(piece.extra.as_deref()),
+        }
+    });
     let sets = match &lease.held {
         Held::Many(many) => many
             .sets

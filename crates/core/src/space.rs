@@ -1,6 +1,8 @@
 //! One namespace: who holds what in it, and who waits. Two namespaces share nothing, so they cannot meet.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use crate::fence::Fence;
 use crate::id::{CallId, LeaseId, Namespace, RegisterName, RequestId, Ticket};
@@ -33,6 +35,8 @@ pub(crate) struct Space {
     /// How many grants and pieces each owner has under each lease.
     pub(crate) holds: BTreeMap<(OwnerNo, LeaseNo), u32>,
     pub(crate) grants_len: usize,
+    /// Leases that are over but for their reclaim windows.
+    pub(crate) lapsed_len: usize,
 
     pub(crate) waiters: BTreeMap<Ticket, Waiter>,
     /// The queues of names, paths and subtrees.
@@ -49,66 +53,87 @@ pub(crate) struct Space {
 /// What a request id that came before led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    Granted {
-        lease: LeaseNo,
-        fence: Fence,
-        digest: u64,
-    },
+    Granted { lease: LeaseNo, fence: Fence, digest: u64 },
     Waiting(Ticket),
 }
 
-/// Who holds one name, path or subtree; all in the same mode.
+/// Who holds one name, path or subtree; all in the same mode. Nearly always one, so that one takes 16 bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct Holders {
-    pub(crate) mode: Mode,
-    by_fence: ByFence,
+pub(crate) enum Holders {
+    One { fence: Fence, lease: LeaseNo, mode: PackedMode },
+    Many(Box<ManyHolders>),
 }
 
 #[derive(Clone, Debug)]
-enum ByFence {
-    One(Fence, LeaseNo),
-    #[expect(
-        clippy::box_collection,
-        reason = "few keys have many holders: the box keeps the rest small"
-    )]
-    Many(Box<BTreeMap<Fence, LeaseNo>>),
+pub(crate) struct ManyHolders {
+    mode: Mode,
+    by_fence: BTreeMap<Fence, LeaseNo>,
+}
+
+/// A mode in four bytes, never zero: the limit, or one of the two highest numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackedMode(NonZeroU32);
+
+impl PackedMode {
+    const EXCLUSIVE: NonZeroU32 = NonZeroU32::MAX;
+    const SHARED: NonZeroU32 = NonZeroU32::new(u32::MAX - 1).expect("is not zero");
+
+    fn new(mode: Mode) -> PackedMode {
+        PackedMode(match mode {
+            Mode::Exclusive => PackedMode::EXCLUSIVE,
+            Mode::Shared => PackedMode::SHARED,
+            Mode::Permits(limit) => limit,
+        })
+    }
+
+    fn mode(self) -> Mode {
+        match self.0 {
+            PackedMode::EXCLUSIVE => Mode::Exclusive,
+            PackedMode::SHARED => Mode::Shared,
+            limit => Mode::Permits(limit),
+        }
+    }
 }
 
 impl Holders {
     fn new(mode: Mode, fence: Fence, lease: LeaseNo) -> Holders {
-        Holders {
-            mode,
-            by_fence: ByFence::One(fence, lease),
+        Holders::One { fence, lease, mode: PackedMode::new(mode) }
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        match self {
+            Holders::One { mode, .. } => mode.mode(),
+            Holders::Many(many) => many.mode,
         }
     }
 
     fn insert(&mut self, fence: Fence, lease: LeaseNo) {
-        match &mut self.by_fence {
-            ByFence::One(first, holder) => {
-                let many = BTreeMap::from([(*first, *holder), (fence, lease)]);
-                self.by_fence = ByFence::Many(Box::new(many));
+        match self {
+            Holders::One { fence: first, lease: holder, mode } => {
+                let by_fence = BTreeMap::from([(*first, *holder), (fence, lease)]);
+                *self = Holders::Many(Box::new(ManyHolders { mode: mode.mode(), by_fence }));
             }
-            ByFence::Many(many) => {
-                many.insert(fence, lease);
+            Holders::Many(many) => {
+                many.by_fence.insert(fence, lease);
             }
         }
     }
 
     /// Whether anybody is left.
     fn remove(&mut self, fence: Fence) -> bool {
-        match &mut self.by_fence {
-            ByFence::One(..) => false,
-            ByFence::Many(many) => {
-                many.remove(&fence);
-                !many.is_empty()
+        match self {
+            Holders::One { .. } => false,
+            Holders::Many(many) => {
+                many.by_fence.remove(&fence);
+                !many.by_fence.is_empty()
             }
         }
     }
 
     pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = (Fence, LeaseNo)> + '_> {
-        match &self.by_fence {
-            ByFence::One(fence, lease) => Box::new(std::iter::once((*fence, *lease))),
-            ByFence::Many(many) => Box::new(many.iter().map(|(&fence, &lease)| (fence, lease))),
+        match self {
+            Holders::One { fence, lease, .. } => Box::new(std::iter::once((*fence, *lease))),
+            Holders::Many(many) => Box::new(many.by_fence.iter().map(|(&fence, &l)| (fence, l))),
         }
     }
 }
@@ -127,6 +152,7 @@ impl Space {
             inodes: BTreeMap::new(),
             holds: BTreeMap::new(),
             grants_len: 0,
+            lapsed_len: 0,
             waiters: BTreeMap::new(),
             queues: BTreeMap::new(),
             subtrees_queued: 0,
@@ -143,16 +169,14 @@ impl Space {
 
     pub(crate) fn lease_no(&self, id: LeaseId) -> Option<LeaseNo> {
         self.lease_ids
-            .find(hash_words(self.seed, id.words()), |number| {
-                self.leases[number].id == id
-            })
+            .find(hash_words(self.seed, id.words()), |number| self.leases[number].id == id)
             .map(LeaseNo)
     }
 
     /// A lease whose holder may still act on it.
     pub(crate) fn live_lease(&self, id: LeaseId) -> Option<LeaseNo> {
-        self.lease_no(id)
-            .filter(|&lease| !self.lease(lease).is_over())
+        let over = |lease: LeaseNo| self.lease(lease).is_over();
+        self.lease_no(id).filter(|&lease| !over(lease) || planted!("renewal-revives-lapsed-lease"))
     }
 
     pub(crate) fn lease(&self, lease: LeaseNo) -> &Lease {
@@ -166,17 +190,26 @@ impl Space {
     pub(crate) fn insert_lease(&mut self, lease: Lease) -> LeaseNo {
         let id = lease.id;
         let number = self.leases.insert(lease);
-        self.lease_ids
-            .insert(hash_words(self.seed, id.words()), number);
+        self.lease_ids.insert(hash_words(self.seed, id.words()), number);
         LeaseNo(number)
     }
 
     pub(crate) fn remove_lease(&mut self, lease: LeaseNo) -> Lease {
         let removed = self.leases.remove(lease.0);
-        self.lease_ids
-            .remove(hash_words(self.seed, removed.id.words()), lease.0);
+        self.lapsed_len -= usize::from(removed.is_over());
+        self.lease_ids.remove(hash_words(self.seed, removed.id.words()), lease.0);
         self.owners.forget(removed.owner);
         removed
+    }
+
+    /// Forgets a request id, unless it has led to another grant since.
+    pub(crate) fn forget_request(&mut self, owner: OwnerNo, id: &RequestId, ended: Fence) {
+        let key = (owner, id.clone());
+        if let Some(Known::Granted { fence, .. }) = self.requests.get(&key)
+            && *fence == ended
+        {
+            self.requests.remove(&key);
+        }
     }
 
     /// Counts one grant or piece more.
@@ -190,10 +223,7 @@ impl Space {
     }
 
     pub(crate) fn uncount_hold(&mut self, owner: OwnerNo, lease: LeaseNo) {
-        let count = self
-            .holds
-            .get_mut(&(owner, lease))
-            .expect("every hold was counted");
+        let count = self.holds.get_mut(&(owner, lease)).expect("every hold was counted");
         *count -= 1;
         if *count == 0 {
             self.holds.remove(&(owner, lease));
@@ -219,12 +249,15 @@ impl Space {
     }
 
     pub(crate) fn add_holder(&mut self, key: &Key, mode: Mode, fence: Fence, lease: LeaseNo) {
-        if let Some(holders) = self.held.get_mut(key) {
-            holders.insert(fence, lease);
-            return;
+        match self.held.entry(key.clone()) {
+            Entry::Occupied(mut holders) => {
+                holders.get_mut().insert(fence, lease);
+                return;
+            }
+            Entry::Vacant(vacant) => {
+                vacant.insert(Holders::new(mode, fence, lease));
+            }
         }
-        self.held
-            .insert(key.clone(), Holders::new(mode, fence, lease));
         let kind = key.kind();
         if kind != ScopeKind::Named && mode != Mode::Shared {
             self.unshared_paths.insert(key.clone());
@@ -235,12 +268,11 @@ impl Space {
     }
 
     pub(crate) fn remove_holder(&mut self, key: &Key, fence: Fence) {
-        let holders = self.held.get_mut(key).expect("a grant's key is held");
-        if holders.remove(fence) {
+        let Entry::Occupied(mut holders) = self.held.entry(key.clone()) else { return };
+        if holders.get_mut().remove(fence) {
             return;
         }
-        let mode = holders.mode;
-        self.held.remove(key);
+        let mode = holders.remove().mode();
         let kind = key.kind();
         if kind != ScopeKind::Named && mode != Mode::Shared {
             self.unshared_paths.remove(key);
@@ -278,10 +310,7 @@ impl Space {
             self.queues.insert(key.clone(), Queue::default());
             self.subtrees_queued += usize::from(key.kind() == ScopeKind::Subtree);
         }
-        self.queues
-            .get_mut(key)
-            .expect("just made sure")
-            .insert(ticket, mode);
+        self.queues.get_mut(key).expect("just made sure").insert(ticket, mode);
     }
 
     /// Takes a waiter out of every queue; it stays in `waiters`.
@@ -331,11 +360,7 @@ impl Space {
     }
 
     fn mark_entangled(&mut self, ticket: Ticket, inode: u64) {
-        let Some(waiter) = self
-            .waiters
-            .get(&ticket)
-            .filter(|waiter| waiter.is_waiting())
-        else {
+        let Some(waiter) = self.waiters.get(&ticket).filter(|waiter| waiter.is_waiting()) else {
             return;
         };
         let Some(at) = self.inodes.get_mut(&inode) else {

@@ -17,18 +17,14 @@ pub(crate) struct Spans<T: Ord + Copy> {
 
 impl<T: Ord + Copy> Default for Spans<T> {
     fn default() -> Spans<T> {
-        Spans {
-            entries: BTreeSet::new(),
-            classes: 0,
-        }
+        Spans { entries: BTreeSet::new(), classes: 0 }
     }
 }
 
 impl<T: Ord + Copy> Spans<T> {
     pub(crate) fn insert(&mut self, range: ByteRange, tag: T) {
         let class = class_of(range);
-        self.entries
-            .insert((class, range.start(), range.last(), tag));
+        self.entries.insert((class, range.start(), range.last(), tag));
         self.classes |= 1 << class;
     }
 
@@ -37,12 +33,8 @@ impl<T: Ord + Copy> Spans<T> {
         T: Bounds,
     {
         let class = class_of(range);
-        self.entries
-            .remove(&(class, range.start(), range.last(), tag));
-        let (lowest, highest) = (
-            (class, 0, 0, T::LEAST),
-            (class, u64::MAX, u64::MAX, T::MOST),
-        );
+        self.entries.remove(&(class, range.start(), range.last(), tag));
+        let (lowest, highest) = ((class, 0, 0, T::LEAST), (class, u64::MAX, u64::MAX, T::MOST));
         if self.entries.range(lowest..=highest).next().is_none() {
             self.classes &= !(1 << class);
         }
@@ -56,14 +48,9 @@ impl<T: Ord + Copy> Spans<T> {
         let classes = (0..=64_u8).filter(|class| self.classes & (1 << class) != 0);
         classes
             .flat_map(move |class| {
-                let reach = if class == 64 {
-                    u64::MAX
-                } else {
-                    (1 << class) - 1
-                };
+                let reach = if class == 64 { u64::MAX } else { (1 << class) - 1 };
                 let first = (class, range.start().saturating_sub(reach), 0, T::LEAST);
-                self.entries
-                    .range(first..=(class, range.last(), u64::MAX, T::MOST))
+                self.entries.range(first..=(class, range.last(), u64::MAX, T::MOST))
             })
             .filter_map(move |&(_, start, last, tag)| {
                 let found = ByteRange::inclusive(start, last)?;
@@ -112,9 +99,7 @@ mod tests {
     fn overlaps_are_those_that_a_scan_of_all_finds() {
         let mut state = 7_u64;
         let mut draw = |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) % below
         };
         let mut spans: Spans<()> = Spans::default();
@@ -140,11 +125,8 @@ mod tests {
             let mut found: Vec<ByteRange> =
                 spans.overlapping(probe).map(|(range, ())| range).collect();
             found.sort();
-            let expected: Vec<ByteRange> = all
-                .iter()
-                .copied()
-                .filter(|range| range.overlaps(probe))
-                .collect();
+            let expected: Vec<ByteRange> =
+                all.iter().copied().filter(|range| range.overlaps(probe)).collect();
             assert_eq!(found, expected);
             assert_eq!(spans.is_empty(), all.is_empty());
         }

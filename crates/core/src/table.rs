@@ -123,9 +123,7 @@ impl LockTable {
 
     /// Namespaces in the order of their names.
     pub(crate) fn spaces_by_name(&self) -> impl Iterator<Item = (SpaceNo, &Space)> {
-        self.by_name
-            .values()
-            .map(|&space| (space, self.space(space)))
+        self.by_name.values().map(|&space| (space, self.space(space)))
     }
 
     pub(crate) fn space_or_insert(&mut self, name: &Namespace) -> SpaceNo {
@@ -179,12 +177,7 @@ impl LockTable {
     }
 
     pub(crate) fn tell(&self, namespace: Namespace, news: News, step: &mut Step) {
-        let event = Event {
-            revision: self.revision,
-            at: self.now,
-            namespace,
-            news,
-        };
+        let event = Event { revision: self.revision, at: self.now, namespace, news };
         step.effects.push(Effect::Event(Box::new(event)));
     }
 
@@ -206,8 +199,7 @@ impl LockTable {
     }
 
     pub(crate) fn is_strict_grace(&self) -> bool {
-        self.grace
-            .is_some_and(|grace| grace.policy == GracePolicy::Strict)
+        self.grace.is_some_and(|grace| grace.policy == GracePolicy::Strict)
     }
 }
 

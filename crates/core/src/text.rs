@@ -123,12 +123,7 @@ mod tests {
     #[test]
     fn order_is_that_of_the_bytes_whatever_the_length() {
         let long = "b".repeat(300);
-        let mut texts = [
-            Text::new("c"),
-            Text::new(&long),
-            Text::new("a"),
-            Text::new("é"),
-        ];
+        let mut texts = [Text::new("c"), Text::new(&long), Text::new("a"), Text::new("é")];
         texts.sort();
         let shown: Vec<&str> = texts.iter().map(Text::as_str).collect();
         assert_eq!(shown, ["a", &long, "c", "é"]);

@@ -87,10 +87,7 @@ fn random_scripts_go_as_in_the_kernel() {
     }
     println!("{tally:?}");
     let alone = tally.deadlocks_seen_by_us_alone;
-    assert!(
-        2 * alone < tally.deadlocks,
-        "most deadlocks are seen by both"
-    );
+    assert!(2 * alone < tally.deadlocks, "most deadlocks are seen by both");
 }
 
 #[test]
@@ -101,29 +98,9 @@ fn flock_and_ranges_of_one_file_do_not_meet() {
     let orders = [
         (0, Order::Flock(Some(Kind::Write))),
         (1, Order::Flock(Some(Kind::Write))),
-        (
-            1,
-            Order::Lock {
-                wait: false,
-                kind: Kind::Write,
-                span: Span::ALL,
-            },
-        ),
-        (
-            0,
-            Order::Test {
-                kind: Kind::Read,
-                span: Span::ALL,
-            },
-        ),
-        (
-            0,
-            Order::Lock {
-                wait: false,
-                kind: Kind::Read,
-                span: Span::ALL,
-            },
-        ),
+        (1, Order::Lock { wait: false, kind: Kind::Write, span: Span::ALL }),
+        (0, Order::Test { kind: Kind::Read, span: Span::ALL }),
+        (0, Order::Lock { wait: false, kind: Kind::Read, span: Span::ALL }),
         (1, Order::Flock(Some(Kind::Read))),
         (0, Order::Flock(Some(Kind::Read))),
         (1, Order::Flock(Some(Kind::Read))),

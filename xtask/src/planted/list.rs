@@ -26,10 +26,8 @@ pub(super) fn read(root: &Path) -> Result<Vec<Bug>> {
 
 /// A bug a line; empty lines and those that start with `#` say nothing.
 fn parse(text: &str) -> Result<Vec<Bug>> {
-    let lines = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines =
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let bugs: Vec<Bug> = lines.map(parse_line).collect::<Result<_>>()?;
     for (at, bug) in bugs.iter().enumerate() {
         if bugs[..at].iter().any(|other| other.name == bug.name) {
@@ -41,10 +39,9 @@ fn parse(text: &str) -> Result<Vec<Bug>> {
 
 fn parse_line(line: &str) -> Result<Bug> {
     match line.split_once(": ") {
-        Some((name, sentence)) if !name.contains(' ') => Ok(Bug {
-            name: name.into(),
-            sentence: sentence.trim().into(),
-        }),
+        Some((name, sentence)) if !name.contains(' ') => {
+            Ok(Bug { name: name.into(), sentence: sentence.trim().into() })
+        }
         Some(_) | None => bail!("{LIST}: {line:?} is not `name: sentence`"),
     }
 }
@@ -62,10 +59,7 @@ fn find(bugs: &[Bug], name: &str) -> Result<Bug> {
         Some(bug) => Ok(bug.clone()),
         None => {
             let known: Vec<&str> = bugs.iter().map(|bug| bug.name.as_str()).collect();
-            bail!(
-                "there is no planted bug {name:?}; there are: {}",
-                known.join(", ")
-            )
+            bail!("there is no planted bug {name:?}; there are: {}", known.join(", "))
         }
     }
 }

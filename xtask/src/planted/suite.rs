@@ -36,28 +36,16 @@ pub(super) enum Verdict {
 
 /// Builds the suites; what the compiler has to say is shown.
 pub(super) fn build(root: &Path) -> Result<Vec<Suite>> {
-    let args = [
-        "test",
-        "--package",
-        PACKAGE,
-        "--features",
-        "planted",
-        "--no-run",
-    ];
+    let args = ["test", "--package", PACKAGE, "--features", "planted", "--no-run"];
     let mut command = cargo(root, &args);
-    command
-        .arg("--message-format=json-render-diagnostics")
-        .stderr(Stdio::inherit());
+    command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let output = command.output().context("could not start cargo")?;
     if !output.status.success() {
         bail!("the tests of {PACKAGE} do not build with the feature `planted`");
     }
     let messages = String::from_utf8_lossy(&output.stdout);
-    let suites: Vec<Suite> = messages
-        .lines()
-        .filter_map(test_binary)
-        .map(|binary| suite(root, binary))
-        .collect();
+    let suites: Vec<Suite> =
+        messages.lines().filter_map(test_binary).map(|binary| suite(root, binary)).collect();
     if suites.is_empty() {
         bail!("{PACKAGE} has no test suites");
     }
@@ -66,21 +54,10 @@ pub(super) fn build(root: &Path) -> Result<Vec<Suite>> {
 
 fn suite(root: &Path, binary: &str) -> Suite {
     let binary = PathBuf::from(binary);
-    let stem = binary
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let stem = binary.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     // Cargo ends the name with a hash.
-    let name = stem
-        .rsplit_once('-')
-        .map_or(stem.as_str(), |(name, _)| name)
-        .to_string();
-    Suite {
-        name,
-        binary,
-        folder: root.join(FOLDER),
-    }
+    let name = stem.rsplit_once('-').map_or(stem.as_str(), |(name, _)| name).to_string();
+    Suite { name, binary, folder: root.join(FOLDER) }
 }
 
 /// The test binary that a message of cargo tells of. Cargo writes one JSON object a line, without spaces.
@@ -121,20 +98,11 @@ fn run(suite: &Suite, bug: Option<&str>, end: Instant) -> Result<Verdict> {
 
 fn start(suite: &Suite, bug: Option<&str>) -> Result<Child> {
     let mut command = Command::new(&suite.binary);
-    command
-        .current_dir(&suite.folder)
-        .env("CARGO_MANIFEST_DIR", &suite.folder);
-    command
-        .env(NO_REGRESSIONS.0, NO_REGRESSIONS.1)
-        .env_remove(BUG_VARIABLE);
+    command.current_dir(&suite.folder).env("CARGO_MANIFEST_DIR", &suite.folder);
+    command.env(NO_REGRESSIONS.0, NO_REGRESSIONS.1).env_remove(BUG_VARIABLE);
     command.envs(bug.map(|name| (BUG_VARIABLE, name)));
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    command
-        .spawn()
-        .with_context(|| format!("could not start {}", suite.binary.display()))
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.spawn().with_context(|| format!("could not start {}", suite.binary.display()))
 }
 
 /// The lines that the suite prints, as they come.
@@ -193,26 +161,17 @@ mod tests {
         assert_eq!(test_binary(test), Some("/t/rules-0a1b"));
         assert_eq!(test_binary(library), None);
         assert_eq!(test_binary(program), None);
-        assert_eq!(
-            test_binary(r#"{"reason":"build-finished","success":true}"#),
-            None
-        );
+        assert_eq!(test_binary(r#"{"reason":"build-finished","success":true}"#), None);
     }
 
     #[test]
     fn suite_is_named_without_the_hash() {
-        assert_eq!(
-            suite(Path::new("."), "/t/deps/state_machine-0a1b").name,
-            "state_machine"
-        );
+        assert_eq!(suite(Path::new("."), "/t/deps/state_machine-0a1b").name, "state_machine");
     }
 
     #[test]
     fn failed_tests_are_told_from_other_lines() {
-        assert_eq!(
-            failed_test("test queue::tests::fifo ... FAILED"),
-            Some("queue::tests::fifo")
-        );
+        assert_eq!(failed_test("test queue::tests::fifo ... FAILED"), Some("queue::tests::fifo"));
         assert_eq!(
             failed_test("test queue::tests::fifo - should panic ... FAILED"),
             Some("queue::tests::fifo")
@@ -224,12 +183,7 @@ mod tests {
     #[test]
     fn first_failure_ends_the_watch() {
         let (sender, lines) = channel();
-        for line in [
-            "running 2 tests",
-            "test a ... ok",
-            "test b ... FAILED",
-            "test c ... FAILED",
-        ] {
+        for line in ["running 2 tests", "test a ... ok", "test b ... FAILED", "test c ... FAILED"] {
             sender.send(line.to_string()).unwrap();
         }
         assert_eq!(
@@ -249,11 +203,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn suite_that_crashes_without_a_word_has_failed() {
-        let crash = Suite {
-            name: "crash".into(),
-            binary: "false".into(),
-            folder: ".".into(),
-        };
+        let crash = Suite { name: "crash".into(), binary: "false".into(), folder: ".".into() };
         let verdict = run_all(&[crash], None, Duration::from_secs(60)).unwrap();
         assert_eq!(verdict, Verdict::Failed("crash: ended by a crash".into()));
     }
@@ -261,11 +211,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn suite_that_ends_well_has_passed() {
-        let calm = Suite {
-            name: "calm".into(),
-            binary: "true".into(),
-            folder: ".".into(),
-        };
+        let calm = Suite { name: "calm".into(), binary: "true".into(), folder: ".".into() };
         assert_eq!(
             run_all(&[calm], Some("late"), Duration::from_secs(60)).unwrap(),
             Verdict::Passed

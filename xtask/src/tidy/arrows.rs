@@ -17,27 +17,16 @@ const TEST_CRATES: &[&str] = &["sim"];
 type Arrows = BTreeMap<String, Vec<String>>;
 
 pub(super) fn faults(files: &[File]) -> Vec<Fault> {
-    let drawn = files
-        .iter()
-        .find(|file| file.path == MAP)
-        .map(|file| arrows(&file.text));
+    let drawn = files.iter().find(|file| file.path == MAP).map(|file| arrows(&file.text));
     let Some(arrows) = drawn.filter(|arrows| !arrows.is_empty()) else {
         let found = Found::new(1, "has no block marked `arrows`");
-        return vec![Fault {
-            path: MAP.into(),
-            found,
-        }];
+        return vec![Fault { path: MAP.into(), found }];
     };
-    let manifests = files
-        .iter()
-        .filter_map(|file| Some((file, crate_of(&file.path)?)));
+    let manifests = files.iter().filter_map(|file| Some((file, crate_of(&file.path)?)));
     manifests
         .flat_map(|(file, name)| {
             let found = faults_of(name, &file.text, &arrows);
-            found.into_iter().map(|found| Fault {
-                path: file.path.clone(),
-                found,
-            })
+            found.into_iter().map(|found| Fault { path: file.path.clone(), found })
         })
         .collect()
 }
@@ -49,15 +38,9 @@ fn crate_of(path: &str) -> Option<&str> {
 }
 
 fn arrows(map: &str) -> Arrows {
-    let block = map
-        .lines()
-        .skip_while(|line| line.trim() != "```arrows")
-        .skip(1);
+    let block = map.lines().skip_while(|line| line.trim() != "```arrows").skip(1);
     let lines = block.take_while(|line| line.trim() != "```");
-    lines
-        .filter_map(|line| line.split_once("->"))
-        .map(|(from, to)| arrow(from, to))
-        .collect()
+    lines.filter_map(|line| line.split_once("->")).map(|(from, to)| arrow(from, to)).collect()
 }
 
 fn arrow(from: &str, to: &str) -> (String, Vec<String>) {
@@ -67,10 +50,7 @@ fn arrow(from: &str, to: &str) -> (String, Vec<String>) {
 
 fn faults_of(name: &str, manifest: &str, arrows: &Arrows) -> Vec<Found> {
     let Some(allowed) = arrows.get(name) else {
-        return vec![Found::new(
-            1,
-            format!("{name} has no line among the arrows in {MAP}"),
-        )];
+        return vec![Found::new(1, format!("{name} has no line among the arrows in {MAP}"))];
     };
     let mut found: Vec<Found> = misnamed(name, manifest).into_iter().collect();
     for dependency in dependencies(manifest) {
@@ -95,19 +75,11 @@ fn is_allowed(used: &str, dependency: &Dependency, user: &str, allowed: &[String
 
 /// A package is named after its folder, or the arrows could not be told from the manifests.
 fn misnamed(name: &str, manifest: &str) -> Option<Found> {
-    let is_name = |line: &str| {
-        line.split('=')
-            .next()
-            .is_some_and(|key| key.trim() == "name")
-    };
+    let is_name = |line: &str| line.split('=').next().is_some_and(|key| key.trim() == "name");
     let (number, line) = numbered(manifest).find(|(_, line)| is_name(line))?;
     let expected = format!("\"{PREFIX}{name}\"");
-    (!line.contains(&expected)).then(|| {
-        Found::new(
-            number,
-            format!("the package in crates/{name} is named {expected}"),
-        )
-    })
+    (!line.contains(&expected))
+        .then(|| Found::new(number, format!("the package in crates/{name} is named {expected}")))
 }
 
 #[cfg(test)]
@@ -133,12 +105,9 @@ mod tests {
 
     #[test]
     fn arrow_that_is_not_drawn_is_found() {
-        for (user, used) in [
-            ("core", "store"),
-            ("core", "api"),
-            ("api", "core"),
-            ("client", "engine"),
-        ] {
+        for (user, used) in
+            [("core", "store"), ("core", "api"), ("api", "core"), ("client", "engine")]
+        {
             for table in ["dependencies", "build-dependencies", "dev-dependencies"] {
                 let rest = format!("[{table}]\nleasehold-{used}.workspace = true");
                 let what = format!("{user} may not use {used}: {MAP} draws no such arrow");
@@ -151,10 +120,7 @@ mod tests {
     #[test]
     fn crates_for_tests_are_used_by_tests_alone() {
         let uses = |table: &str| {
-            faults_with(
-                "core",
-                &format!("[{table}]\nleasehold-sim.workspace = true"),
-            )
+            faults_with("core", &format!("[{table}]\nleasehold-sim.workspace = true"))
         };
         assert_eq!(uses("dev-dependencies").len(), 0);
         assert_eq!(uses("dependencies").len(), 1);

@@ -17,10 +17,7 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn new(path: &str, text: &str) -> File {
-        File {
-            path: path.into(),
-            text: text.into(),
-        }
+        File { path: path.into(), text: text.into() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -57,7 +54,5 @@ fn gather(folder: &Path, prefix: &str, files: &mut Vec<File>) -> Result<()> {
 /// `None` if the file is not text.
 fn read_text(place: &Path, path: &str) -> Result<Option<File>> {
     let bytes = fs::read(place).with_context(|| format!("could not read {path}"))?;
-    Ok(std::str::from_utf8(&bytes)
-        .ok()
-        .map(|text| File::new(path, text)))
+    Ok(std::str::from_utf8(&bytes).ok().map(|text| File::new(path, text)))
 }

@@ -39,10 +39,7 @@ fn fault(dependency: &Dependency) -> Option<Found> {
             "must say `workspace = true`: its version stands in the workspace's Cargo.toml"
         }
     };
-    Some(Found::new(
-        dependency.line,
-        format!("{} {what}", dependency.name),
-    ))
+    Some(Found::new(dependency.line, format!("{} {what}", dependency.name)))
 }
 
 /// All dependencies of a manifest, in order.
@@ -60,15 +57,7 @@ pub(super) fn dependencies(text: &str) -> Vec<Dependency> {
                 Some(name) => (name.to_string(), statement.clone()),
                 None => split_key(name.trim(), said.trim()),
             };
-            add(
-                &mut found,
-                Dependency {
-                    line,
-                    name,
-                    table,
-                    said,
-                },
-            );
+            add(&mut found, Dependency { line, name, table, said });
         }
     }
     found
@@ -76,10 +65,7 @@ pub(super) fn dependencies(text: &str) -> Vec<Dependency> {
 
 /// What is said about one dependency in several lines is put together.
 fn add(found: &mut Vec<Dependency>, new: Dependency) {
-    match found
-        .iter_mut()
-        .find(|old| old.name == new.name && old.table == new.table)
-    {
+    match found.iter_mut().find(|old| old.name == new.name && old.table == new.table) {
         Some(old) => old.said = format!("{}, {}", old.said, new.said),
         None => found.push(new),
     }
@@ -156,10 +142,7 @@ mod tests {
     use super::*;
 
     fn whats(text: &str) -> Vec<String> {
-        faults(text)
-            .into_iter()
-            .map(|found| format!("{} {}", found.line, found.what))
-            .collect()
+        faults(text).into_iter().map(|found| format!("{} {}", found.line, found.what)).collect()
     }
 
     const REST: &str =
@@ -202,10 +185,7 @@ mod tests {
     #[test]
     fn source_from_git_is_found() {
         let text = "[workspace.dependencies]\nlibc = { git = \"https://example.org/libc\" }\n";
-        assert_eq!(
-            whats(text),
-            ["2 libc comes from git: take a published version"]
-        );
+        assert_eq!(whats(text), ["2 libc comes from git: take a published version"]);
     }
 
     #[test]

@@ -20,11 +20,7 @@ const IMPURE: &[(&str, &str)] = &[
 ];
 
 pub(super) fn faults(file: &File) -> Vec<Found> {
-    if file.path.starts_with(CORE) {
-        impurities(&file.text)
-    } else {
-        Vec::new()
-    }
+    if file.path.starts_with(CORE) { impurities(&file.text) } else { Vec::new() }
 }
 
 fn impurities(text: &str) -> Vec<Found> {
@@ -43,10 +39,8 @@ fn ungrouped(code: &str) -> String {
     let Some((before, group)) = code.split_once("std::{") else {
         return code.into();
     };
-    let members: Vec<String> = group
-        .split(',')
-        .map(|name| format!("std::{}", name.trim()))
-        .collect();
+    let members: Vec<String> =
+        group.split(',').map(|name| format!("std::{}", name.trim())).collect();
     format!("{before}{}", members.join(", "))
 }
 
@@ -77,10 +71,7 @@ mod tests {
     fn each_impure_name_is_found() {
         for (name, why) in IMPURE {
             let found = impurities(&format!("//! Text.\n    let x = {name}::<u8>();\n"));
-            assert_eq!(
-                found,
-                [Found::new(2, format!("`{name}` in the core: {why}"))]
-            );
+            assert_eq!(found, [Found::new(2, format!("`{name}` in the core: {why}"))]);
         }
     }
 
@@ -98,10 +89,7 @@ mod tests {
 
     #[test]
     fn comments_may_speak_of_anything() {
-        assert_eq!(
-            impurities("/// No HashMap here.\nlet a = 1; // nor tokio\n"),
-            []
-        );
+        assert_eq!(impurities("/// No HashMap here.\nlet a = 1; // nor tokio\n"), []);
     }
 
     #[test]
@@ -111,9 +99,6 @@ mod tests {
 
     #[test]
     fn other_crates_may_do_all_that() {
-        assert_eq!(
-            faults(&File::new("crates/engine/src/clock.rs", "Instant::now()")),
-            []
-        );
+        assert_eq!(faults(&File::new("crates/engine/src/clock.rs", "Instant::now()")), []);
     }
 }

@@ -5,12 +5,8 @@ use super::{Found, numbered};
 // Cut in two, or this file would break its own rules.
 const MARKER: &str = concat!("FIX", "ME");
 const HOLES: &[&str] = &[concat!("todo", "!("), concat!("unimplemented", "!(")];
-const MACHINE_FOLDERS: &[&str] = &[
-    concat!("/ho", "me/"),
-    concat!("/ro", "ot/"),
-    concat!("/Us", "ers/"),
-    concat!("/wo", "rk/"),
-];
+const MACHINE_FOLDERS: &[&str] =
+    &[concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
 
 /// The faults of a Rust file that other files cannot have.
 pub(super) fn rust(text: &str) -> Vec<Found> {
@@ -30,19 +26,11 @@ pub(super) fn any(text: &str) -> Vec<Found> {
     let mut found = Vec::new();
     for (number, line) in numbered(text) {
         if line.contains(MARKER) {
-            found.push(Found::new(
-                number,
-                format!("{MARKER}: mend it, or write it down elsewhere"),
-            ));
+            found
+                .push(Found::new(number, format!("{MARKER}: mend it, or write it down elsewhere")));
         }
-        if let Some(folder) = MACHINE_FOLDERS
-            .iter()
-            .find(|folder| names_folder(line, folder))
-        {
-            found.push(Found::new(
-                number,
-                format!("a path below {folder} is of one machine only"),
-            ));
+        if let Some(folder) = MACHINE_FOLDERS.iter().find(|folder| names_folder(line, folder)) {
+            found.push(Found::new(number, format!("a path below {folder} is of one machine only")));
         }
     }
     found
@@ -65,10 +53,7 @@ mod tests {
     use super::*;
 
     fn whats(found: Vec<Found>) -> Vec<(usize, String)> {
-        found
-            .into_iter()
-            .map(|found| (found.line, found.what))
-            .collect()
+        found.into_iter().map(|found| (found.line, found.what)).collect()
     }
 
     #[test]
@@ -80,11 +65,7 @@ mod tests {
     #[test]
     fn rust_file_without_its_first_line_is_found() {
         for text in ["", "\n//! Late.\n", "// A comment.\n", "use std::fmt;\n"] {
-            assert_eq!(
-                whats(rust(text)),
-                [(1, "a Rust file opens with `//!`".into())],
-                "{text:?}"
-            );
+            assert_eq!(whats(rust(text)), [(1, "a Rust file opens with `//!`".into())], "{text:?}");
         }
     }
 
@@ -107,11 +88,9 @@ mod tests {
     #[test]
     fn paths_of_a_machine_are_found() {
         for folder in MACHINE_FOLDERS {
-            for line in [
-                format!("{folder}a"),
-                format!("see `{folder}a`"),
-                format!("file:{folder}a"),
-            ] {
+            for line in
+                [format!("{folder}a"), format!("see `{folder}a`"), format!("file:{folder}a")]
+            {
                 assert_eq!(any(&line).len(), 1, "{line}");
             }
         }
@@ -120,10 +99,7 @@ mod tests {
     #[test]
     fn parts_of_other_paths_are_not_mistaken_for_a_machine() {
         let folder = MACHINE_FOLDERS[0];
-        for line in [
-            format!("https://example.org{folder}a"),
-            format!("crates{folder}a"),
-        ] {
+        for line in [format!("https://example.org{folder}a"), format!("crates{folder}a")] {
             assert_eq!(any(&line), [], "{line}");
         }
     }

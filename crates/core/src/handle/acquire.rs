@@ -3,6 +3,7 @@
 //! Waiters are served in order of arrival. A shared request behind an exclusive waiter therefore waits too, though it
 //! could be granted now: otherwise a stream of readers would starve the writer.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::command::{Acquire, Claim, GracePolicy, Under, Wait};
@@ -22,31 +23,32 @@ use crate::time::{Millis, Timestamp};
 use crate::transition::{Ending, Granted, Request, Transition};
 
 impl LockTable {
-    pub(super) fn acquire(&mut self, request: Acquire, step: &mut Step) -> Outcome {
+    pub(super) fn acquire(&mut self, request: &Acquire, step: &mut Step) -> Outcome {
         match self.try_acquire(request, step) {
             Ok(outcome) => outcome,
             Err(refusal) => Outcome::Refused(refusal),
         }
     }
 
-    fn try_acquire(&mut self, request: Acquire, step: &mut Step) -> Result<Outcome, Refusal> {
-        self.check_request(&request)?;
+    fn try_acquire(&mut self, request: &Acquire, step: &mut Step) -> Result<Outcome, Refusal> {
+        self.check_request(request)?;
         let space = self.space_to_fill(&request.namespace)?;
-        let digest = digest_of(&request);
-        if let Some(outcome) = self.retried(space, &request, digest)? {
+        let known_again = request.request_id.is_some() || request.ticket.is_some();
+        let digest = if known_again { digest_of(request) } else { 0 };
+        if let Some(outcome) = self.retried(space, request, digest)? {
             return Ok(outcome);
         }
         if self.suspended {
             return Err(Refusal::Suspended);
         }
-        self.check_lease(space, &request, step)?;
+        self.check_lease(space, request, step)?;
         if request.reclaim
-            && let Some(grant) = self.reclaim(space, &request, step)?
+            && let Some(grant) = self.reclaim(space, request, step)?
         {
             return Ok(Outcome::Answered(Answer::Granted(Box::new(grant))));
         }
-        self.check_limits_match(space, &request)?;
-        let place = self.take_up_place(space, &request, digest)?;
+        self.check_session_room(space, request)?;
+        let place = self.take_up_place(space, request, digest)?;
         self.grant_or_wait(space, request, digest, place, step)
     }
 
@@ -59,29 +61,22 @@ impl LockTable {
         let invalid = |fault| Err(Refusal::Invalid(fault));
         let (window, window_max) = (request.reclaim_window, limits.reclaim_window_max);
         if window > window_max {
-            return invalid(Invalid::ReclaimWindow {
-                window,
-                max: window_max,
-            });
+            return invalid(Invalid::ReclaimWindow { window, max: window_max });
         }
         if let Wait::UpTo(wait) = request.wait
             && wait > limits.wait_max
         {
-            return invalid(Invalid::Wait {
-                wait,
-                max: limits.wait_max,
-            });
+            return invalid(Invalid::Wait { wait, max: limits.wait_max });
         }
-        let metadata_len = request
-            .metadata
-            .as_ref()
-            .map_or(0, |metadata| metadata.len());
+        let metadata_len = request.metadata.as_ref().map_or(0, |metadata| metadata.len());
         if metadata_len > limits.metadata_bytes_max {
             let max = limits.metadata_bytes_max;
-            return invalid(Invalid::MetadataSize {
-                len: metadata_len,
-                max,
-            });
+            return invalid(Invalid::MetadataSize { len: metadata_len, max });
+        }
+        let permits = request.claims.iter().filter_map(|claim| claim.mode.permits());
+        if let Some(limit) = permits.map(NonZeroU32::get).find(|&limit| limit > limits.permits_max)
+        {
+            return invalid(Invalid::Permits { limit, max: limits.permits_max });
         }
         check_claims(&request.claims, limits.set_len_max).map_err(Refusal::Invalid)
     }
@@ -130,10 +125,7 @@ impl LockTable {
         digest: u64,
     ) -> Result<Option<Outcome>, Refusal> {
         let at = self.space_mut(space);
-        let waiter = at
-            .waiters
-            .get_mut(&ticket)
-            .expect("a known waiter is there");
+        let waiter = at.waiters.get_mut(&ticket).expect("a known waiter is there");
         if waiter.digest != digest {
             return Err(Refusal::RequestIdReused);
         }
@@ -177,25 +169,31 @@ impl LockTable {
                 None => Ok(()),
             },
             Under::Session(id) => {
-                let lease = self
-                    .live_lease(space, id, step)
-                    .ok_or(Refusal::SessionNotFound)?;
+                let lease = self.live_lease(space, id, step).ok_or(Refusal::SessionNotFound)?;
                 let held = self.space(space).lease(lease);
                 if held.session.is_none() && !request.reclaim {
                     return Err(Refusal::SessionNotFound);
                 }
-                // Locking bytes inside an own range can leave two more pieces behind.
-                let more = request.claims.iter().map(|claim| match claim.scope {
-                    Scope::Key(_) => 1,
-                    Scope::Range { .. } => 2,
-                });
-                let max = self.limits.locks_per_session_max;
-                if held.held.len() + more.sum::<usize>() > max {
-                    return Err(Refusal::Limit(Limit::LocksPerSession { max }));
-                }
                 Ok(())
             }
         }
+    }
+
+    /// A session holds so much and no more.
+    fn check_session_room(&self, space: SpaceNo, request: &Acquire) -> Result<(), Refusal> {
+        let Under::Session(id) = request.under else { return Ok(()) };
+        let at = self.space(space);
+        let lease = at.live_lease(id).ok_or(Refusal::SessionNotFound)?;
+        // Locking bytes inside an own range can leave two more pieces behind.
+        let more = request.claims.iter().map(|claim| match claim.scope {
+            Scope::Key(_) => 1,
+            Scope::Range { .. } => 2,
+        });
+        let max = self.limits.locks_per_session_max;
+        if at.lease(lease).held.len() + more.sum::<usize>() > max {
+            return Err(Refusal::Limit(Limit::LocksPerSession { max }));
+        }
+        Ok(())
     }
 
     /// Takes up what the owner held before a restart; `None` if the request is to go on as a plain one.
@@ -290,7 +288,8 @@ impl LockTable {
         }
     }
 
-    /// All contenders of a semaphore must ask with the same limit.
+    /// All contenders of a semaphore must ask with the same limit. A request without permits that meets one is
+    /// blocked by it, unless it is the owner's own window: so for those it is mostly enough to look once they are.
     fn check_limits_match(&self, space: SpaceNo, request: &Acquire) -> Result<(), Refusal> {
         for claim in &request.claims {
             if let Scope::Key(key) = &claim.scope
@@ -298,11 +297,7 @@ impl LockTable {
                 && current.permits() != claim.mode.permits()
             {
                 let (scope, asked) = (claim.scope.clone(), claim.mode);
-                return Err(Refusal::LimitMismatch {
-                    scope,
-                    current,
-                    asked,
-                });
+                return Err(Refusal::LimitMismatch { scope, current, asked });
             }
         }
         Ok(())
@@ -325,33 +320,34 @@ impl LockTable {
                 && waiter.digest == digest
                 && waiter.request.owner == request.owner
         });
-        if kept {
-            Ok(Some(ticket))
-        } else {
-            Err(Refusal::TicketNotFound(ticket))
-        }
+        if kept { Ok(Some(ticket)) } else { Err(Refusal::TicketNotFound(ticket)) }
     }
 
     fn grant_or_wait(
         &mut self,
         space: SpaceNo,
-        request: Acquire,
+        request: &Acquire,
         digest: u64,
         place: Option<Ticket>,
         step: &mut Step,
     ) -> Result<Outcome, Refusal> {
         let ticket = place.unwrap_or(Ticket(self.last_ticket.0 + 1));
         let strict = self.is_strict_grace() && !request.reclaim;
-        if !strict && !self.is_blocked_on_arrival(space, &request, ticket, step) {
+        let permits = request.claims.iter().any(|claim| claim.mode.permits().is_some());
+        if permits || strict || self.space(space).lapsed_len > 0 {
+            self.check_limits_match(space, request)?;
+        }
+        if !strict && !self.is_blocked_on_arrival(space, request, ticket, step) {
             let since = place.map(|ticket| self.remove_waiter(space, ticket).since);
-            let grant = self.grant(space, &request, digest, since.unwrap_or(self.now), step);
+            let grant = self.grant(space, request, digest, since.unwrap_or(self.now), step);
             return Ok(Outcome::Answered(Answer::Granted(Box::new(grant))));
         }
-        if request.wait == Wait::Never || self.is_reclaim_in_strict_grace(&request) {
-            let asker = self.asker(space, &request, ticket, true);
+        self.check_limits_match(space, request)?;
+        if request.wait == Wait::Never || self.is_reclaim_in_strict_grace(request) {
+            let asker = self.asker(space, request, ticket, true);
             let since = place.map_or(self.now, |kept| self.space(space).waiters[&kept].since);
             let place = place.map(|ticket| self.park(space, ticket));
-            return Err(self.refusal_for(space, &request, asker, place, since));
+            return Err(self.refusal_for(space, request, asker, place, since));
         }
         self.start_to_wait(space, request, digest, place, step)
     }
@@ -371,10 +367,7 @@ impl LockTable {
         loop {
             let asker = self.asker(space, request, ticket, true);
             let at = self.space(space);
-            let Some(claim) = request
-                .claims
-                .iter()
-                .find(|claim| at.is_blocked(claim, asker))
+            let Some(claim) = request.claims.iter().find(|claim| at.is_blocked(claim, asker))
             else {
                 return false;
             };
@@ -400,11 +393,7 @@ impl LockTable {
         ticket: Ticket,
         arriving: bool,
     ) -> Asker {
-        Asker {
-            owner: self.space(space).owners.find(&request.owner),
-            ticket,
-            arriving,
-        }
+        Asker { owner: self.space(space).owners.find(&request.owner), ticket, arriving }
     }
 
     /// Makes the grant that was just found to be possible.
@@ -454,20 +443,17 @@ impl LockTable {
     }
 
     fn lease_just_used(&self, space: SpaceNo, id: crate::id::LeaseId) -> LeaseNo {
-        self.space(space)
-            .lease_no(id)
-            .expect("a grant stands under its lease")
+        self.space(space).lease_no(id).expect("a grant stands under its lease")
     }
 
     /// What the owner may take back, it has now taken back.
     fn end_own_windows(&mut self, space: SpaceNo, request: &Acquire, step: &mut Step) {
-        let Some(owner) = self.space(space).owners.find(&request.owner) else {
+        if self.space(space).lapsed_len == 0 {
             return;
-        };
+        }
+        let Some(owner) = self.space(space).owners.find(&request.owner) else { return };
         for claim in &request.claims {
-            let Scope::Key(key) = &claim.scope else {
-                continue;
-            };
+            let Scope::Key(key) = &claim.scope else { continue };
             for (lease, fence) in self.space(space).windows_of(key, owner) {
                 let ended = Transition::GrantEnded {
                     namespace: request.namespace.clone(),
@@ -514,20 +500,22 @@ impl LockTable {
         since: Timestamp,
     ) -> Refusal {
         let grace_left = self.grace.map(|grace| grace.ends_at.since(self.now));
+        if let Some(ends_in) = grace_left
+            && self.is_strict_grace()
+            && !request.reclaim
+        {
+            return Refusal::GracePeriod { ends_in, conflict: None };
+        }
         let (mut conflict, reason) = self.conflict(space, request, asker);
         conflict.place = place;
         conflict.waited = self.now.since(since);
         let conflict = Box::new(conflict);
         match (reason, grace_left) {
-            (Reason::Nothing, Some(ends_in)) => Refusal::GracePeriod {
-                ends_in,
-                conflict: None,
-            },
+            (Reason::Nothing, Some(ends_in)) => Refusal::GracePeriod { ends_in, conflict: None },
             (Reason::Nothing, None) if self.suspended => Refusal::Suspended,
-            (Reason::Recovering, Some(ends_in)) => Refusal::GracePeriod {
-                ends_in,
-                conflict: Some(conflict),
-            },
+            (Reason::Recovering, Some(ends_in)) => {
+                Refusal::GracePeriod { ends_in, conflict: Some(conflict) }
+            }
             (Reason::ReclaimWindow, _) => Refusal::ReclaimWindow(conflict),
             (Reason::Nothing | Reason::Recovering, None) | (Reason::Held, _) => {
                 Refusal::Held(conflict)
@@ -544,10 +532,8 @@ impl LockTable {
             (!blockers.is_empty()).then_some((claim, blockers))
         });
         let (claim, blockers) = blocked.unwrap_or((&request.claims[0], Blockers::default()));
-        let mut holders: Vec<Holder> = blockers
-            .iter()
-            .filter_map(|blocker| self.holder(space, blocker))
-            .collect();
+        let mut holders: Vec<Holder> =
+            blockers.iter().filter_map(|blocker| self.holder(space, blocker)).collect();
         holders.sort_by(|one, other| (one.fence, &one.scope).cmp(&(other.fence, &other.scope)));
         holders.truncate(Conflict::HOLDERS_MAX);
         let reason = Reason::of(&blockers, &holders);
@@ -573,17 +559,9 @@ impl LockTable {
         let asker = self.asker(space, request, ticket, false);
         for claim in &request.claims {
             let want = Want::Some(Conflict::HOLDERS_MAX);
-            for lease in at
-                .blockers(claim, asker, want)
-                .iter()
-                .filter_map(Blocker::lease)
-            {
+            for lease in at.blockers(claim, asker, want).iter().filter_map(Blocker::lease) {
                 let held = at.lease(lease);
-                if held
-                    .session
-                    .as_ref()
-                    .is_some_and(|session| session.attached)
-                {
+                if held.session.as_ref().is_some_and(|session| session.attached) {
                     step.effects.push(Effect::Wanted {
                         namespace: request.namespace.clone(),
                         session: held.id,
@@ -624,19 +602,13 @@ impl Reason {
 
 fn check_claims(claims: &[Claim], max: usize) -> Result<(), Invalid> {
     if claims.is_empty() || claims.len() > max {
-        return Err(Invalid::SetSize {
-            len: claims.len(),
-            max,
-        });
+        return Err(Invalid::SetSize { len: claims.len(), max });
     }
     for (at, claim) in claims.iter().enumerate() {
         if matches!(claim.scope, Scope::Range { .. }) && claim.mode.permits().is_some() {
             return Err(Invalid::RangePermits(claim.scope.clone()));
         }
-        if let Some(other) = claims[..at]
-            .iter()
-            .find(|other| other.scope.overlaps(&claim.scope))
-        {
+        if let Some(other) = claims[..at].iter().find(|other| other.scope.overlaps(&claim.scope)) {
             let (one, other) = (other.scope.clone(), claim.scope.clone());
             return Err(Invalid::SetOverlap { one, other });
         }

@@ -16,13 +16,8 @@ use crate::transition::{Ending, Transition};
 impl LockTable {
     /// Whether a deadline has passed that has not been worked off.
     pub(super) fn anything_due(&self) -> bool {
-        self.lease_timers
-            .first()
-            .is_some_and(|&(moment, ..)| moment < self.now)
-            || self
-                .wait_timers
-                .first()
-                .is_some_and(|&(moment, ..)| moment < self.now)
+        self.lease_timers.first().is_some_and(|&(moment, ..)| moment < self.now)
+            || self.wait_timers.first().is_some_and(|&(moment, ..)| moment < self.now)
     }
 
     pub(super) fn work_off_deadlines(&mut self, step: &mut Step) {
@@ -42,12 +37,7 @@ impl LockTable {
             }
             budget -= due.len();
             for (space, lease, id) in due {
-                if self
-                    .space(space)
-                    .leases
-                    .get(lease.0)
-                    .is_some_and(|held| held.id == id)
-                {
+                if self.space(space).leases.get(lease.0).is_some_and(|held| held.id == id) {
                     self.work_off_lease(space, lease, step);
                     self.wake_waiters(step);
                 }
@@ -59,21 +49,21 @@ impl LockTable {
     /// The next leases whose timer has passed, in the order they are to be worked off.
     fn due_leases(&mut self, len_max: usize) -> Vec<(SpaceNo, LeaseNo, LeaseId)> {
         let now = self.now;
-        let due = self
-            .lease_timers
-            .iter()
-            .take_while(|&&(moment, ..)| moment < now)
-            .take(len_max);
+        let due = self.lease_timers.iter().take_while(|&&(moment, ..)| moment < now).take(len_max);
         let mut due: Vec<_> = due
             .map(|&(moment, space, lease)| {
                 let held = self.space(space).lease(lease);
+                let moment = if held.is_over() { moment } else { held.deadline };
                 (held.is_over(), moment, held.id, space, lease)
             })
             .collect();
+        // Leases before windows: a lease that lapses late may open a window that is over before another one.
         due.sort_unstable();
-        due.into_iter()
-            .map(|(_, _, id, space, lease)| (space, lease, id))
-            .collect()
+        let leases = due.iter().take_while(|(is_over, ..)| !is_over).count();
+        if leases > 0 {
+            due.truncate(leases);
+        }
+        due.into_iter().map(|(_, _, id, space, lease)| (space, lease, id)).collect()
     }
 
     fn work_off_lease(&mut self, space: SpaceNo, lease: LeaseNo, step: &mut Step) {
@@ -97,25 +87,14 @@ impl LockTable {
             LeaseState::Recovering => Ending::GraceExpired,
             LeaseState::Live | LeaseState::Lapsed(_) => Ending::Expired,
         };
-        let has_window = self
-            .windows(space, lease)
-            .iter()
-            .any(|(end, _)| *end > held.deadline);
+        let has_window = self.windows(space, lease).iter().any(|(end, _)| *end > held.deadline);
         let (namespace, id) = (at.name.clone(), held.id);
         self.refuse_session_waiters(space, lease, step);
         self.tell_lost(namespace.clone(), id, None, &ending, step);
         let over = if has_window {
-            Transition::LeaseLapsed {
-                namespace,
-                lease: id,
-                ending,
-            }
+            Transition::LeaseLapsed { namespace, lease: id, ending }
         } else {
-            Transition::LeaseEnded {
-                namespace,
-                lease: id,
-                ending,
-            }
+            Transition::LeaseEnded { namespace, lease: id, ending }
         };
         self.enact(over, step);
     }
@@ -128,12 +107,7 @@ impl LockTable {
         ending: &Ending,
         step: &mut Step,
     ) {
-        step.effects.push(Effect::Lost {
-            namespace,
-            lease,
-            fence,
-            ending: ending.clone(),
-        });
+        step.effects.push(Effect::Lost { namespace, lease, fence, ending: ending.clone() });
     }
 
     /// A waiter's place depends on its session: when that goes, it goes.
@@ -143,9 +117,10 @@ impl LockTable {
         lease: LeaseNo,
         step: &mut Step,
     ) {
-        let Some(session) = &self.space(space).lease(lease).session else {
+        let Some(session) = &self.space(space).lease(lease).session else { return };
+        if planted!("session-end-leaves-waiters") {
             return;
-        };
+        }
         for ticket in session.waiters.clone() {
             self.refuse_waiter(space, ticket, &Refusal::LeaseLost, step);
         }
@@ -161,6 +136,9 @@ impl LockTable {
             .map(|(_, window)| window)
             .collect();
         for window in due {
+            if !self.is_window(space, id, window) {
+                continue;
+            }
             let ending = Ending::WindowOver;
             let over = match window {
                 Window::Grant(fence) => Transition::GrantEnded {
@@ -185,6 +163,19 @@ impl LockTable {
         }
     }
 
+    /// Whether a window is still there: a set's ranges end with its keys, and the last ending takes the lease along.
+    fn is_window(&self, space: SpaceNo, id: LeaseId, window: Window) -> bool {
+        let at = self.space(space);
+        let Some(lease) = at.lease_no(id) else { return false };
+        match window {
+            Window::Grant(fence) => !at.lease(lease).held.stamped(fence).is_empty(),
+            Window::Piece(owner, inode, range) => at.inodes.get(&inode).is_some_and(|inode| {
+                let piece = inode.pieces.get(&(owner, range.start()));
+                piece.is_some_and(|piece| piece.lease == lease)
+            }),
+        }
+    }
+
     /// A lease whose holder may still act on it; one that is due is worked off on the spot.
     pub(super) fn live_lease(
         &mut self,
@@ -193,8 +184,7 @@ impl LockTable {
         step: &mut Step,
     ) -> Option<LeaseNo> {
         let lease = self.space(space).live_lease(id)?;
-        let due = self.space(space).lease(lease).is_due(self.now);
-        if due && !planted!("renewal-revives-lapsed-lease") {
+        if self.space(space).lease(lease).is_due(self.now) {
             self.lapse_lease(space, lease, step);
             return None;
         }

@@ -24,13 +24,8 @@ impl LockTable {
             GracePolicy::Strict => true,
         };
         let ends_at = self.now.plus(length);
-        self.grace = on.then_some(Grace {
-            policy: begin.grace,
-            ends_at,
-        });
-        Ok(Answer::EpochBegun {
-            recovering: self.recovering,
-        })
+        self.grace = on.then_some(Grace { policy: begin.grace, ends_at });
+        Ok(Answer::EpochBegun { recovering: self.recovering })
     }
 
     /// Those who waited asked another authority; they will ask again.

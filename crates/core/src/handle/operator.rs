@@ -20,11 +20,7 @@ impl LockTable {
         let found = self.grants_overlapping(space, &breaking.scope);
         let chosen: Vec<Blocker> = found
             .into_iter()
-            .filter(|grant| {
-                breaking
-                    .fence
-                    .is_none_or(|fence| self.fence_of(space, grant) == fence)
-            })
+            .filter(|grant| breaking.fence.is_none_or(|fence| self.fence_of(space, grant) == fence))
             .collect();
         let grants = chosen.len();
         for grant in chosen {
@@ -35,10 +31,7 @@ impl LockTable {
 
     pub(super) fn remove_file(&mut self, remove: &RemoveFile, step: &mut Step) -> super::Handled {
         let Some(space) = self.space_no(&remove.namespace) else {
-            return Ok(Answer::FileRemoved {
-                grants: 0,
-                waiters: 0,
-            });
+            return Ok(Answer::FileRemoved { grants: 0, waiters: 0 });
         };
         let inode = remove.inode;
         let waiting: Vec<_> = self
@@ -74,12 +67,7 @@ impl LockTable {
                 .map(|(key, (fence, lease))| {
                     let grant = at.lease(lease).held.get(fence, &key);
                     let owner = grant.expect("a holder has its grant").owner;
-                    Blocker::Grant {
-                        key,
-                        fence,
-                        lease,
-                        owner,
-                    }
+                    Blocker::Grant { key, fence, lease, owner }
                 })
                 .collect(),
             Scope::Range { inode, range } => match at.inodes.get(inode) {
@@ -88,12 +76,7 @@ impl LockTable {
                     .overlapping(*range)
                     .map(|(owner, piece)| {
                         let (range, lease) = (piece.range, piece.lease);
-                        Blocker::Piece {
-                            inode: *inode,
-                            range,
-                            lease,
-                            owner,
-                        }
+                        Blocker::Piece { inode: *inode, range, lease, owner }
                     })
                     .collect(),
             },
@@ -112,9 +95,7 @@ impl LockTable {
         step: &mut Step,
     ) {
         match grant {
-            Blocker::Grant {
-                key, fence, lease, ..
-            } => {
+            Blocker::Grant { key, fence, lease, .. } => {
                 let held = self.space(space).leases.get(lease.0);
                 let Some(held) = held.filter(|held| held.held.get(fence, &key).is_some()) else {
                     return;
@@ -126,12 +107,7 @@ impl LockTable {
                 }
                 self.end_fence(space, lease, fence, ending.clone(), step);
             }
-            Blocker::Piece {
-                inode,
-                range,
-                lease,
-                owner,
-            } => {
+            Blocker::Piece { inode, range, lease, owner } => {
                 let within = match within {
                     Scope::Range { range, .. } => *range,
                     Scope::Key(_) => ByteRange::ALL,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::command::Renew;
 use crate::effect::{Answer, Renewed, Step};
 use crate::fence::Fence;
+use crate::id::Owner;
 use crate::lease::LeaseNo;
 use crate::owners::OwnerNo;
 use crate::refusal::Refusal;
@@ -18,13 +19,8 @@ impl LockTable {
     pub(super) fn renew(&mut self, renew: &Renew, step: &mut Step) -> super::Handled {
         let ttl = renew.ttl.map(|ttl| self.check_ttl(ttl)).transpose()?;
         let space = self.space_no(&renew.namespace).ok_or(Refusal::LeaseLost)?;
-        let lease = self
-            .live_lease(space, renew.lease, step)
-            .ok_or(Refusal::LeaseLost)?;
-        let owner = self.space(space).owners.find(&renew.owner);
-        let proven =
-            owner.is_some_and(|owner| self.proves(space, lease, owner, &renew.scope, renew.fence));
-        if !proven {
+        let lease = self.live_lease(space, renew.lease, step).ok_or(Refusal::LeaseLost)?;
+        if !self.proves(space, lease, &renew.owner, &renew.scope, renew.fence) {
             return Err(Refusal::NotHolder(renew.scope.clone()));
         }
         self.renew_lease(space, lease, ttl.map(|ttl| ttl.as_duration()), step)
@@ -35,18 +31,19 @@ impl LockTable {
         &self,
         space: SpaceNo,
         lease: LeaseNo,
-        owner: OwnerNo,
+        owner: &Owner,
         scope: &Scope,
         fence: Fence,
     ) -> bool {
+        let at = self.space(space);
         match scope {
             Scope::Key(key) => {
-                let grant = self.space(space).lease(lease).held.get(fence, key);
-                grant.is_some_and(|grant| grant.owner == owner)
+                let grant = at.lease(lease).held.get(fence, key);
+                grant.is_some_and(|grant| at.owners.name(grant.owner) == owner)
             }
-            Scope::Range { inode, range } => !self
-                .honouring(space, lease, owner, *inode, *range, fence)
-                .is_empty(),
+            Scope::Range { inode, range } => at.owners.find(owner).is_some_and(|owner| {
+                !self.honouring(space, lease, owner, *inode, *range, fence).is_empty()
+            }),
         }
     }
 
@@ -62,24 +59,16 @@ impl LockTable {
             let ttl = self.check_ttl(ttl)?;
             let at = self.space(space);
             let held = at.lease(lease);
-            if held.ttl != ttl {
+            if planted!("ttl-change-not-written") {
+                self.space_mut(space).lease_mut(lease).ttl = ttl;
+            } else if held.ttl != ttl {
                 let (namespace, lease) = (at.name.clone(), held.id);
-                self.enact(
-                    Transition::TtlChanged {
-                        namespace,
-                        lease,
-                        ttl,
-                    },
-                    step,
-                );
+                self.enact(Transition::TtlChanged { namespace, lease, ttl }, step);
             }
         }
         self.hear_from(space, lease, step);
         let held = self.space(space).lease(lease);
-        Ok(Answer::Renewed(Renewed {
-            ttl: held.ttl,
-            deadline: held.deadline,
-        }))
+        Ok(Answer::Renewed(Renewed { ttl: held.ttl, deadline: held.deadline }))
     }
 
     /// When the grant with this fence was made.
@@ -92,25 +81,13 @@ impl LockTable {
     ) -> Timestamp {
         let at = self.space(space);
         let held = &at.lease(lease).held;
-        let grant = held
-            .stamped(fence)
-            .first()
-            .and_then(|key| held.get(fence, key));
+        let grant = held.stamped(fence).first().and_then(|key| held.get(fence, key));
         let piece = || {
-            let own = held
-                .pieces()
-                .into_iter()
-                .flatten()
-                .filter(|piece| piece.1 == owner);
+            let own = held.pieces().into_iter().flatten().filter(|piece| piece.1 == owner);
             let mut pieces =
                 own.map(|&(inode, _, start)| &at.inodes[&inode].pieces[&(owner, start)]);
-            pieces
-                .find(|piece| piece.fences.1 == fence)
-                .map(|piece| piece.granted_at)
+            pieces.find(|piece| piece.fences.1 == fence).map(|piece| piece.granted_at)
         };
-        grant
-            .map(|grant| grant.granted_at)
-            .or_else(piece)
-            .unwrap_or(self.now)
+        grant.map(|grant| grant.granted_at).or_else(piece).unwrap_or(self.now)
     }
 }

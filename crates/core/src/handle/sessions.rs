@@ -36,10 +36,7 @@ impl LockTable {
             },
         };
         self.enact(Transition::SessionOpened(opened), step);
-        Ok(Answer::SessionOpened {
-            number,
-            deadline: self.now.plus(ttl),
-        })
+        Ok(Answer::SessionOpened { number, deadline: self.now.plus(ttl) })
     }
 
     fn check_terms(&self, open: &OpenSession) -> Result<(), Refusal> {
@@ -55,15 +52,8 @@ impl LockTable {
             return Err(Refusal::Invalid(Invalid::MetadataSize { len, max }));
         }
         let max = self.limits.sessions_per_adapter_max;
-        if self
-            .sessions
-            .get(&open.adapter)
-            .is_some_and(|open| *open >= max)
-        {
-            return Err(Refusal::Limit(Limit::Sessions {
-                adapter: open.adapter.clone(),
-                max,
-            }));
+        if self.sessions.get(&open.adapter).is_some_and(|open| *open >= max) {
+            return Err(Refusal::Limit(Limit::Sessions { adapter: open.adapter.clone(), max }));
         }
         Ok(())
     }
@@ -92,14 +82,7 @@ impl LockTable {
         let at = self.space(space);
         let held = at.lease(lease);
         let (namespace, id, grants) = (at.name.clone(), held.id, held.held.len());
-        self.enact(
-            Transition::LeaseEnded {
-                namespace,
-                lease: id,
-                ending,
-            },
-            step,
-        );
+        self.enact(Transition::LeaseEnded { namespace, lease: id, ending }, step);
         grants
     }
 
@@ -126,9 +109,7 @@ impl LockTable {
                 let length = Millis::from_duration(length).unwrap_or(Millis::new(u32::MAX));
                 let deadline = self.now.plus(length);
                 self.set_deadline(space, lease, deadline);
-                Ok(Answer::Disconnected {
-                    kept_until: Some(deadline),
-                })
+                Ok(Answer::Disconnected { kept_until: Some(deadline) })
             }
         }
     }
@@ -140,9 +121,7 @@ impl LockTable {
         step: &mut Step,
     ) -> Result<(SpaceNo, LeaseNo), Refusal> {
         let space = self.space_no(namespace).ok_or(Refusal::SessionNotFound)?;
-        let lease = self
-            .live_lease(space, id, step)
-            .ok_or(Refusal::SessionNotFound)?;
+        let lease = self.live_lease(space, id, step).ok_or(Refusal::SessionNotFound)?;
         Ok((space, lease))
     }
 

@@ -5,11 +5,12 @@ use std::ops::ControlFlow;
 
 use crate::command::{Acquire, Cancel, Claim, Under, Wait};
 use crate::conflict::{Asker, Want};
+use crate::digest::digest_of;
 use crate::effect::{Answer, Effect, News, Outcome, Queued, Step};
 use crate::graph::Requester;
 use crate::id::{Owner, Ticket};
 use crate::mode::Mode;
-use crate::queue::{Standing, Waiter};
+use crate::queue::{Queue, Standing, Waiter};
 use crate::refusal::{Limit, Place, Refusal};
 use crate::scope::{Key, Scope};
 use crate::space::{Known, Space, SpaceNo};
@@ -21,31 +22,33 @@ impl LockTable {
     pub(super) fn start_to_wait(
         &mut self,
         space: SpaceNo,
-        request: Acquire,
+        request: &Acquire,
         digest: u64,
         place: Option<Ticket>,
         step: &mut Step,
     ) -> Result<Outcome, Refusal> {
-        self.check_room(space, &request, place)?;
+        self.check_room(space, request, place)?;
         let ticket = place.unwrap_or(Ticket(self.last_ticket.0 + 1));
-        self.check_deadlock(space, &request, ticket, step)?;
+        if place.is_none() {
+            self.check_deadlock(space, request, ticket, step)?;
+        }
         let since = match place {
             Some(kept) => self.remove_waiter(space, kept).since,
             None => self.now,
         };
+        let digest = if digest == 0 { digest_of(request) } else { digest };
         self.last_ticket = self.last_ticket.max(ticket);
-        self.tell_holders(space, &request, ticket, step);
+        self.add_waiter(space, ticket, request.clone(), digest, since);
+        if place.is_some() {
+            self.check_deadlock_in_place(space, ticket, step)?;
+        }
+        self.tell_holders(space, request, ticket, step);
         let told = News::Queued {
-            scopes: request
-                .claims
-                .iter()
-                .map(|claim| claim.scope.clone())
-                .collect(),
+            scopes: request.claims.iter().map(|claim| claim.scope.clone()).collect(),
             owner: request.owner.clone(),
             ticket,
         };
         self.tell(request.namespace.clone(), told, step);
-        self.add_waiter(space, ticket, request, digest, since);
         let position = self.position(space, ticket);
         Ok(Outcome::Queued(Queued { ticket, position }))
     }
@@ -62,11 +65,7 @@ impl LockTable {
         }
         let max = self.limits.waiters_per_scope_max;
         for claim in &request.claims {
-            if self
-                .space(space)
-                .queue(&claim.scope)
-                .is_some_and(|queue| queue.len() >= max)
-            {
+            if self.space(space).queue(&claim.scope).is_some_and(|queue| queue.len() >= max) {
                 let scope = claim.scope.clone();
                 return Err(Refusal::Limit(Limit::WaitersPerScope { scope, max }));
             }
@@ -85,33 +84,43 @@ impl LockTable {
         let Some(owner) = at.owners.find(&request.owner) else {
             return Ok(());
         };
-        let requester = Requester {
-            owner,
-            ticket,
-            claims: &request.claims,
-        };
+        let requester = Requester { owner, ticket, claims: &request.claims };
         match at.find_cycle(owner, Some(&requester)) {
             None => Ok(()),
             Some(cycle) => {
                 let cycle = cycle.edges(at);
                 let victim = request.owner.clone();
-                let told = News::Deadlock {
-                    victim,
-                    cycle: cycle.clone(),
-                };
+                let told = News::Deadlock { victim, cycle: cycle.clone() };
                 self.tell(request.namespace.clone(), told, step);
                 Err(Refusal::Deadlock { cycle })
             }
         }
     }
 
+    /// Back at an old place, a request stands in the way of those behind it again: only there can the circles be seen.
+    fn check_deadlock_in_place(
+        &mut self,
+        space: SpaceNo,
+        ticket: Ticket,
+        step: &mut Step,
+    ) -> Result<(), Refusal> {
+        let at = self.space(space);
+        let Some(cycle) = at.find_cycle(at.waiters[&ticket].owner, None) else { return Ok(()) };
+        let cycle = cycle.edges(at);
+        let request = self.remove_waiter(space, ticket).request;
+        let told = News::Deadlock { victim: request.owner, cycle: cycle.clone() };
+        self.tell(request.namespace, told, step);
+        Err(Refusal::Deadlock { cycle })
+    }
+
     /// A grant can close a circle through another wait of the same owner: then the youngest waiter in it gives way.
     pub(super) fn break_late_deadlocks(&mut self, space: SpaceNo, owner: &Owner, step: &mut Step) {
         loop {
             let at = self.space(space);
-            let Some(owner) = at.owners.find(owner) else {
+            if at.waits.is_empty() {
                 return;
-            };
+            }
+            let Some(owner) = at.owners.find(owner) else { return };
             if at.waits_of(owner).next().is_none() {
                 return;
             }
@@ -121,10 +130,7 @@ impl LockTable {
             let youngest = cycle.youngest();
             let cycle = cycle.edges(at);
             let victim = at.waiters[&youngest].request.owner.clone();
-            let told = News::Deadlock {
-                victim,
-                cycle: cycle.clone(),
-            };
+            let told = News::Deadlock { victim, cycle: cycle.clone() };
             self.tell(at.name.clone(), told, step);
             self.refuse_waiter(space, youngest, &Refusal::Deadlock { cycle }, step);
         }
@@ -140,10 +146,9 @@ impl LockTable {
     ) {
         let deadline = match request.wait {
             Wait::Never => Some(self.now),
-            Wait::UpTo(wait) => Some(
-                self.now
-                    .plus(Millis::from_duration(wait).unwrap_or(Millis::new(u32::MAX))),
-            ),
+            Wait::UpTo(wait) => {
+                Some(self.now.plus(Millis::from_duration(wait).unwrap_or(Millis::new(u32::MAX))))
+            }
             Wait::Forever => None,
         };
         if let Some(deadline) = deadline {
@@ -154,8 +159,7 @@ impl LockTable {
         at.waits.insert((owner, ticket));
         at.calls.insert(request.call, ticket);
         if let Some(id) = &request.request_id {
-            at.requests
-                .insert((owner, id.clone()), Known::Waiting(ticket));
+            at.requests.insert((owner, id.clone()), Known::Waiting(ticket));
         }
         if let Under::Session(id) = request.under
             && let Some(lease) = at.lease_no(id)
@@ -165,17 +169,7 @@ impl LockTable {
         }
         let calls = vec![request.call];
         let standing = Standing::Waiting { deadline };
-        at.waiters.insert(
-            ticket,
-            Waiter {
-                owner,
-                request,
-                digest,
-                calls,
-                since,
-                standing,
-            },
-        );
+        at.waiters.insert(ticket, Waiter { owner, request, digest, calls, since, standing });
         at.enqueue(ticket);
     }
 
@@ -183,10 +177,7 @@ impl LockTable {
     pub(super) fn remove_waiter(&mut self, space: SpaceNo, ticket: Ticket) -> Waiter {
         self.leave_queues(space, ticket);
         let at = &mut self.spaces[space.0];
-        let waiter = at
-            .waiters
-            .remove(&ticket)
-            .expect("only waiters that are there are removed");
+        let waiter = at.waiters.remove(&ticket).expect("only waiters that are there are removed");
         if let Some(timer) = waiter.timer() {
             self.wait_timers.remove(&(timer, space, ticket));
         }
@@ -214,8 +205,9 @@ impl LockTable {
         if at.waiters[&ticket].is_waiting() {
             at.dequeue(ticket);
             let claims = &at.waiters[&ticket].request.claims;
-            self.freed
-                .extend(claims.iter().map(|claim| (space, claim.scope.clone())));
+            if !planted!("wake-up-lost-on-cancel") {
+                self.freed.extend(claims.iter().map(|claim| (space, claim.scope.clone())));
+            }
         }
     }
 
@@ -228,21 +220,14 @@ impl LockTable {
     ) {
         self.tell_left(space, ticket, step);
         for call in self.remove_waiter(space, ticket).calls {
-            step.effects.push(Effect::Refused {
-                call,
-                refusal: refusal.clone(),
-            });
+            step.effects.push(Effect::Refused { call, refusal: refusal.clone() });
         }
     }
 
     fn tell_left(&self, space: SpaceNo, ticket: Ticket, step: &mut Step) {
         let request = &self.space(space).waiters[&ticket].request;
         let told = News::Left {
-            scopes: request
-                .claims
-                .iter()
-                .map(|claim| claim.scope.clone())
-                .collect(),
+            scopes: request.claims.iter().map(|claim| claim.scope.clone()).collect(),
             owner: request.owner.clone(),
             ticket,
         };
@@ -256,10 +241,7 @@ impl LockTable {
         let kept = Millis::from_duration(self.limits.ticket_kept).unwrap_or_default();
         let until = self.now.plus(kept);
         let at = &mut self.spaces[space.0];
-        let waiter = at
-            .waiters
-            .get_mut(&ticket)
-            .expect("only waiters that are there are parked");
+        let waiter = at.waiters.get_mut(&ticket).expect("only waiters that are there are parked");
         if let Some(timer) = waiter.timer() {
             self.wait_timers.remove(&(timer, space, ticket));
         }
@@ -290,10 +272,7 @@ impl LockTable {
         let asker = self.asker(space, &request, ticket, false);
         let refusal = self.refusal_for(space, &request, asker, place, since);
         for call in calls {
-            step.effects.push(Effect::Refused {
-                call,
-                refusal: refusal.clone(),
-            });
+            step.effects.push(Effect::Refused { call, refusal: refusal.clone() });
         }
     }
 
@@ -306,10 +285,7 @@ impl LockTable {
         let Some(ticket) = at.calls.remove(&cancel.call) else {
             return Ok(Answer::Cancelled { waiting: false });
         };
-        let waiter = at
-            .waiters
-            .get_mut(&ticket)
-            .expect("a call leads to its waiter");
+        let waiter = at.waiters.get_mut(&ticket).expect("a call leads to its waiter");
         waiter.calls.retain(|call| *call != cancel.call);
         if waiter.calls.is_empty() {
             if waiter.request.ticket.is_some() {
@@ -331,8 +307,7 @@ impl LockTable {
         let mut candidates = BTreeSet::new();
         loop {
             for (space, scope) in std::mem::take(&mut self.freed) {
-                self.space(space)
-                    .add_candidates(space, &scope, &mut candidates);
+                self.space(space).add_candidates(space, &scope, &mut candidates);
             }
             let Some((ticket, space, lane)) = candidates.pop_first() else {
                 return;
@@ -360,10 +335,7 @@ impl LockTable {
         let waiter = self.remove_waiter(space, ticket);
         let grant = self.grant(space, &waiter.request, waiter.digest, waiter.since, step);
         for call in waiter.calls {
-            step.effects.push(Effect::Granted {
-                call,
-                grant: Box::new(grant.clone()),
-            });
+            step.effects.push(Effect::Granted { call, grant: Box::new(grant.clone()) });
         }
     }
 
@@ -373,11 +345,7 @@ impl LockTable {
         for (space, at) in self.spaces_by_name() {
             freed.extend(at.queues.keys().map(|key| (space, Scope::Key(key.clone()))));
             for (&inode, held) in &at.inodes {
-                freed.extend(
-                    held.queues
-                        .keys()
-                        .map(|&range| (space, Scope::range(inode, range))),
-                );
+                freed.extend(held.queues.keys().map(|&range| (space, Scope::range(inode, range))));
             }
         }
         self.freed.extend(freed);
@@ -388,35 +356,20 @@ impl LockTable {
         let Some(waiter) = at.waiters.get(&ticket) else {
             return 0;
         };
-        let queues = waiter
-            .request
-            .claims
-            .iter()
-            .filter_map(|claim| at.queue(&claim.scope));
-        queues
-            .map(|queue| queue.position(ticket))
-            .max()
-            .unwrap_or(1)
+        let queues = waiter.request.claims.iter().filter_map(|claim| at.queue(&claim.scope));
+        queues.map(|queue| queue.position(ticket)).max().unwrap_or(1)
     }
 
     /// How many wait for a scope: in its own queue, or anywhere on the bytes of a range.
     pub(crate) fn waiters_for(&self, space: SpaceNo, scope: &Scope) -> usize {
-        let at = self.space(space);
         match scope {
-            Scope::Key(key) => at.queues.get(key).map_or(0, crate::queue::Queue::len),
-            Scope::Range { inode, range } => at.inodes.get(inode).map_or(0, |inode| {
-                inode
-                    .queues_overlapping(*range)
-                    .map(|(_, queue)| queue.len())
-                    .sum()
-            }),
+            Scope::Key(key) => self.space(space).queues.get(key).map_or(0, Queue::len),
+            Scope::Range { .. } => self.tickets_for(space, scope).len(),
         }
     }
 
     pub(crate) fn waiters_len(&self) -> usize {
-        self.spaces_by_name()
-            .map(|(_, space)| space.waiters.len())
-            .sum()
+        self.spaces_by_name().map(|(_, space)| space.waiters.len()).sum()
     }
 }
 
@@ -465,19 +418,12 @@ impl Space {
 
     /// Whether a waiter can be granted, and what that means for those behind it.
     fn verdict(&self, waiter: &Waiter, ticket: Ticket, lane: &Lane, now: Timestamp) -> Verdict {
-        let overdue = waiter.is_due(now) && !planted!("grant-to-expired-waiter");
-        let asker = Asker {
-            owner: Some(waiter.owner),
-            ticket,
-            arriving: false,
-        };
-        let mut blocked = overdue;
+        let gone = waiter.is_due(now) || self.session_is_due(&waiter.request, now);
+        let gone = gone && !planted!("grant-to-expired-waiter");
+        let asker = Asker { owner: Some(waiter.owner), ticket, arriving: false };
+        let mut blocked = gone;
         let claims = &waiter.request.claims;
-        let looked_at = if planted!("set-granted-in-part") {
-            1
-        } else {
-            claims.len()
-        };
+        let looked_at = if planted!("set-granted-in-part") { 1 } else { claims.len() };
         for claim in &claims[..looked_at] {
             let blocked_here = match self.first_blocker(claim, asker) {
                 ControlFlow::Continue(()) => continue,
@@ -502,16 +448,25 @@ impl Space {
         }
     }
 
+    /// Whether the session a waiter stands under is over, though that has not been worked off yet.
+    fn session_is_due(&self, request: &Acquire, now: Timestamp) -> bool {
+        match request.under {
+            Under::NewLease { .. } => false,
+            Under::Session(id) => {
+                self.live_lease(id).is_none_or(|lease| self.lease(lease).is_due(now))
+            }
+        }
+    }
+
     /// Breaks if the claim is blocked; with `true` if that holds for everybody behind it in the same queue as well.
     fn first_blocker(&self, claim: &Claim, asker: Asker) -> ControlFlow<bool> {
         let blockers = self.blockers(claim, asker, Want::One);
-        let Some(first) = blockers.iter().next() else {
+        if blockers.is_empty() {
             return ControlFlow::Continue(());
-        };
+        }
         // A reclaim window does not block its own owner, who may stand further back.
-        let in_window = first
-            .lease()
-            .is_some_and(|lease| self.lease(lease).is_over());
-        ControlFlow::Break(!in_window)
+        let over = |lease| self.lease(lease).is_over();
+        let windows = blockers.iter().any(|blocker| blocker.lease().is_some_and(over));
+        ControlFlow::Break(!windows)
     }
 }

@@ -59,18 +59,10 @@ impl Chance {
     }
 
     fn act(&mut self, mirror: &Mirror, process: usize) -> Act {
-        let kind = if self.percent(50) {
-            Kind::Read
-        } else {
-            Kind::Write
-        };
+        let kind = if self.percent(50) { Kind::Read } else { Kind::Write };
         let span = self.span(mirror, process);
         Act::Order(match self.below(1000) {
-            0..480 => Order::Lock {
-                wait: self.percent(55),
-                kind,
-                span,
-            },
+            0..480 => Order::Lock { wait: self.percent(55), kind, span },
             480..600 => Order::Unlock(span),
             // What others wait for comes free more often so.
             600..810 => Order::Unlock(self.held_span(mirror, process).unwrap_or(span)),
@@ -102,10 +94,7 @@ impl Chance {
                 self.span_near(range)
             }
             25..31 => Span::ALL,
-            31..40 => Span {
-                start: self.offset(0, 24),
-                len: 0,
-            },
+            31..40 => Span { start: self.offset(0, 24), len: 0 },
             40..48 => {
                 let start = self.offset(1, 24);
                 let len = -self.offset(1, start);
@@ -117,10 +106,7 @@ impl Chance {
                 let len = self.offset(0, i64::MAX - start);
                 Span { start, len }
             }
-            _ => Span {
-                start: self.offset(0, 23),
-                len: self.offset(1, 9),
-            },
+            _ => Span { start: self.offset(0, 23), len: self.offset(1, 9) },
         }
     }
 
@@ -130,18 +116,13 @@ impl Chance {
         let open = len == 0;
         match self.below(4) {
             // Without its ends; right behind it; right before it; all of it.
-            0 if open && first < i64::MAX || len > 1 => Span {
-                start: first + 1,
-                len: if open { 0 } else { (len - 2).max(1) },
-            },
-            1 if !open && first < i64::MAX - len - 9 => Span {
-                start: first + len,
-                len: self.offset(1, 4),
-            },
-            2 if first > 0 => Span {
-                start: first,
-                len: -self.offset(1, first.min(4)),
-            },
+            0 if open && first < i64::MAX || len > 1 => {
+                Span { start: first + 1, len: if open { 0 } else { (len - 2).max(1) } }
+            }
+            1 if !open && first < i64::MAX - len - 9 => {
+                Span { start: first + len, len: self.offset(1, 4) }
+            }
+            2 if first > 0 => Span { start: first, len: -self.offset(1, first.min(4)) },
             _ => whole,
         }
     }

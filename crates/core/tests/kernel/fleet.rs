@@ -97,12 +97,7 @@ impl Fleet {
             }
         });
         let thread = self.ready(pid);
-        Process {
-            child,
-            orders,
-            thread,
-            state: State::Idle,
-        }
+        Process { child, orders, thread, state: State::Idle }
     }
 
     /// Waits for the first word of a new process: its thread.
@@ -135,11 +130,7 @@ impl Fleet {
 
     pub(crate) fn order(&mut self, process: usize, order: Order) {
         let process = &mut self.processes[process];
-        assert_eq!(
-            process.state,
-            State::Idle,
-            "a process does one thing at a time"
-        );
+        assert_eq!(process.state, State::Idle, "a process does one thing at a time");
         process.state = State::Busy;
         writeln!(process.orders, "{order}").expect("a process takes orders");
     }
@@ -200,11 +191,7 @@ impl Fleet {
         };
         let text = line.text.as_deref().expect("no process ends by itself");
         let reply = Reply::parse(text).expect("processes answer in words that parse");
-        assert_ne!(
-            process.state,
-            State::Idle,
-            "nobody answers without an order"
-        );
+        assert_ne!(process.state, State::Idle, "nobody answers without an order");
         process.state = State::Idle;
         replies.insert(at, reply);
     }
@@ -221,11 +208,7 @@ impl Fleet {
             self.order(process, Order::Flock(None));
             self.settle();
         }
-        assert_eq!(
-            self.locks,
-            KernelLocks::default(),
-            "an unlocked file has no locks"
-        );
+        assert_eq!(self.locks, KernelLocks::default(), "an unlocked file has no locks");
     }
 }
 

@@ -45,10 +45,7 @@ pub(crate) fn difference(
     }
     let held = after.pieces();
     let waiting = after.waiting();
-    if waiting
-        .iter()
-        .any(|(&who, wanted)| is_free(who, wanted, &held))
-    {
+    if waiting.iter().any(|(&who, wanted)| is_free(who, wanted, &held)) {
         return Some(Difference::WaiterBehindAWaiter);
     }
     is_race(before, after, &bare.pieces(), said, kernel).then_some(Difference::Race)
@@ -80,10 +77,7 @@ fn is_race(before: &Mirror, after: &Mirror, held: &[Held], said: &Said, kernel: 
     let others = all.iter().filter(|(who, _)| left.contains(who));
     let mut candidates = others.filter(|(who, wanted)| frees || is_free(**who, wanted, held));
     candidates.any(|(&other, wanted)| {
-        let mut rivals = said
-            .woken
-            .iter()
-            .filter(|&woken| exclude(&all[woken], wanted));
+        let mut rivals = said.woken.iter().filter(|&woken| exclude(&all[woken], wanted));
         rivals.any(|&woken| !kernel.locks.is_behind(kernel.pid(other), kernel.pid(woken)))
     })
 }
@@ -107,10 +101,7 @@ pub(crate) fn compare_answers(
     let mut woken: Vec<usize> = replies.keys().copied().collect();
     woken.retain(|&process| process != step.process);
     if woken != said.woken {
-        return Compared::Differ(format!(
-            "kernel wakes {woken:?}, table wakes {:?}",
-            said.woken
-        ));
+        return Compared::Differ(format!("kernel wakes {woken:?}, table wakes {:?}", said.woken));
     }
     if let Some(process) = woken.iter().find(|who| replies[who] != Reply::Done) {
         return Compared::Differ(format!("process {process} wakes to {}", replies[process]));
@@ -137,11 +128,7 @@ fn is_same(before: &Mirror, said: &Said, step: Step, reply: Option<Reply>, kerne
         (Verdict::Deadlock(_), Some(Reply::Failed(Errno(libc::EDEADLK)))) => true,
         (Verdict::Tested { free: true }, Some(Reply::Free)) => true,
         (Verdict::Tested { free: false }, Some(Reply::Conflict { pid, kind, span })) => {
-            let Act::Order(Order::Test {
-                kind: asked,
-                span: over,
-            }) = step.act
-            else {
+            let Act::Order(Order::Test { kind: asked, span: over }) = step.act else {
                 return false;
             };
             let holder = (0..kernel.len()).find(|&process| kernel.pid(process) == pid);
@@ -199,30 +186,20 @@ fn false_cycle(before: &Mirror, step: Step, cycle: &[WaitEdge]) -> Option<String
     let asked = (span.bytes(), kind.mode());
     let mut next = step.process;
     for edge in cycle {
-        let (waiter, blocker) = (
-            before.process_of(&edge.waiter),
-            before.process_of(&edge.blocker),
-        );
+        let (waiter, blocker) = (before.process_of(&edge.waiter), before.process_of(&edge.blocker));
         let wanted = if waiter == step.process {
             Some(asked)
         } else {
-            waiting
-                .get(&waiter)
-                .map(|wanted| (wanted.range, wanted.mode))
+            waiting.get(&waiter).map(|wanted| (wanted.range, wanted.mode))
         };
         let Some((range, mode)) = wanted.filter(|_| waiter == next) else {
             return Some(format!("{edge:?} does not follow"));
         };
-        let at = Scope::Range {
-            inode: before.inode(),
-            range,
-        };
+        let at = Scope::Range { inode: before.inode(), range };
         let holds = before.conflicting(waiter, Kind::of(mode), range);
         let holds = holds.iter().any(|&(holder, ..)| holder == blocker);
         let ahead = waiting.get(&blocker).is_some_and(|other| {
-            let earlier = waiting
-                .get(&waiter)
-                .is_none_or(|own| other.ticket < own.ticket);
+            let earlier = waiting.get(&waiter).is_none_or(|own| other.ticket < own.ticket);
             earlier && other.range.overlaps(range) && other.mode.conflicts_with(mode)
         });
         if edge.scope != at || !(holds || ahead) {
@@ -238,38 +215,24 @@ fn false_cycle(before: &Mirror, step: Step, cycle: &[WaitEdge]) -> Option<String
 pub(crate) fn compare_tables(mirror: &Mirror, kernel: &Fleet) -> Option<String> {
     let pid = |process| kernel.pid(process);
     let held = mirror.pieces().into_iter();
-    let pieces: BTreeSet<_> = held
-        .map(|(who, range, mode)| (pid(who), range, Kind::of(mode)))
-        .collect();
+    let pieces: BTreeSet<_> =
+        held.map(|(who, range, mode)| (pid(who), range, Kind::of(mode))).collect();
     let waiting: BTreeMap<_, _> = mirror
         .waiting()
         .into_iter()
         .map(|(who, wanted)| (pid(who), (wanted.range, Kind::of(wanted.mode))))
         .collect();
-    let flocks: BTreeSet<_> = mirror
-        .flocks()
-        .into_iter()
-        .map(|(who, kind)| (pid(who), kind))
-        .collect();
-    let KernelLocks {
-        pieces: held,
-        flocks: flocked,
-        waiting: blocked,
-    } = &kernel.locks;
-    let blocked: BTreeMap<_, _> = blocked
-        .iter()
-        .map(|(&pid, w)| (pid, (w.range, w.kind)))
-        .collect();
+    let flocks: BTreeSet<_> =
+        mirror.flocks().into_iter().map(|(who, kind)| (pid(who), kind)).collect();
+    let KernelLocks { pieces: held, flocks: flocked, waiting: blocked } = &kernel.locks;
+    let blocked: BTreeMap<_, _> =
+        blocked.iter().map(|(&pid, w)| (pid, (w.range, w.kind))).collect();
     if pieces != *held {
         Some(format!("kernel holds {held:?}\n table holds {pieces:?}"))
     } else if waiting != blocked {
-        Some(format!(
-            "kernel: waiting {blocked:?}\n table: waiting {waiting:?}"
-        ))
+        Some(format!("kernel: waiting {blocked:?}\n table: waiting {waiting:?}"))
     } else if flocks != *flocked {
-        Some(format!(
-            "kernel: flocks {flocked:?}\n table: flocks {flocks:?}"
-        ))
+        Some(format!("kernel: flocks {flocked:?}\n table: flocks {flocks:?}"))
     } else {
         None
     }

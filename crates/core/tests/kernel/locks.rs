@@ -68,11 +68,7 @@ impl KernelLocks {
             }
             _ => {
                 let behind = above.to_vec();
-                let waiting = Waiting {
-                    range,
-                    kind,
-                    behind,
-                };
+                let waiting = Waiting { range, kind, behind };
                 self.waiting.insert(pid, waiting);
             }
         }
@@ -80,9 +76,7 @@ impl KernelLocks {
 
     /// Whether the one waits behind the other, which therefore goes first.
     pub(crate) fn is_behind(&self, one: u32, other: u32) -> bool {
-        self.waiting
-            .get(&one)
-            .is_some_and(|waiting| waiting.behind.contains(&other))
+        self.waiting.get(&one).is_some_and(|waiting| waiting.behind.contains(&other))
     }
 }
 
@@ -169,10 +163,7 @@ fn waiting_requests_know_whom_they_stand_behind() {
                 2: FLOCK  ADVISORY  WRITE 812 fe:00:2101 0 EOF\n\
                 3: POSIX  ADVISORY  WRITE 99 fe:00:77 0 EOF\n";
     let locks = KernelLocks::parse(text, &BTreeSet::from([812, 813, 814, 815]));
-    assert_eq!(
-        locks.pieces,
-        BTreeSet::from([(812, file_range(0, 9), Kind::Write)])
-    );
+    assert_eq!(locks.pieces, BTreeSet::from([(812, file_range(0, 9), Kind::Write)]));
     assert_eq!(locks.flocks, BTreeSet::from([(812, Kind::Write)]));
     assert_eq!(locks.waiting.len(), 3);
     assert!(locks.is_behind(814, 813));

@@ -95,12 +95,7 @@ impl Mirror {
         let shared = self.parties.first().filter(|_| self.one_session);
         let session = shared.map(|first| first.session);
         let session = session.unwrap_or_else(|| self.open_session(&owner));
-        Party {
-            owner,
-            session,
-            waiting: None,
-            flock: None,
-        }
+        Party { owner, session, waiting: None, flock: None }
     }
 
     fn open_session(&mut self, owner: &Owner) -> LeaseId {
@@ -171,10 +166,7 @@ impl Mirror {
     }
 
     fn claim(&self, kind: Kind, range: ByteRange) -> Claim {
-        Claim {
-            scope: Scope::range(self.inode, range),
-            mode: kind.mode(),
-        }
+        Claim { scope: Scope::range(self.inode, range), mode: kind.mode() }
     }
 
     fn acquire(&mut self, process: usize, claim: Claim, wait: Wait) -> (Outcome, Vec<usize>) {
@@ -275,10 +267,7 @@ impl Mirror {
         let Some(kind) = kind else {
             return Verdict::Done;
         };
-        let claim = Claim {
-            scope: self.flock_scope(),
-            mode: kind.mode(),
-        };
+        let claim = Claim { scope: self.flock_scope(), mode: kind.mode() };
         let (outcome, woken) = self.acquire(process, claim, Wait::Never);
         assert!(woken.is_empty(), "nobody waits for a flock here");
         match outcome {
@@ -348,11 +337,8 @@ impl Mirror {
     /// The table as it would be if nobody waited.
     pub(crate) fn without_waiters(&self) -> Mirror {
         let mut bare = self.clone();
-        let mut waiting: Vec<(Ticket, usize)> = self
-            .waiting()
-            .into_iter()
-            .map(|(process, wanted)| (wanted.ticket, process))
-            .collect();
+        let mut waiting: Vec<(Ticket, usize)> =
+            self.waiting().into_iter().map(|(process, wanted)| (wanted.ticket, process)).collect();
         // The last to come is in nobody's way.
         waiting.sort_unstable_by(|one, other| other.cmp(one));
         for (_, process) in waiting {
@@ -394,9 +380,7 @@ impl Mirror {
         };
         let page = self.table.list(&query);
         let holders = page.locks.iter().flat_map(|lock| &lock.holders);
-        holders
-            .map(|h| (self.process_of(&h.owner), bytes_of(&h.scope), h.mode))
-            .collect()
+        holders.map(|h| (self.process_of(&h.owner), bytes_of(&h.scope), h.mode)).collect()
     }
 
     pub(crate) fn pieces_of(&self, process: usize) -> Vec<(ByteRange, Mode)> {
@@ -408,15 +392,11 @@ impl Mirror {
     pub(crate) fn flocks(&self) -> Vec<(usize, Kind)> {
         let view = self.table.get(&Namespace::default(), &self.flock_scope());
         let holders = view.holders.iter();
-        holders
-            .map(|holder| (self.process_of(&holder.owner), Kind::of(holder.mode)))
-            .collect()
+        holders.map(|holder| (self.process_of(&holder.owner), Kind::of(holder.mode))).collect()
     }
 
     pub(crate) fn waiting(&self) -> BTreeMap<usize, Wanted> {
-        let view = self
-            .table
-            .get(&Namespace::default(), &Scope::inode(self.inode));
+        let view = self.table.get(&Namespace::default(), &Scope::inode(self.inode));
         let waiters = view.waiters.iter();
         waiters
             .map(|waiter| {

@@ -126,16 +126,13 @@ impl Order {
                 kind: Kind::parse(kind)?,
                 span: Span::parse(start, len)?,
             },
-            ["wait", kind, start, len] => Order::Lock {
-                wait: true,
-                kind: Kind::parse(kind)?,
-                span: Span::parse(start, len)?,
-            },
+            ["wait", kind, start, len] => {
+                Order::Lock { wait: true, kind: Kind::parse(kind)?, span: Span::parse(start, len)? }
+            }
             ["unlock", start, len] => Order::Unlock(Span::parse(start, len)?),
-            ["test", kind, start, len] => Order::Test {
-                kind: Kind::parse(kind)?,
-                span: Span::parse(start, len)?,
-            },
+            ["test", kind, start, len] => {
+                Order::Test { kind: Kind::parse(kind)?, span: Span::parse(start, len)? }
+            }
             ["close", "opened"] => Order::Close(Close::Opened),
             ["close", "opened-to-read"] => Order::Close(Close::OpenedToRead),
             ["close", "duplicate"] => Order::Close(Close::Duplicate),

@@ -18,11 +18,7 @@ pub(crate) fn served() -> bool {
     };
     let path = CString::new(path).expect("a path has no zero byte");
     catch_interrupts();
-    let files = Files {
-        locks: open(&path, libc::O_RDWR),
-        flock: open(&path, libc::O_RDWR),
-        path,
-    };
+    let files = Files { locks: open(&path, libc::O_RDWR), flock: open(&path, libc::O_RDWR), path };
     answer(&format!("ready {}", thread_id()));
     for line in io::stdin().lock().lines() {
         let line = line.expect("the orders can be read");
@@ -35,9 +31,7 @@ pub(crate) fn served() -> bool {
 fn answer(text: &str) {
     let mut out = io::stdout().lock();
     // The harness may have left a line unfinished.
-    write!(out, "\n@{text}\n")
-        .and_then(|()| out.flush())
-        .expect("the test reads the answers");
+    write!(out, "\n@{text}\n").and_then(|()| out.flush()).expect("the test reads the answers");
 }
 
 struct Files {
@@ -116,11 +110,7 @@ fn set_lock(
 }
 
 fn done(returned: libc::c_int) -> Reply {
-    if returned == 0 {
-        Reply::Done
-    } else {
-        Reply::Failed(Errno::last())
-    }
+    if returned == 0 { Reply::Done } else { Reply::Failed(Errno::last()) }
 }
 
 /// Any descriptor, so that its closing is not what std does with a file.

@@ -1,0 +1,73 @@
+//! What can be asked of an engine, and what comes back.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Answer, Check, Claim, Command, Fence, Graph, Holder, LeaseId, ListQuery, LockView, Namespace,
+    Owner, Page, Refusal, RegisterName, Scope, SessionView, Stats,
+};
+
+/// What one caller asks.
+#[derive(Clone, Debug)]
+pub enum Call {
+    Command(Command),
+    Query(Query),
+}
+
+/// Something to read. Reads never change anything and never show what could still be lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Query {
+    Get { namespace: Namespace, scope: Scope },
+    Test { namespace: Namespace, owner: Owner, claim: Claim },
+    Check { namespace: Namespace, scope: Scope, fence: Fence, lease: Option<LeaseId> },
+    List(ListQuery),
+    Session { namespace: Namespace, id: LeaseId },
+    Sessions { namespace: Namespace, after: u64, len_max: usize },
+    Register { namespace: Namespace, register: RegisterName },
+    Graph { namespace: Namespace, waits_max: usize },
+    Stats,
+}
+
+/// What a query found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum View {
+    Lock(Box<LockView>),
+    Tested(Option<Box<Holder>>),
+    Checked(Box<Check>),
+    Page(Box<Page>),
+    Session(Option<Box<SessionView>>),
+    Sessions(Vec<SessionView>),
+    Register(Option<Fence>),
+    Graph(Box<Graph>),
+    Stats(Box<Stats>),
+}
+
+/// What a call came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Answer(Answer),
+    View(View),
+}
+
+/// Why a call was not answered as asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The rules say no.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The store cannot keep anything for now. What was asked for was taken back, or will not be done.
+    #[error("the store is unavailable; try again in {} ms", retry_after.as_millis())]
+    StoreUnavailable { retry_after: Duration },
+    /// Another server decides.
+    #[error("this server does not lead")]
+    NotLeader { leader: Option<String>, retry_after: Duration },
+    /// The server is about to stop and grants nothing more.
+    #[error("the server is stopping")]
+    Draining,
+    /// Too many calls are waiting to be looked at.
+    #[error("the server is busy")]
+    Busy,
+    /// The engine is gone; whether the call was carried out is unknown.
+    #[error("the engine has stopped")]
+    Stopped,
+}

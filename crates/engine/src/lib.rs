@@ -1,0 +1,29 @@
+//! The loop: the one writer, its clock, its journal.
+//!
+//! ```text
+//!            decide + apply            commit                 act
+//!  call ──► core (pure rules) ──► store (journal) ──► replies, wake-ups, events
+//! ```
+//!
+//! [`Engine`] is that loop without the waiting: a state machine that is told what arrived, what was appended and what
+//! time it is, and says what to append and what may now be shown. It runs as it is in the simulator. [`start`] drives
+//! it with a real clock, a real journal and a task of its own, and gives out the [`Handle`] by which it is spoken to.
+
+mod call;
+mod clock;
+mod engine;
+mod handle;
+mod publish;
+mod recovery;
+mod runner;
+mod snapshots;
+mod status;
+
+pub use call::{Call, CallError, Query, Reply, View};
+pub use clock::{Clock, SystemClock};
+pub use engine::{Engine, Output, Settings, Undo};
+pub use handle::Handle;
+pub use publish::{Compacted, Watch, Watched};
+pub use recovery::{Recovered, Recovery, StartError, recover};
+pub use runner::{Runner, Stop, start};
+pub use status::{Phase, Status};

@@ -1,0 +1,111 @@
+//! From what is stored to a table that serves: load, replay, and put every grant in doubt.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    BeginEpoch, Command, Epoch, Fence, GracePolicy, Jump, Limits, LockTable, Outcome, Step,
+    Timestamp, Transition, Unfit,
+};
+use leasehold_store::{Fault, Journal, Loaded, Position, Seq};
+
+/// Why a server could not take over what is stored.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Store(#[from] leasehold_store::Error),
+    #[error("record {seq} cannot be read")]
+    Record { seq: Seq, source: Fault },
+    #[error("chunk {index} of the snapshot cannot be read")]
+    Chunk { index: u32, source: Fault },
+    #[error("what is stored does not fit together")]
+    Unfit(#[from] Unfit),
+    #[error("another server leads: {0}")]
+    Led(String),
+}
+
+/// A table that has begun its epoch, and what that left to be written.
+#[derive(Debug)]
+pub struct Recovered {
+    pub table: LockTable,
+    pub next_seq: Seq,
+    pub unwritten: Vec<Transition>,
+    /// How many leases wait for their holders.
+    pub recovering: usize,
+}
+
+/// How the first moments of an epoch are to be.
+#[derive(Clone, Debug)]
+pub struct Recovery {
+    pub limits: Limits,
+    /// Random; see `LockTable::new`.
+    pub seed: u64,
+    pub grace: GracePolicy,
+    pub grace_length: Duration,
+    /// For a store that forgets: fences go on from here at least.
+    pub fence_floor: Option<Fence>,
+}
+
+/// Loads everything the journal has and begins the epoch.
+pub async fn recover(
+    journal: &dyn Journal,
+    epoch: Epoch,
+    now: Timestamp,
+    recovery: Recovery,
+) -> Result<Recovered, StartError> {
+    let mut table = LockTable::new(recovery.limits.clone(), recovery.seed);
+    let mut last = Seq(0);
+    let mut fence_jump = 0;
+    let mut position = Some(Position::Start);
+    while let Some(from) = position {
+        let page = journal.load(epoch, from).await?;
+        for item in page.items {
+            match item {
+                Loaded::Chunk(chunk) => {
+                    last = chunk.as_of();
+                    for entry in chunk.entries() {
+                        let index = chunk.index();
+                        let entry = entry.map_err(|source| StartError::Chunk { index, source })?;
+                        table.add_entry(entry)?;
+                    }
+                }
+                Loaded::Batch(batch) => {
+                    last = batch.seq();
+                    for transition in batch.transitions() {
+                        let seq = batch.seq();
+                        let transition =
+                            transition.map_err(|source| StartError::Record { seq, source })?;
+                        table.apply(&transition)?;
+                    }
+                }
+                Loaded::Torn { fence_jump: jump, .. } => fence_jump = jump,
+            }
+        }
+        position = page.next;
+    }
+    Ok(begin(table, last, epoch, now, &recovery, fence_jump))
+}
+
+fn begin(
+    mut table: LockTable,
+    last: Seq,
+    epoch: Epoch,
+    now: Timestamp,
+    recovery: &Recovery,
+    fence_jump: u64,
+) -> Recovered {
+    let mut step = Step::new();
+    let floor = recovery.fence_floor.unwrap_or(Fence::ZERO).get();
+    let jumped = Fence::new((table.fence().get() + fence_jump).max(floor)).unwrap_or(Fence::MAX);
+    if jumped > table.fence() {
+        let jump = Jump { epoch: table.epoch(), fence: jumped };
+        table.handle(now, Command::Jump(jump), &mut step);
+    }
+    let begin = BeginEpoch { epoch, grace: recovery.grace, grace_length: recovery.grace_length };
+    let outcome = table.handle(now, Command::BeginEpoch(begin), &mut step);
+    debug_assert!(
+        matches!(outcome, Outcome::Answered(_)),
+        "the store only gives out higher epochs"
+    );
+    let recovering = table.stats().recovering;
+    Recovered { table, next_seq: last.next(), unwritten: step.transitions, recovering }
+}

@@ -1,0 +1,114 @@
+//! When a snapshot is due, and getting it to the store bit by bit while the service goes on.
+
+use leasehold_core::{Epoch, LockTable};
+use leasehold_store::{Chunk, ChunkWriter, Journal, Pending, Pruned, Seq};
+
+/// How many entries are taken from the table at a time: a short pause each.
+const ENTRIES_AT_ONCE: usize = 256;
+
+/// The life of one snapshot after another.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    /// How many bytes of records are due for a snapshot.
+    bytes_max: u64,
+    bytes_since: u64,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Idle,
+    Writing {
+        as_of: Seq,
+        index: u32,
+    },
+    /// All chunks are there; it counts once the record it is as of is durable.
+    Committing {
+        as_of: Seq,
+        chunks: u32,
+    },
+    Pruning,
+}
+
+/// What a call to the store about a snapshot came to.
+#[derive(Debug)]
+pub(crate) enum Done {
+    Chunk,
+    Committed,
+    Pruned(Pruned),
+}
+
+impl Snapshots {
+    pub(crate) fn new(bytes_max: u64) -> Snapshots {
+        Snapshots { bytes_max, bytes_since: 0, stage: Stage::Idle }
+    }
+
+    pub(crate) fn appended(&mut self, bytes: usize) {
+        self.bytes_since += bytes as u64;
+    }
+
+    /// Begins a snapshot if one is due. Called when a record is sealed that brings the journal up to the table: the
+    /// snapshot is as of that record.
+    pub(crate) fn begin_if_due(&mut self, table: &mut LockTable, sealed: Seq) {
+        if matches!(self.stage, Stage::Idle) && self.bytes_since >= self.bytes_max {
+            self.bytes_since = 0;
+            table.begin_snapshot();
+            self.stage = Stage::Writing { as_of: sealed, index: 0 };
+        }
+    }
+
+    /// The next call to the store, if there is one to make. `durable` is the last record that is.
+    pub(crate) fn next_call(
+        &mut self,
+        table: &mut LockTable,
+        journal: &dyn Journal,
+        epoch: Epoch,
+        durable: Seq,
+    ) -> Option<Pending<Done>> {
+        match self.stage {
+            Stage::Idle => None,
+            Stage::Writing { as_of, index } => {
+                let call = journal.put_chunk(next_chunk(table, epoch, as_of, index));
+                self.stage = if table.is_snapshotting() {
+                    Stage::Writing { as_of, index: index + 1 }
+                } else {
+                    Stage::Committing { as_of, chunks: index + 1 }
+                };
+                Some(Box::pin(async move { call.await.map(|()| Done::Chunk) }))
+            }
+            Stage::Committing { as_of, .. } if durable < as_of => None,
+            Stage::Committing { as_of, chunks } => {
+                let call = journal.commit_snapshot(epoch, as_of, chunks);
+                Some(Box::pin(async move { call.await.map(|()| Done::Committed) }))
+            }
+            Stage::Pruning => {
+                let call = journal.prune(epoch);
+                Some(Box::pin(async move { call.await.map(Done::Pruned) }))
+            }
+        }
+    }
+
+    pub(crate) fn done(&mut self, done: &Done) {
+        match done {
+            Done::Chunk => {}
+            Done::Committed | Done::Pruned(Pruned::More) => self.stage = Stage::Pruning,
+            Done::Pruned(Pruned::Done) => self.stage = Stage::Idle,
+        }
+    }
+
+    /// Given up; the next one begins when it is due again.
+    pub(crate) fn failed(&mut self) {
+        self.bytes_since = self.bytes_max / 2;
+        self.stage = Stage::Idle;
+    }
+}
+
+fn next_chunk(table: &mut LockTable, epoch: Epoch, as_of: Seq, index: u32) -> Chunk {
+    let mut writer = ChunkWriter::new(epoch, as_of, index);
+    while !writer.is_full() && table.is_snapshotting() {
+        for entry in table.snapshot_next(ENTRIES_AT_ONCE) {
+            writer.push(&entry);
+        }
+    }
+    writer.seal()
+}

@@ -1,0 +1,36 @@
+//! How the engine is doing, for health checks and people.
+
+use leasehold_core::{Epoch, GraceView, Revision};
+
+/// A snapshot of the engine's own state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub phase: Phase,
+    pub epoch: Epoch,
+    pub revision: Revision,
+    pub grace: Option<GraceView>,
+    /// The store as it is spelled in the configuration.
+    pub store: &'static str,
+    /// The last failure of the store, while it lasts.
+    pub store_failure: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Loading what is stored.
+    Starting,
+    /// Decides for all.
+    Leading,
+    /// Another server decides.
+    Following,
+    /// Grants nothing more.
+    Draining,
+    Stopped,
+}
+
+impl Status {
+    /// Whether requests for locks are served.
+    pub fn is_ready(&self) -> bool {
+        self.phase == Phase::Leading && self.store_failure.is_none()
+    }
+}

@@ -1,0 +1,146 @@
+//! What every store has to do, as one suite of tests.
+//!
+//! A store joins with a [`Harness`], which knows how to open it and how to harm it, and one line:
+//! `conformance_tests!(harness, block_on)`. Each case gets a store of its own with nothing in it.
+
+mod cases;
+mod steps;
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use crate::journal::{Journal, Seq};
+
+pub use crate::mishap::Mishap;
+pub use cases::*;
+
+/// Something that the harness does, in its own time.
+pub type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// One store to be tested.
+pub trait Harness: Send + Sync {
+    /// Opens the store as a server does when it starts. Unless it is shared, all that was opened before has been dropped.
+    fn open(&self) -> Step<'_, Arc<dyn Journal>>;
+
+    /// Lets the next append through this journal lose its answer.
+    fn lose_answer<'a>(&'a self, journal: &'a Arc<dyn Journal>, mishap: Mishap) -> Step<'a, ()>;
+
+    /// Leaves no room for another record, or makes room again.
+    fn set_full<'a>(&'a self, journal: &'a Arc<dyn Journal>, full: bool) -> Step<'a, ()>;
+
+    /// Harms what is stored. No journal is open, unless the store is only in memory.
+    fn harm(&self, what: Harm) -> Step<'_, ()>;
+}
+
+/// What is done to stored bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// Cuts the record off in its middle.
+    CutRecord(Seq),
+    /// Changes one bit of the record.
+    FlipRecord(Seq),
+    /// Takes the record away.
+    RemoveRecord(Seq),
+    /// Changes one bit of a chunk of the complete snapshot.
+    FlipChunk(u32),
+    /// Marks the record as one of a newer version, with everything else in order.
+    NewerRecord(Seq),
+}
+
+impl Harm {
+    /// Does it to the bytes; `None` when they are to be taken away.
+    pub fn apply(self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        match self {
+            Harm::CutRecord(_) => bytes.truncate(bytes.len() / 2),
+            Harm::FlipRecord(_) | Harm::FlipChunk(_) => {
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 4;
+            }
+            Harm::RemoveRecord(_) => return None,
+            Harm::NewerRecord(_) => {
+                bytes[0] = crate::record::VERSION + 1;
+                crate::record::reseal(&mut bytes);
+            }
+        }
+        Some(bytes)
+    }
+}
+
+/// Waits on this thread until the future is done. For stores that need no runtime of their own.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Makes a test of each case. `$harness` is evaluated anew for every one; `$block_on` runs a future to its end.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($harness:expr, $block_on:path) => {
+        $crate::conformance_tests! { @each $harness, $block_on;
+            records_come_back_in_order
+            records_are_there_after_reopening
+            every_kind_of_transition_comes_back
+            large_journal_is_loaded_in_pages
+            record_out_of_order_is_refused
+            record_of_an_epoch_that_never_led_is_refused
+            each_campaign_raises_the_epoch
+            epoch_goes_on_after_reopening
+            deposed_leader_commits_nothing
+            leader_that_resigned_commits_nothing
+            campaign_against_a_live_leader_is_lost
+            campaign_against_an_overdue_leader_is_won
+            leader_is_known_until_it_resigns
+            torn_last_record_is_left_out
+            torn_last_record_is_replaced_by_the_next
+            torn_record_behind_the_snapshot_does_not_matter
+            corrupt_record_in_the_middle_stops_the_load
+            missing_record_stops_the_load
+            record_of_a_newer_version_stops_the_load
+            corrupt_chunk_stops_the_load
+            snapshot_takes_the_place_of_the_records_before_it
+            pruned_journal_loads_the_same
+            pruned_journal_goes_on_with_the_next_number
+            pruning_goes_in_short_steps
+            appends_go_on_while_a_snapshot_is_written
+            large_snapshot_is_loaded_in_pages
+            unfinished_snapshot_is_ignored
+            unfinished_snapshot_is_ignored_after_reopening
+            new_snapshot_may_begin_before_the_last_is_finished
+            chunk_out_of_order_is_refused
+            snapshot_of_records_to_come_is_refused
+            commit_of_a_snapshot_with_missing_chunks_is_refused
+            commit_of_a_snapshot_may_be_repeated
+            snapshot_begun_by_a_deposed_leader_is_refused
+            full_store_refuses_records
+            store_works_again_when_there_is_room
+            lost_answer_is_settled_by_reading_back
+            lost_request_is_settled_by_reading_back
+            dropped_append_leaves_the_journal_whole
+        }
+    };
+    (@each $harness:expr, $block_on:path; $($case:ident)*) => {
+        $(
+            #[test]
+            fn $case() {
+                let harness = $harness;
+                $block_on($crate::conformance::$case(&harness));
+            }
+        )*
+    };
+}

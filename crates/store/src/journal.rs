@@ -1,0 +1,214 @@
+//! The port: all that the engine asks of a store.
+//!
+//! A journal belongs to one group of namespaces. It is a row of records numbered from 1, a snapshot now and then, and
+//! the name of the one server that may write.
+//!
+//! ```text
+//!    campaign ──► load ──► append, append, append … ──► resign
+//!       ▲           │         beside them: confirm, and now and then
+//!       │           │         put_chunk … put_chunk, commit_snapshot, prune … prune
+//!       └───────────┴──────── Conflict::Deposed: another one leads
+//! ```
+//!
+//! # Who leads
+//!
+//! Each campaign that is won raises the epoch, and everything that is written names the epoch it is written under. The
+//! store compares it in the same transaction. That alone is what makes a deposed leader harmless.
+//!
+//! No clock takes part. A leader shows that it is there by [`confirm`](Journal::confirm), which moves a counter, the beat. A server that
+//! has seen the same beat for longer than the leader's lease, on its own monotonic clock, may say so in its next campaign, and wins if the
+//! beat still is the one it saw. The leader counts its lease from before it sent the confirmation, so its time is over first.
+//!
+//! # Why boxed futures
+//!
+//! The engine is one task: it starts an append and goes on to gather the next batch until the append is done. So every call returns a
+//! future that borrows nothing and can be kept in a variable. It is boxed so that the store can be chosen when the server
+//! starts (`Arc<dyn Journal>`): one small allocation a batch, where the batch costs a disk sync or a round trip. The futures need no runtime and
+//! no thread: SQLite answers through a channel from a thread of its own, PostgreSQL and etcd from a socket, the memory store and a
+//! simulated one at once, or when their simulated time has come.
+//!
+//! A call has its effect even if its future is dropped: it may already be on its way. A dropped append is one whose outcome is unknown.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use leasehold_core::Epoch;
+
+use crate::error::Error;
+use crate::record::{Batch, Chunk};
+
+/// The answer to a call, to come. The call has been made; awaiting it is only to learn what came of it.
+pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
+
+/// An answer that is known at once.
+pub fn ready<T: Send + 'static>(answer: Result<T, Error>) -> Pending<T> {
+    Box::pin(std::future::ready(answer))
+}
+
+/// The number of a record; the first one has number 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seq(pub u64);
+
+/// Where transitions last. See the top of this file for how the calls go together.
+///
+/// At most one append is under way at a time. Calls about snapshots may be under way beside it.
+pub trait Journal: Send + Sync + fmt::Debug {
+    fn traits(&self) -> Traits;
+
+    /// Who leads, or led last; `None` if nobody does: there never was a leader, or the last one has resigned.
+    fn leader(&self) -> Pending<Option<Leader>>;
+
+    /// Asks to lead. Won if nobody leads, or if the leader and its beat still are those that `overdue` names. A store that only one server
+    /// at a time can have open is always won: the last leader is certainly gone.
+    ///
+    /// After a failure it is unknown whether the epoch has risen. That does no harm: campaign again.
+    fn campaign(&self, candidate: Candidate, overdue: Option<Beat>) -> Pending<Campaign>;
+
+    /// Shows that the leader is there: moves the beat, unless deposed.
+    fn confirm(&self, epoch: Epoch) -> Pending<()>;
+
+    /// Gives the leadership up, so that another one need not wait. The epoch stays and is never used again.
+    fn resign(&self, epoch: Epoch) -> Pending<()>;
+
+    /// Adds the record: atomic, durable, and refused unless its epoch is the leader's and its number is the next.
+    ///
+    /// After [`Error::Unavailable`] it is certain that nothing was written. After [`Error::OutcomeUnknown`] call
+    /// [`read_back`](Journal::read_back) before anything else.
+    fn append(&self, batch: Batch) -> Pending<()>;
+
+    /// The record with this number, if it was written, to settle an append whose outcome is unknown.
+    ///
+    /// A barrier: once the answer is `None`, an append of this number that was sent before never takes effect, however late it arrives. What is
+    /// returned is as durable as after an append that was answered.
+    fn read_back(&self, epoch: Epoch, seq: Seq) -> Pending<Option<Batch>>;
+
+    /// Writes the next chunk of a snapshot while appends go on. Chunk 0 begins a new one; what is there of an older one that was
+    /// never finished is forgotten. Nothing is visible before it is committed.
+    fn put_chunk(&self, chunk: Chunk) -> Pending<()>;
+
+    /// Makes the snapshot with this number of chunks the one that is loaded from now on. Atomic; may be repeated when it failed, or the
+    /// snapshot begun anew.
+    fn commit_snapshot(&self, epoch: Epoch, as_of: Seq, chunks: u32) -> Pending<()>;
+
+    /// Removes some of what the snapshot has made superfluous. Each call is short; call it until it says [`Pruned::Done`].
+    fn prune(&self, epoch: Epoch) -> Pending<Pruned>;
+
+    /// One page of what is stored, for its leader. Begin at [`Position::Start`] and go on at [`Page::next`]: first the chunks
+    /// of the latest complete snapshot, then the records after it, in order.
+    fn load(&self, epoch: Epoch, from: Position) -> Pending<Page>;
+}
+
+/// What kind of store it is, for the engine's choices and for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// As it is spelled in the configuration: `sqlite`, `memory`.
+    pub name: &'static str,
+    /// What was written is there after a restart.
+    pub lasting: bool,
+    /// Several servers can have it open, and one of them leads.
+    pub shared: bool,
+    /// The size a record should not exceed. A larger one may be refused as unavailable.
+    pub record_bytes_max: usize,
+}
+
+/// Who asks to lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// For people: tells this server from the others.
+    pub name: String,
+    /// Where the others send what is for the leader.
+    pub address: String,
+    /// How long it may lead without a confirmation.
+    pub lease: Duration,
+}
+
+/// What became of a campaign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Campaign {
+    Won(Leadership),
+    /// Another one leads.
+    Lost(Leader),
+}
+
+/// The right to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    pub epoch: Epoch,
+    /// How long it lasts without a confirmation, counted from before the campaign or confirmation was sent. `None`: for as long as the
+    /// store is open, because nobody else can open it.
+    pub lease: Option<Duration>,
+}
+
+/// The server that leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    pub beat: Beat,
+    pub name: String,
+    pub address: String,
+    pub lease: Duration,
+}
+
+/// A moment in the life of a leader, without a clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Beat {
+    pub epoch: Epoch,
+    /// Moves with each confirmation.
+    pub count: u64,
+}
+
+/// How far a load has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Position {
+    #[default]
+    Start,
+    /// At this chunk of the snapshot.
+    Chunk { as_of: Seq, index: u32 },
+    /// After this record.
+    After(Seq),
+}
+
+/// A bounded part of what is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    pub items: Vec<Loaded>,
+    /// Where to go on; `None` when this was all.
+    pub next: Option<Position>,
+}
+
+/// One thing that was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Loaded {
+    Chunk(Chunk),
+    Batch(Batch),
+    /// The last record is there, but its bytes are not what was written: a crash or the disk has cut it off. It is left
+    /// out, and the next append takes its number.
+    ///
+    /// Whoever goes on has to jump the fence counter by `fence_jump` first. Each grant in the lost record took more than
+    /// a byte of it, so no fence it may have handed out is higher than that.
+    Torn {
+        seq: Seq,
+        fence_jump: u64,
+    },
+}
+
+/// Whether there is more to remove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pruned {
+    More,
+    Done,
+}
+
+impl Seq {
+    #[must_use]
+    pub fn next(self) -> Seq {
+        Seq(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}

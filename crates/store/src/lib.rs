@@ -1,0 +1,34 @@
+//! What lasts: the journal that every change goes through before anybody sees it.
+//!
+//! - [`Journal`] is the port. The engine appends one record a batch and loads them again after a restart; the store sees
+//!   to it that only the leader of the day can write. `journal.rs` tells how the calls go together.
+//! - [`Batch`] and [`Chunk`] are what is written: transitions and the entries of a snapshot, as sealed bytes. `record.rs` has the format.
+//! - [`Error`] is every way to fail, sorted by what can be done about it.
+//! - [`MemoryJournal`] forgets when the process ends. [`SqliteJournal`](sqlite::SqliteJournal) is one file, for one server.
+//! - [`conformance`] is the suite that every store passes, whatever it is built on. Only with the feature of that name.
+//!
+//! A store never looks at what a record means. Two things in `sqlite/` do, beside the journal and not in its way: the table of locks for people, and
+//! the restore of a backup, which must know how far fences had come.
+#![forbid(unsafe_code)]
+
+mod error;
+mod journal;
+mod mishap;
+mod record;
+mod stored;
+
+mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+
+pub use error::{Cause, Conflict, Error, OpenError};
+pub use journal::{
+    Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending, Position,
+    Pruned, Seq, Traits, ready,
+};
+pub use memory::MemoryJournal;
+pub use record::{Batch, BatchWriter, CHUNK_BYTES, Chunk, ChunkWriter, Fault, VERSION};
+pub use stored::{stored_batch, stored_chunk};

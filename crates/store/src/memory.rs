@@ -1,0 +1,363 @@
+//! A store that forgets: everything is in this process and gone with it.
+//!
+//! It keeps to every other promise of the port, and can be shared: clones are several servers on one store. So it is
+//! also what a simulated store wraps, and the plainest way to see what the port means.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use leasehold_core::Epoch;
+
+#[cfg(feature = "conformance")]
+use crate::conformance::Harm;
+use crate::error::{Conflict, Error};
+use crate::journal::{
+    Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending, Position,
+    Pruned, Seq, Traits, ready,
+};
+use crate::mishap::Mishap;
+use crate::record::{Batch, Chunk};
+use crate::stored::{PageWriter, stored_batch, stored_chunk};
+
+const PRUNED_AT_ONCE: usize = 1024;
+
+/// A journal in memory. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryJournal {
+    shelf: Arc<Mutex<Shelf>>,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    epoch: Epoch,
+    leader: Option<Leader>,
+    /// The last record's bytes do not hold: the next append replaces it.
+    torn: bool,
+    records: VecDeque<(Seq, Arc<[u8]>)>,
+    snapshot: Option<Snapshot>,
+    /// The snapshot that is being written.
+    open: Option<Snapshot>,
+    bytes: usize,
+    bytes_max: Option<usize>,
+    mishap: Option<Mishap>,
+}
+
+#[derive(Debug)]
+struct Snapshot {
+    epoch: Epoch,
+    as_of: Seq,
+    chunks: Vec<Arc<[u8]>>,
+}
+
+impl MemoryJournal {
+    /// An empty journal; the first campaign gives epoch 1.
+    pub fn new() -> MemoryJournal {
+        MemoryJournal::default()
+    }
+
+    /// An empty journal whose first campaign gives this epoch.
+    pub fn starting_at(epoch: Epoch) -> MemoryJournal {
+        let journal = MemoryJournal::new();
+        journal.shelf().epoch = Epoch(epoch.0.saturating_sub(1));
+        journal
+    }
+
+    /// Takes no record that would make the records larger than that in all.
+    pub fn set_size_max(&self, bytes: Option<usize>) {
+        self.shelf().bytes_max = bytes;
+    }
+
+    // A panic while the lock is held can only be a bug here, and leaves nothing half done that another call would see.
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(feature = "conformance")]
+impl MemoryJournal {
+    /// Lets the next append go wrong.
+    pub fn mishap(&self, mishap: Mishap) {
+        self.shelf().mishap = Some(mishap);
+    }
+
+    /// Harms what is stored.
+    pub fn harm(&self, harm: Harm) {
+        let mut shelf = self.shelf();
+        match harm {
+            Harm::CutRecord(seq)
+            | Harm::FlipRecord(seq)
+            | Harm::RemoveRecord(seq)
+            | Harm::NewerRecord(seq) => {
+                let mut records = std::mem::take(&mut shelf.records);
+                records.retain_mut(|(found, bytes)| *found != seq || harmed(bytes, harm));
+                shelf.records = records;
+            }
+            Harm::FlipChunk(index) => {
+                let snapshot = shelf.snapshot.as_mut();
+                let chunk = snapshot.and_then(|snapshot| snapshot.chunks.get_mut(index as usize));
+                chunk.map(|bytes| harmed(bytes, harm));
+            }
+        }
+    }
+}
+
+/// False if nothing is left of it.
+#[cfg(feature = "conformance")]
+fn harmed(bytes: &mut Arc<[u8]>, harm: Harm) -> bool {
+    let left = harm.apply(bytes.to_vec());
+    left.map(|left| *bytes = left.into()).is_some()
+}
+
+// Each call does all its work before it returns, under one lock: that is its transaction.
+impl Journal for MemoryJournal {
+    fn traits(&self) -> Traits {
+        Traits { name: "memory", lasting: false, shared: true, record_bytes_max: usize::MAX }
+    }
+
+    fn leader(&self) -> Pending<Option<Leader>> {
+        ready(Ok(self.shelf().leader.clone()))
+    }
+
+    fn campaign(&self, candidate: Candidate, overdue: Option<Beat>) -> Pending<Campaign> {
+        ready(Ok(self.shelf().campaign(candidate, overdue)))
+    }
+
+    fn confirm(&self, epoch: Epoch) -> Pending<()> {
+        ready(self.shelf().confirm(epoch))
+    }
+
+    fn resign(&self, epoch: Epoch) -> Pending<()> {
+        ready(self.shelf().resign(epoch))
+    }
+
+    fn append(&self, batch: Batch) -> Pending<()> {
+        ready(self.shelf().append(&batch))
+    }
+
+    fn read_back(&self, epoch: Epoch, seq: Seq) -> Pending<Option<Batch>> {
+        ready(self.shelf().read_back(epoch, seq))
+    }
+
+    fn put_chunk(&self, chunk: Chunk) -> Pending<()> {
+        ready(self.shelf().put_chunk(&chunk))
+    }
+
+    fn commit_snapshot(&self, epoch: Epoch, as_of: Seq, chunks: u32) -> Pending<()> {
+        ready(self.shelf().commit_snapshot(epoch, as_of, chunks))
+    }
+
+    fn prune(&self, epoch: Epoch) -> Pending<Pruned> {
+        ready(self.shelf().prune(epoch))
+    }
+
+    fn load(&self, epoch: Epoch, from: Position) -> Pending<Page> {
+        ready(self.shelf().load(epoch, from))
+    }
+}
+
+impl Shelf {
+    fn campaign(&mut self, candidate: Candidate, overdue: Option<Beat>) -> Campaign {
+        if let Some(leader) = &self.leader
+            && overdue != Some(leader.beat)
+        {
+            return Campaign::Lost(leader.clone());
+        }
+        self.epoch = Epoch(self.epoch.0 + 1);
+        self.open = None;
+        self.torn = self.last_is_torn();
+        let lease = candidate.lease;
+        self.leader = Some(Leader {
+            beat: Beat { epoch: self.epoch, count: 0 },
+            name: candidate.name,
+            address: candidate.address,
+            lease,
+        });
+        Campaign::Won(Leadership { epoch: self.epoch, lease: Some(lease) })
+    }
+
+    fn last_is_torn(&self) -> bool {
+        let Some((seq, bytes)) = self.records.back() else {
+            return false;
+        };
+        let is_needed = self.snapshot.as_ref().is_none_or(|snapshot| snapshot.as_of < *seq);
+        let found = stored_batch(*seq, bytes.clone(), true);
+        is_needed && matches!(found, Ok(Loaded::Torn { .. }))
+    }
+
+    fn check_leader(&self, epoch: Epoch) -> Result<(), Conflict> {
+        match &self.leader {
+            Some(leader) if leader.beat.epoch == epoch => Ok(()),
+            Some(_) | None => Err(Conflict::Deposed { epoch, current: self.epoch }),
+        }
+    }
+
+    fn confirm(&mut self, epoch: Epoch) -> Result<(), Error> {
+        self.check_leader(epoch)?;
+        if let Some(leader) = &mut self.leader {
+            leader.beat.count += 1;
+        }
+        Ok(())
+    }
+
+    fn resign(&mut self, epoch: Epoch) -> Result<(), Error> {
+        self.check_leader(epoch)?;
+        self.leader = None;
+        Ok(())
+    }
+
+    fn next_seq(&self) -> Seq {
+        match self.records.back() {
+            Some((seq, _)) if self.torn => *seq,
+            Some((seq, _)) => seq.next(),
+            None => Seq(1),
+        }
+    }
+
+    fn append(&mut self, batch: &Batch) -> Result<(), Error> {
+        let mishap = self.mishap.take();
+        if mishap == Some(Mishap::Unwritten) {
+            return Err(Mishap::error());
+        }
+        self.check_leader(batch.epoch())?;
+        let next = self.next_seq();
+        if batch.seq() != next {
+            let seq = batch.seq();
+            return Err(Conflict::OutOfOrder { seq, next }.into());
+        }
+        let bytes = batch.bytes().len();
+        if self.bytes_max.is_some_and(|max| self.bytes + bytes > max) {
+            return Err(Error::unavailable("the memory set aside for it is full"));
+        }
+        if std::mem::take(&mut self.torn) {
+            self.pop(VecDeque::pop_back);
+        }
+        self.records.push_back((next, batch.shared_bytes()));
+        self.bytes += bytes;
+        if mishap == Some(Mishap::Written) {
+            return Err(Mishap::error());
+        }
+        Ok(())
+    }
+
+    fn pop(
+        &mut self,
+        from: fn(&mut VecDeque<(Seq, Arc<[u8]>)>) -> Option<(Seq, Arc<[u8]>)>,
+    ) -> bool {
+        match from(&mut self.records) {
+            Some((_, bytes)) => {
+                self.bytes -= bytes.len();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn read_back(&self, epoch: Epoch, seq: Seq) -> Result<Option<Batch>, Error> {
+        self.check_leader(epoch)?;
+        let found = self.records.iter().rev().find(|(found, _)| *found == seq);
+        let Some((seq, bytes)) = found else {
+            return Ok(None);
+        };
+        match stored_batch(*seq, bytes.clone(), false)? {
+            Loaded::Batch(batch) => Ok(Some(batch)),
+            Loaded::Torn { .. } | Loaded::Chunk(_) => Ok(None),
+        }
+    }
+
+    fn put_chunk(&mut self, chunk: &Chunk) -> Result<(), Error> {
+        self.check_leader(chunk.epoch())?;
+        if chunk.index() == 0 && chunk.as_of() < self.next_seq() {
+            self.open =
+                Some(Snapshot { epoch: chunk.epoch(), as_of: chunk.as_of(), chunks: Vec::new() });
+        }
+        match &mut self.open {
+            Some(open)
+                if (open.epoch, open.as_of) == (chunk.epoch(), chunk.as_of())
+                    && open.chunks.len() == chunk.index() as usize =>
+            {
+                open.chunks.push(chunk.shared_bytes());
+                Ok(())
+            }
+            Some(_) | None => {
+                Err(Conflict::OutOfSnapshot { as_of: chunk.as_of(), index: chunk.index() }.into())
+            }
+        }
+    }
+
+    fn commit_snapshot(&mut self, epoch: Epoch, as_of: Seq, chunks: u32) -> Result<(), Error> {
+        self.check_leader(epoch)?;
+        let is_it = |snapshot: &Snapshot| {
+            (snapshot.epoch, snapshot.as_of) == (epoch, as_of)
+                && snapshot.chunks.len() == chunks as usize
+        };
+        if self.open.as_ref().is_some_and(is_it) {
+            self.snapshot = self.open.take();
+            return Ok(());
+        }
+        if self.snapshot.as_ref().is_some_and(is_it) {
+            return Ok(());
+        }
+        Err(Conflict::OutOfSnapshot { as_of, index: chunks }.into())
+    }
+
+    // The record that the snapshot is as of stays: so the next number is always that of the last record plus one.
+    fn prune(&mut self, epoch: Epoch) -> Result<Pruned, Error> {
+        self.check_leader(epoch)?;
+        let Some(as_of) = self.snapshot.as_ref().map(|snapshot| snapshot.as_of) else {
+            return Ok(Pruned::Done);
+        };
+        for _ in 0..PRUNED_AT_ONCE {
+            match self.records.front() {
+                Some((seq, _)) if *seq < as_of => self.pop(VecDeque::pop_front),
+                Some(_) | None => return Ok(Pruned::Done),
+            };
+        }
+        Ok(Pruned::More)
+    }
+
+    fn load(&self, epoch: Epoch, from: Position) -> Result<Page, Error> {
+        self.check_leader(epoch)?;
+        match (from, &self.snapshot) {
+            (Position::Start, Some(snapshot)) => load_chunks(snapshot, 0),
+            (Position::Start, None) => self.load_records(Seq(0)),
+            (Position::Chunk { as_of, index }, Some(snapshot)) if snapshot.as_of == as_of => {
+                load_chunks(snapshot, index)
+            }
+            (Position::Chunk { as_of, index }, Some(_) | None) => {
+                Err(Conflict::OutOfSnapshot { as_of, index }.into())
+            }
+            (Position::After(seq), _) => self.load_records(seq),
+        }
+    }
+
+    fn load_records(&self, after: Seq) -> Result<Page, Error> {
+        let first = self.records.partition_point(|(seq, _)| *seq <= after);
+        let mut page = PageWriter::default();
+        let mut expected = after.next();
+        for (at, (seq, bytes)) in self.records.iter().enumerate().skip(first) {
+            if *seq != expected {
+                return Err(Error::corrupt(format!("journal record {expected} is missing")));
+            }
+            if page.is_full() {
+                return Ok(page.until(Position::After(Seq(seq.0 - 1))));
+            }
+            let last = at + 1 == self.records.len();
+            page.push(stored_batch(*seq, bytes.clone(), last)?, bytes.len());
+            expected = seq.next();
+        }
+        Ok(page.end())
+    }
+}
+
+fn load_chunks(snapshot: &Snapshot, from: u32) -> Result<Page, Error> {
+    let as_of = snapshot.as_of;
+    let mut page = PageWriter::default();
+    for (index, bytes) in (0..).zip(&snapshot.chunks).skip(from as usize) {
+        if page.is_full() {
+            return Ok(page.until(Position::Chunk { as_of, index }));
+        }
+        let chunk = stored_chunk(as_of, index, bytes.clone())?;
+        page.push(Loaded::Chunk(chunk), bytes.len());
+    }
+    Ok(page.until(Position::After(as_of)))
+}

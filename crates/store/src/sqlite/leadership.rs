@@ -1,0 +1,77 @@
+//! Who writes. The lock file has settled that already; the epoch is what lasts of it.
+
+use std::time::Duration;
+
+use leasehold_core::Epoch;
+use rusqlite::{Connection, params};
+
+use super::snapshot::complete;
+use super::writer::{Writer, last_seq, signed, unsigned, wall_clock_ms};
+use crate::error::Error;
+use crate::journal::{Beat, Campaign, Candidate, Leader, Leadership, Loaded, Seq};
+use crate::stored::stored_batch;
+
+impl Writer {
+    pub(super) fn leader(&mut self) -> Result<Option<Leader>, Error> {
+        let read = self.connection()?.query_row(
+            "SELECT leads, epoch, name, address, lease_ms FROM leadership",
+            [],
+            |row| {
+                let epoch = Epoch(unsigned(row.get(1)?));
+                let leader = Leader {
+                    beat: Beat { epoch, count: 0 },
+                    name: row.get(2)?,
+                    address: row.get(3)?,
+                    lease: Duration::from_millis(unsigned(row.get(4)?)),
+                };
+                Ok(row.get::<_, bool>(0)?.then_some(leader))
+            },
+        );
+        read.map_err(|error| self.failed("the leader cannot be read", error))
+    }
+
+    pub(super) fn campaign(&mut self, candidate: &Candidate) -> Result<Campaign, Error> {
+        self.open_snapshot = None;
+        let lease_ms = i64::try_from(candidate.lease.as_millis()).unwrap_or(i64::MAX);
+        let won = self.connection()?.query_row(
+            "UPDATE leadership SET epoch = epoch + 1, leads = 1, name = ?1, address = ?2, lease_ms = ?3,
+             written_at_ms = ?4 RETURNING epoch",
+            params![candidate.name, candidate.address, lease_ms, wall_clock_ms()],
+            |row| row.get(0),
+        );
+        let epoch = won.map_err(|error| self.failed("the epoch cannot be raised", error))?;
+        let torn = torn(self.connection()?);
+        self.torn = torn.map_err(|error| self.failed("the last record cannot be read", error))?;
+        Ok(Campaign::Won(Leadership { epoch: Epoch(unsigned(epoch)), lease: None }))
+    }
+
+    pub(super) fn confirm(&mut self, epoch: Epoch) -> Result<(), Error> {
+        self.read(epoch, "the leader cannot be read", |_| Ok(()))
+    }
+
+    pub(super) fn resign(&mut self, epoch: Epoch) -> Result<(), Error> {
+        self.transaction(epoch, "the leadership cannot be given up", |transaction| {
+            transaction.execute("UPDATE leadership SET leads = 0", [])?;
+            Ok(())
+        })
+    }
+}
+
+/// The last record, if its bytes do not hold and no snapshot makes up for it.
+fn torn(connection: &Connection) -> rusqlite::Result<Option<Seq>> {
+    let seq = last_seq(connection)?;
+    let needed_after = complete(connection)?.map_or(Seq(0), |snapshot| snapshot.as_of);
+    if seq <= needed_after {
+        return Ok(None);
+    }
+    let bytes: Vec<u8> = connection.query_row(
+        "SELECT record FROM journal WHERE seq = ?1",
+        [signed(seq.0)],
+        |row| row.get(0),
+    )?;
+    match stored_batch(seq, bytes.into(), true) {
+        Ok(Loaded::Torn { seq, .. }) => Ok(Some(seq)),
+        // Anything worse is told by the load.
+        Ok(Loaded::Batch(_) | Loaded::Chunk(_)) | Err(_) => Ok(None),
+    }
+}

@@ -1,0 +1,116 @@
+//! The way back from a backup, and why no fence is handed out twice.
+//!
+//! After the backup was taken the server went on: it granted locks, and handed out fences that the backup knows nothing of. A
+//! server that starts from the backup must only hand out higher ones, and lead under a higher epoch. How many there were nobody can
+//! tell, but there is a bound: fences are handed out by one writer, and time has passed. So the restore counts
+//!
+//! ```text
+//!   fence + max(2^32, seconds since the backup × 2^23)      epoch + max(2^10, seconds × 2^10)
+//! ```
+//!
+//! One writer does well below a million grants a second and cannot start a thousand times a second, so this is above
+//! everything handed out since, as long as the wall clock of this machine is not hours behind that of the one where the backup was
+//! taken: 2^32 fences alone are more than an hour of a million grants a second. Even a year costs 2^48 of the 2^53 fences there are. A backup that seems older than
+//! 400 days is more likely a clock that is wrong, and is refused unless the caller knows better and names a fence to stay above.
+//!
+//! What was stored in a plain copy of the file, made while no server ran, can be restored in the same way: the time then counts from the
+//! last start, snapshot or backup that the file tells of, which is earlier and so on the safe side.
+
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold_core::{Epoch, Fence, Transition};
+use rusqlite::{Connection, params};
+
+use super::audit::{Audit, audit};
+use super::backup::{Copy, refuse_existing};
+use super::lock::FileLock;
+use super::schema;
+use super::writer::{signed, unsigned, wall_clock_ms};
+use crate::error::Error;
+use crate::journal::Seq;
+use crate::record::Batch;
+
+const FENCE_JUMP_MIN: u64 = 1 << 32;
+const FENCES_PER_SECOND: u64 = 1 << 23;
+const EPOCH_JUMP_MIN: u64 = 1 << 10;
+const EPOCHS_PER_SECOND: u64 = 1 << 10;
+const AGE_MAX: Duration = Duration::from_secs(400 * 24 * 60 * 60);
+
+/// Where a restored store goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// Epochs and fences go on above these.
+    pub epoch: Epoch,
+    pub fence: Fence,
+    /// The last record of the backup.
+    pub last: Seq,
+    /// How old the backup is, by the wall clock.
+    pub age: Duration,
+}
+
+/// Makes the new file `to` from the backup `from`, with epoch and fences jumped ahead. The backup stays as it is.
+///
+/// `fence_above` is a fence that the caller knows to have been handed out. The restored store goes on above it in any case.
+pub fn restore(from: &Path, to: &Path, fence_above: Option<Fence>) -> Result<Restored, Error> {
+    let to = schema::resolve(to).map_err(|error| {
+        Error::unavailable("the file to restore to cannot be made").because(error)
+    })?;
+    let _lock = FileLock::take(&to)
+        .map_err(|error| Error::unavailable("the file to restore to is taken").because(error))?;
+    refuse_existing(&to)?;
+    let copy = Copy::of(from, &to)?;
+    let found = audit(&copy.connection)?;
+    let restored = jump(&found, fence_above)?;
+    write_jump(&copy.connection, &found, &restored)
+        .map_err(|error| schema::failed("the jump cannot be written", error))?;
+    let audited = audit(&copy.connection)?;
+    copy.finish(audited)?;
+    Ok(restored)
+}
+
+fn jump(found: &Audit, fence_above: Option<Fence>) -> Result<Restored, Error> {
+    let age = wall_clock_ms().saturating_sub(found.written_at_ms);
+    let age = Duration::from_millis(unsigned(age));
+    if age > AGE_MAX && fence_above.is_none() {
+        return Err(Error::unavailable(format!(
+            "by this machine's clock the backup is {} days old: if that is so, name a fence to stay above",
+            age.as_secs() / (24 * 60 * 60)
+        )));
+    }
+    let seconds = age.min(AGE_MAX).as_secs() + 1;
+    let fence_jump = FENCE_JUMP_MIN.max(seconds * FENCES_PER_SECOND);
+    let epoch_jump = EPOCH_JUMP_MIN.max(seconds * EPOCHS_PER_SECOND);
+    let fence = found.fence.get() + fence_jump;
+    let fence = fence.max(fence_above.map_or(0, Fence::get));
+    Ok(Restored {
+        epoch: Epoch(found.epoch.0.saturating_add(epoch_jump)),
+        fence: Fence::new(fence)
+            .ok_or_else(|| Error::unavailable("there are no fences left to jump to"))?,
+        last: found.last,
+        age,
+    })
+}
+
+/// Writes the jump as a record of its own, and an empty one behind it: only a last record may be found torn and left
+/// out, and the jump must never be that one.
+fn write_jump(connection: &Connection, found: &Audit, to: &Restored) -> rusqlite::Result<()> {
+    let jumped = Transition::Jumped { epoch: to.epoch, fence: to.fence };
+    let jump = Batch::new(to.epoch, found.last.next(), [&jumped]);
+    let empty = Batch::new(to.epoch, jump.seq().next(), []);
+    let transaction = connection.unchecked_transaction()?;
+    if let Some(torn) = found.torn {
+        transaction.execute("DELETE FROM journal WHERE seq = ?1", [signed(torn.0)])?;
+    }
+    for batch in [jump, empty] {
+        transaction.execute(
+            "INSERT INTO journal (seq, epoch, record) VALUES (?1, ?2, ?3)",
+            params![signed(batch.seq().0), signed(batch.epoch().0), batch.bytes()],
+        )?;
+    }
+    transaction.execute(
+        "UPDATE leadership SET epoch = ?1, leads = 0, written_at_ms = ?2",
+        [signed(to.epoch.0), wall_clock_ms()],
+    )?;
+    transaction.commit()
+}

@@ -1,0 +1,71 @@
+//! What bytes that come out of a store are taken for: the same in every store.
+
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::journal::{Loaded, Page, Position, Seq};
+use crate::record::{Batch, Chunk, Fault};
+
+/// How much one page of a load holds.
+pub(crate) const PAGE_BYTES: usize = 1 << 20;
+
+/// A record has to be larger than this before its own size decides how far fences jump when it is lost.
+const TORN_JUMP_MIN: u64 = 1 << 20;
+
+/// The record that was found under number `seq`; `last` says that no other follows it.
+///
+/// Only the last record can have been cut off by a crash, so only there are bad bytes forgiven.
+pub fn stored_batch(seq: Seq, bytes: Arc<[u8]>, last: bool) -> Result<Loaded, Error> {
+    let byte_len = bytes.len() as u64;
+    match Batch::parse(bytes) {
+        Ok(batch) if batch.seq() == seq => Ok(Loaded::Batch(batch)),
+        Ok(batch) => {
+            Err(Error::corrupt(format!("journal record {seq} holds record {}", batch.seq())))
+        }
+        Err(Fault::TooShort { .. } | Fault::Checksum { .. }) if last => {
+            Ok(Loaded::Torn { seq, fence_jump: byte_len.max(TORN_JUMP_MIN) })
+        }
+        Err(fault) => Err(Error::corrupt(format!("journal record {seq}: {fault}"))),
+    }
+}
+
+/// The chunk that was found as number `index` of the snapshot as of record `as_of`.
+pub fn stored_chunk(as_of: Seq, index: u32, bytes: Arc<[u8]>) -> Result<Chunk, Error> {
+    match Chunk::parse(bytes) {
+        Ok(chunk) if (chunk.as_of(), chunk.index()) == (as_of, index) => Ok(chunk),
+        Ok(chunk) => Err(Error::corrupt(format!(
+            "chunk {index} of the snapshot as of record {as_of} holds chunk {} as of record {}",
+            chunk.index(),
+            chunk.as_of()
+        ))),
+        Err(fault) => Err(Error::corrupt(format!(
+            "chunk {index} of the snapshot as of record {as_of}: {fault}"
+        ))),
+    }
+}
+
+/// Gathers a page until it is large enough.
+#[derive(Debug, Default)]
+pub(crate) struct PageWriter {
+    items: Vec<Loaded>,
+    bytes: usize,
+}
+
+impl PageWriter {
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes >= PAGE_BYTES
+    }
+
+    pub(crate) fn push(&mut self, item: Loaded, bytes: usize) {
+        self.items.push(item);
+        self.bytes += bytes;
+    }
+
+    pub(crate) fn until(self, next: Position) -> Page {
+        Page { items: self.items, next: Some(next) }
+    }
+
+    pub(crate) fn end(self) -> Page {
+        Page { items: self.items, next: None }
+    }
+}

@@ -1,0 +1,122 @@
+//! Every store, the same promises.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use leasehold_store::conformance::{Harm, Harness, Mishap, Step, block_on};
+use leasehold_store::sqlite::{Options, SqliteJournal};
+use leasehold_store::{Journal, MemoryJournal, Seq};
+use tempfile::TempDir;
+
+mod memory {
+    use super::*;
+
+    leasehold_store::conformance_tests!(Memory::default(), block_on);
+
+    #[derive(Default)]
+    struct Memory(MemoryJournal);
+
+    impl Harness for Memory {
+        fn open(&self) -> Step<'_, Arc<dyn Journal>> {
+            let journal: Arc<dyn Journal> = Arc::new(self.0.clone());
+            Box::pin(async { journal })
+        }
+
+        fn lose_answer<'a>(&'a self, _: &'a Arc<dyn Journal>, mishap: Mishap) -> Step<'a, ()> {
+            Box::pin(async move { self.0.mishap(mishap) })
+        }
+
+        fn set_full<'a>(&'a self, _: &'a Arc<dyn Journal>, full: bool) -> Step<'a, ()> {
+            let bytes_max = full.then_some(100_000);
+            Box::pin(async move { self.0.set_size_max(bytes_max) })
+        }
+
+        fn harm(&self, what: Harm) -> Step<'_, ()> {
+            Box::pin(async move { self.0.harm(what) })
+        }
+    }
+}
+
+mod sqlite {
+    use super::*;
+
+    leasehold_store::conformance_tests!(Sqlite::new(), block_on);
+
+    struct Sqlite {
+        folder: TempDir,
+        journal: Mutex<Weak<SqliteJournal>>,
+    }
+
+    impl Sqlite {
+        fn new() -> Sqlite {
+            Sqlite {
+                folder: tempfile::tempdir().expect("a folder can be made"),
+                journal: Mutex::default(),
+            }
+        }
+
+        fn path(&self) -> std::path::PathBuf {
+            self.folder.path().join("locks.db")
+        }
+
+        fn journal(&self) -> Arc<SqliteJournal> {
+            let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+            journal.upgrade().expect("the journal is open")
+        }
+    }
+
+    impl Harness for Sqlite {
+        fn open(&self) -> Step<'_, Arc<dyn Journal>> {
+            let opened = SqliteJournal::open(&self.path(), Options::default());
+            let journal = Arc::new(opened.expect("the file can be opened"));
+            *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&journal);
+            Box::pin(async { journal as Arc<dyn Journal> })
+        }
+
+        fn lose_answer<'a>(&'a self, _: &'a Arc<dyn Journal>, mishap: Mishap) -> Step<'a, ()> {
+            Box::pin(async move {
+                let done = self.journal().mishap(mishap).await;
+                done.expect("the writer is there");
+            })
+        }
+
+        fn set_full<'a>(&'a self, _: &'a Arc<dyn Journal>, full: bool) -> Step<'a, ()> {
+            let bytes_max = full.then_some(500_000);
+            Box::pin(async move {
+                let done = self.journal().set_size_max(bytes_max).await;
+                done.expect("the writer is there");
+            })
+        }
+
+        fn harm(&self, what: Harm) -> Step<'_, ()> {
+            let connection = rusqlite::Connection::open(self.path()).expect("it can be opened");
+            let done = match what {
+                Harm::CutRecord(Seq(at))
+                | Harm::FlipRecord(Seq(at))
+                | Harm::RemoveRecord(Seq(at))
+                | Harm::NewerRecord(Seq(at)) => harm_row(&connection, "journal", "seq", at, what),
+                Harm::FlipChunk(at) => harm_row(&connection, "chunks", "chunk", at.into(), what),
+            };
+            done.expect("it can be harmed");
+            Box::pin(async {})
+        }
+    }
+
+    fn harm_row(
+        connection: &rusqlite::Connection,
+        table: &str,
+        key: &str,
+        at: u64,
+        what: Harm,
+    ) -> rusqlite::Result<usize> {
+        let at = i64::try_from(at).expect("numbers in the suite are small");
+        let select = format!("SELECT record FROM {table} WHERE {key} = ?1");
+        let bytes = connection.query_row(&select, [at], |row| row.get(0))?;
+        match what.apply(bytes) {
+            Some(bytes) => {
+                let update = format!("UPDATE {table} SET record = ?2 WHERE {key} = ?1");
+                connection.execute(&update, rusqlite::params![at, bytes])
+            }
+            None => connection.execute(&format!("DELETE FROM {table} WHERE {key} = ?1"), [at]),
+        }
+    }
+}
