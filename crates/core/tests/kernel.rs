@@ -80,8 +80,7 @@ fn random_scripts_go_as_in_the_kernel() {
     let mut fleet = Fleet::start("kernel", PROCESSES);
     let mut tally = Tally::default();
     while tally.steps < steps {
-        let mut script = Script::new(seed, &mut fleet);
-        script.run(&mut tally);
+        Script::new(seed, &mut fleet).run(&mut tally);
         fleet.reset();
         seed += 1;
     }
@@ -158,13 +157,14 @@ impl Script<'_> {
 
     /// Takes a step in the table and in the kernel, unless they are known to differ.
     fn take(&mut self, step: Step, tally: &mut Tally) {
+        self.taken.push(step);
         let mut after = self.mirror.clone();
         let said = after.apply(step);
         if let Some(known) = difference(&self.mirror, &after, &said, step, self.fleet) {
+            self.taken.pop();
             *tally.left_out.entry(known).or_default() += 1;
             return;
         }
-        self.taken.push(step);
         let replies = self.take_in_kernel(step);
         match compare_answers(&self.mirror, &said, step, &replies, self.fleet) {
             Compared::Same => {}
@@ -173,11 +173,11 @@ impl Script<'_> {
                 self.fleet.interrupt(step.process);
                 self.fleet.settle();
             }
-            Compared::Differ(how) => self.fail(&how),
+            Compared::Differ(how) => panic!("table and kernel differ: {how}"),
         }
         self.mirror = after;
         if let Some(how) = compare_tables(&self.mirror, self.fleet) {
-            self.fail(&how);
+            panic!("table and kernel differ: {how}");
         }
         tally.steps += 1;
         tally.wakes += said.woken.len();
@@ -198,13 +198,16 @@ impl Script<'_> {
         }
         self.fleet.settle()
     }
+}
 
-    fn fail(&self, how: &str) -> ! {
-        let taken: Vec<String> = self.taken.iter().map(ToString::to_string).collect();
-        panic!(
-            "table and kernel differ after the last step\n {how}\nscript of seed {}:\n  {}\n",
-            self.seed,
-            taken.join("\n  ")
-        );
+impl Drop for Script<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let (seed, sessions) = (self.seed, self.mirror.sessions());
+            eprintln!("it went wrong at the last step of this script, seed {seed}, {sessions}:");
+            for step in &self.taken {
+                eprintln!("  {step}");
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold_core::{ByteRange, Mode, Scope, WaitEdge};
+use leasehold_core::{ByteRange, Mode, Scope, Ticket, WaitEdge};
 
 use super::fleet::Fleet;
 use super::locks::KernelLocks;
@@ -32,8 +32,11 @@ pub(crate) fn difference(
 ) -> Option<Difference> {
     let mut bare = before.without_waiters();
     let unhindered = bare.apply(step).verdict;
-    let asks = matches!(step.act, Act::Order(Order::Lock { .. }));
-    if asks && unhindered == Verdict::Done && said.verdict != Verdict::Done {
+    if let Act::Order(Order::Lock { kind, span, .. }) = step.act
+        && unhindered == Verdict::Done
+        && said.verdict != Verdict::Done
+        && is_behind_a_waiter(before, step.process, span.bytes(), kind.mode(), None)
+    {
         return Some(Difference::PassesAWaiter);
     }
     if let Verdict::Deadlock(cycle) = &said.verdict {
@@ -44,8 +47,10 @@ pub(crate) fn difference(
         }
     }
     let held = after.pieces();
-    let waiting = after.waiting();
-    if waiting.iter().any(|(&who, wanted)| is_free(who, wanted, &held)) {
+    if after.waiting().iter().any(|(&who, wanted)| {
+        let Wanted { range, mode, ticket } = *wanted;
+        is_free(who, wanted, &held) && is_behind_a_waiter(after, who, range, mode, Some(ticket))
+    }) {
         return Some(Difference::WaiterBehindAWaiter);
     }
     is_race(before, after, &bare.pieces(), said, kernel).then_some(Difference::Race)
@@ -57,6 +62,26 @@ fn is_free(who: usize, wanted: &Wanted, held: &[Held]) -> bool {
     !held.iter().any(|&(holder, range, mode)| {
         holder != who && range.overlaps(wanted.range) && mode.conflicts_with(wanted.mode)
     })
+}
+
+/// Whether an earlier waiter is in the way, as first come, first served has it. Those who hold all they ask for already
+/// do not queue behind others.
+fn is_behind_a_waiter(
+    mirror: &Mirror,
+    who: usize,
+    range: ByteRange,
+    mode: Mode,
+    ticket: Option<Ticket>,
+) -> bool {
+    let mut missing = vec![range];
+    for (own, _) in mirror.pieces_of(who) {
+        let rests = missing.into_iter().map(|part| part.without(own));
+        missing = rests.flat_map(|(before, after)| [before, after]).flatten().collect();
+    }
+    let wanted = Wanted { range, mode, ticket: ticket.unwrap_or(Ticket(u64::MAX)) };
+    let mut others = mirror.waiting().into_iter().filter(|(other, _)| *other != who);
+    let ahead = |other: &Wanted| other.ticket < wanted.ticket && exclude(other, &wanted);
+    !missing.is_empty() && others.any(|(_, other)| ahead(&other))
 }
 
 fn exclude(one: &Wanted, other: &Wanted) -> bool {

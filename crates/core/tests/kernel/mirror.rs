@@ -356,6 +356,10 @@ impl Mirror {
         self.inode
     }
 
+    pub(crate) fn sessions(&self) -> &'static str {
+        if self.one_session { "one session for all" } else { "a session each" }
+    }
+
     pub(crate) fn is_waiting(&self, process: usize) -> bool {
         self.parties[process].waiting.is_some()
     }
