@@ -220,15 +220,18 @@ fn expiry() {
     let mut bench = Bench::new();
     bench.fill(MILLION, owner);
     bench.now = 2 * 3_600_000;
-    let (mut longest, mut total) = (Duration::ZERO, Duration::ZERO);
+    let mut pauses = Vec::new();
     while bench.table.stats().grants > 0 {
         let start = Instant::now();
         bench.handle(Command::Tick);
-        longest = longest.max(start.elapsed());
-        total += start.elapsed();
+        pauses.push(start.elapsed());
     }
-    let pause = format!("{:.2} ms", longest.as_secs_f64() * 1e3);
-    report("expiry of 1 M leases at once, longest pause", &pause, "<= 10 ms");
+    let total: Duration = pauses.iter().sum();
+    pauses.sort();
+    let millis = |pause: Duration| format!("{:.2} ms", pause.as_secs_f64() * 1e3);
+    let longest = pauses[pauses.len() - 1];
+    report("expiry of 1 M leases at once, longest pause", &millis(longest), "<= 10 ms");
+    report("  half of the pauses are shorter than", &millis(pauses[pauses.len() / 2]), "");
     report("  in all", &format!("{:.2} s", total.as_secs_f64()), "");
 }
 
@@ -267,8 +270,18 @@ fn hand_over_nanos(waiters: u64) -> f64 {
     spent.as_secs_f64() * 1e9 / f64::from(rounds)
 }
 
+/// The best of three runs of each, taken in turns: what else the machine does hits both.
+fn compare(measure: impl Fn(u64) -> f64, few: u64, many: u64) -> (f64, f64) {
+    let (mut best_few, mut best_many) = (f64::MAX, f64::MAX);
+    for _ in 0..3 {
+        best_few = best_few.min(measure(few));
+        best_many = best_many.min(measure(many));
+    }
+    (best_few, best_many)
+}
+
 fn hand_over() {
-    let (few, many) = (hand_over_nanos(10), hand_over_nanos(9_999));
+    let (few, many) = compare(hand_over_nanos, 10, 9_999);
     report("hand-over of one lock, 10 waiters", &format!("{few:.0} ns"), "");
     report("hand-over of one lock, 10 k waiters", &format!("{many:.0} ns"), "");
     report("  ratio", &format!("{:.2}x", many / few), "<= 1.2x");
@@ -314,7 +327,7 @@ fn range_pair_nanos(ranges: u64) -> f64 {
 }
 
 fn ranges() {
-    let (few, many) = (range_pair_nanos(100), range_pair_nanos(100_000));
+    let (few, many) = compare(range_pair_nanos, 100, 100_000);
     report("lock + unlock of a range, 100 on the file", &format!("{few:.0} ns"), "");
     report("lock + unlock of a range, 100 k on the file", &format!("{many:.0} ns"), "");
     report("  ratio", &format!("{:.2}x", many / few), "<= 2x");
@@ -343,7 +356,7 @@ fn path_pair_nanos(paths: u64) -> f64 {
 }
 
 fn paths() {
-    let (few, many) = (path_pair_nanos(100), path_pair_nanos(100_000));
+    let (few, many) = compare(path_pair_nanos, 100, 100_000);
     report("acquire + release of a path beside 100", &format!("{few:.0} ns"), "");
     report("acquire + release of a path beside 100 k", &format!("{many:.0} ns"), "");
     report("  ratio", &format!("{:.2}x", many / few), "<= 2x");

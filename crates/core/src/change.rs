@@ -369,7 +369,9 @@ impl LockTable {
         let set = self.space(space).lease(lease).held.set(fence).cloned();
         if let Some(set) = set {
             self.space_mut(space).lease_mut(lease).held.many().sets.remove(&fence);
-            for (inode, range) in set.ranges {
+            // What is withdrawn says itself which bytes go: those held before stay.
+            let ranges = if *ending == Ending::Withdrawn { Vec::new() } else { set.ranges };
+            for (inode, range) in ranges {
                 let Some(owner) = self.space(space).owners.find(&set.owner) else {
                     break;
                 };

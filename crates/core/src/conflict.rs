@@ -217,8 +217,10 @@ impl Space {
         if key.kind() == ScopeKind::Named {
             return Box::new(itself.into_iter());
         }
-        let covering = covering(key, self.subtrees_held > 0);
-        let above = covering.into_iter().filter_map(|text| self.held.get_key_value(&text[..]));
+        let subtrees = covering(key, !self.subtrees_held.is_empty()).into_iter();
+        let subtrees = subtrees.filter(|text| self.subtrees_held.contains(&text[..]));
+        let above = subtrees.filter_map(|text| self.held.get_key_value(&text[..]));
+        let start = starting_path(key).and_then(|text| self.held.get_key_value(&text[..]));
         let below: Box<dyn Iterator<Item = (&Key, &Holders)>> = match key.below() {
             None => Box::new(std::iter::empty()),
             Some((first, end)) if mode == Mode::Shared => Box::new(
@@ -231,9 +233,8 @@ impl Space {
                 Box::new(self.held.range::<[u8], _>(bounds))
             }
         };
-        Box::new(
-            itself.into_iter().chain(above).chain(below.filter(move |(other, _)| *other != key)),
-        )
+        let below = below.filter(move |(other, _)| *other != key);
+        Box::new(itself.into_iter().chain(start).chain(above).chain(below))
     }
 
     /// Queues of keys that overlap `key`, its own first.
@@ -247,6 +248,7 @@ impl Space {
         }
         let covering = covering(key, self.subtrees_queued > 0);
         let above = covering.into_iter().filter_map(|text| self.queues.get_key_value(&text[..]));
+        let start = starting_path(key).and_then(|text| self.queues.get_key_value(&text[..]));
         let below: Box<dyn Iterator<Item = (&Key, &Queue)>> = match key.below() {
             None => Box::new(std::iter::empty()),
             Some((first, end)) => {
@@ -255,7 +257,8 @@ impl Space {
                 Box::new(self.queues.range::<[u8], _>(bounds))
             }
         };
-        Box::new(own.into_iter().chain(above).chain(below.filter(move |(other, _)| *other != key)))
+        let below = below.filter(move |(other, _)| *other != key);
+        Box::new(own.into_iter().chain(start).chain(above).chain(below))
     }
 
     #[expect(clippy::too_many_arguments, reason = "one claim taken apart; it is called once")]
@@ -331,13 +334,15 @@ impl Space {
     }
 }
 
-/// The keys besides `key` itself that cover it or, for a subtree, the path it starts at.
+/// The path that a subtree starts at. The root's own lies in the run below it already.
+fn starting_path(key: &Key) -> Option<Vec<u8>> {
+    let (first, _) = key.below()?;
+    key.subtree_path().filter(|path| *path < first)
+}
+
+/// The subtrees besides `key` itself that cover it.
 fn covering(key: &Key, any_subtrees: bool) -> Vec<Vec<u8>> {
     let mut texts = if any_subtrees { key.covering_subtrees() } else { Vec::new() };
-    // The root's own path lies in the run below it already.
-    let path =
-        key.subtree_path().filter(|path| key.below().is_some_and(|(first, _)| *path < first));
-    texts.extend(path);
     texts.retain(|text| &text[..] != key.text().as_bytes());
     if planted!("subtree-conflict-missed") {
         texts.clear();

@@ -199,7 +199,7 @@ impl Graph<'_> {
         let mut came_by: BTreeMap<OwnerNo, Link> = BTreeMap::new();
         let mut next = VecDeque::from([self.owner]);
         while let Some(waiter) = next.pop_front() {
-            for (blocker, ticket, scope) in self.neighbours(waiter) {
+            for (blocker, ticket, scope) in self.neighbours(waiter, finishing) {
                 if finishing.contains(&blocker) || came_by.contains_key(&blocker) {
                     continue;
                 }
@@ -220,11 +220,16 @@ impl Graph<'_> {
     }
 
     /// Whom an owner waits for, sorted by name and scope so that the answer does not depend on numbers.
-    fn neighbours(&mut self, waiter: OwnerNo) -> Vec<(OwnerNo, Ticket, Scope)> {
+    fn neighbours(
+        &mut self,
+        waiter: OwnerNo,
+        finishing: &BTreeSet<OwnerNo>,
+    ) -> Vec<(OwnerNo, Ticket, Scope)> {
         let space = self.space;
         let mut neighbours: Vec<(OwnerNo, Ticket, Scope)> = self
             .needs(waiter)
             .iter()
+            .filter(|need| finishing.is_empty() || !need.is_met_by(finishing))
             .flat_map(|need| {
                 need.blockers.iter().map(|&blocker| (blocker, need.ticket, need.scope.clone()))
             })

@@ -231,7 +231,7 @@ pub fn invariant_every_deadline_has_its_timer(table: &LockTable) -> Checked {
         }
         for (&ticket, waiter) in &space.waiters {
             if let Some(timer) = waiter.timer() {
-                let there = table.wait_timers.contains(&(timer, no, ticket));
+                let there = table.wait_timers.contains(&(timer, ticket, no));
                 ensure(there, "every deadline has its timer", || format!("ticket {}", ticket.0))?;
             }
         }
@@ -510,7 +510,7 @@ pub fn invariant_indexes_agree_with_what_is_held(table: &LockTable) -> Checked {
         let unshared: BTreeSet<Key> = unshared.map(|(key, _)| key.clone()).collect();
         ensure(unshared == space.unshared_paths, PROMISE, || "paths not shared".into())?;
         let is_subtree = |key: &&Key| key.kind() == ScopeKind::Subtree;
-        let subtrees = space.held.keys().filter(is_subtree).count();
+        let subtrees: BTreeSet<Key> = space.held.keys().filter(is_subtree).cloned().collect();
         ensure(subtrees == space.subtrees_held, PROMISE, || "subtrees held".into())?;
         let queued = space.queues.keys().filter(is_subtree).count();
         ensure(queued == space.subtrees_queued, PROMISE, || "subtrees waited for".into())?;

@@ -45,7 +45,7 @@ impl Default for Limits {
             registers_per_namespace_max: 100_000,
             namespaces_max: 10_000,
             ticket_kept: Duration::from_secs(10),
-            deadlines_per_step_max: 1000,
+            deadlines_per_step_max: 500,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::owners::{OwnerNo, Owners};
 use crate::queue::{Queue, Waiter};
 use crate::scope::{Key, Scope, ScopeKind};
 use crate::slab::Slab;
+use crate::time::Millis;
 
 /// A namespace's number inside the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +31,8 @@ pub(crate) struct Space {
     pub(crate) held: BTreeMap<Key, Holders>,
     /// The paths and subtrees among them that are held in another mode than shared.
     pub(crate) unshared_paths: BTreeSet<Key>,
-    pub(crate) subtrees_held: usize,
+    /// The subtrees among them, so that looking above a path costs little where there are few.
+    pub(crate) subtrees_held: BTreeSet<Key>,
     pub(crate) inodes: BTreeMap<u64, Inode>,
     /// How many grants and pieces each owner has under each lease.
     pub(crate) holds: BTreeMap<(OwnerNo, LeaseNo), u32>,
@@ -38,7 +40,8 @@ pub(crate) struct Space {
     /// Leases that are over but for their reclaim windows.
     pub(crate) lapsed_len: usize,
 
-    pub(crate) waiters: BTreeMap<Ticket, Waiter>,
+    /// Boxed: the map moves its values about.
+    pub(crate) waiters: BTreeMap<Ticket, Box<Waiter>>,
     /// The queues of names, paths and subtrees.
     pub(crate) queues: BTreeMap<Key, Queue>,
     pub(crate) subtrees_queued: usize,
@@ -148,7 +151,7 @@ impl Space {
             lease_ids: Index::new(),
             held: BTreeMap::new(),
             unshared_paths: BTreeSet::new(),
-            subtrees_held: 0,
+            subtrees_held: BTreeSet::new(),
             inodes: BTreeMap::new(),
             holds: BTreeMap::new(),
             grants_len: 0,
@@ -200,6 +203,15 @@ impl Space {
         self.lease_ids.remove(hash_words(self.seed, removed.id.words()), lease.0);
         self.owners.forget(removed.owner);
         removed
+    }
+
+    /// Whether anything under the lease may be taken back after it has lapsed.
+    pub(crate) fn has_window(&self, lease: LeaseNo) -> bool {
+        let held = &self.lease(lease).held;
+        held.grants().any(|grant| grant.reclaim_window > Millis::ZERO)
+            || held.pieces().into_iter().flatten().any(|&(inode, owner, start)| {
+                self.inodes[&inode].pieces[&(owner, start)].reclaim_window > Millis::ZERO
+            })
     }
 
     /// Forgets a request id, unless it has led to another grant since.
@@ -263,7 +275,7 @@ impl Space {
             self.unshared_paths.insert(key.clone());
         }
         if kind == ScopeKind::Subtree {
-            self.subtrees_held += 1;
+            self.subtrees_held.insert(key.clone());
         }
     }
 
@@ -278,7 +290,7 @@ impl Space {
             self.unshared_paths.remove(key);
         }
         if kind == ScopeKind::Subtree {
-            self.subtrees_held -= 1;
+            self.subtrees_held.remove(key);
         }
     }
 

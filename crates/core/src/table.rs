@@ -36,7 +36,7 @@ pub struct LockTable {
     pub(crate) sessions: BTreeMap<Adapter, usize>,
 
     pub(crate) lease_timers: BTreeSet<(Timestamp, SpaceNo, LeaseNo)>,
-    pub(crate) wait_timers: BTreeSet<(Timestamp, SpaceNo, Ticket)>,
+    pub(crate) wait_timers: BTreeSet<(Timestamp, Ticket, SpaceNo)>,
     pub(crate) last_ticket: Ticket,
     pub(crate) grace: Option<Grace>,
     /// Leases of the last epoch that have not come back yet.

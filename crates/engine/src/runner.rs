@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use leasehold_core::{CallId, Epoch, Limits, Timestamp};
+use leasehold_core::{CallId, Epoch, Limits, Millis, Timestamp};
 use leasehold_store::{Campaign, Candidate, Error, Journal, Pending, Seq};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -27,7 +27,9 @@ const TAKEN_AT_ONCE: usize = 1024;
 /// With so many transitions unwritten, requests that would add to them wait outside.
 const UNWRITTEN_LEN_MAX: usize = 16 * 1024;
 /// How often an append that failed is tried again.
-const RETRY_AFTER: Duration = Duration::from_millis(200);
+const RETRY_AFTER: Millis = Millis::new(200);
+/// How long a server that is to stop tries to write what is left.
+const DRAIN_MAX: Millis = Millis::from_secs(3);
 
 /// How a server is to run its engine.
 #[derive(Clone, Debug)]
@@ -108,7 +110,7 @@ pub async fn start(
         retry_at: None,
         snapshot_call: None,
         snapshots: Snapshots::new(runner.snapshot_bytes),
-        draining: false,
+        draining_until: None,
     };
     let task = tokio::spawn(task.run(urgent_in, ordinary_in, stopping));
     let handle = Handle { urgent, ordinary, calls: Arc::new(AtomicU64::new(1)), status, publisher };
@@ -163,7 +165,7 @@ struct Task {
     retry_at: Option<Timestamp>,
     snapshot_call: Option<Pending<Done>>,
     snapshots: Snapshots,
-    draining: bool,
+    draining_until: Option<Timestamp>,
 }
 
 impl Task {
@@ -180,7 +182,9 @@ impl Task {
             let now = self.clock.now();
             match happened {
                 Happened::Appended(result) => {
-                    if self.appended(now, result).await.is_err() {
+                    if let Err(error) = self.appended(now, result) {
+                        tracing::error!(error = %error, "the engine stops: the store is no longer ours");
+                        self.failure = Some(error.to_string());
                         break;
                     }
                 }
@@ -188,15 +192,21 @@ impl Task {
                 Happened::Calls => self.submit(now, &mut calls),
                 Happened::Time => self.engine.tick(now),
                 Happened::Stop => self.drain(now),
-                Happened::Orphaned => self.draining = true,
+                Happened::Orphaned => self.drain(now),
             }
             self.go_on();
-            if self.draining && self.append.is_none() && self.engine.unwritten_len() == 0 {
+            if self.is_drained(now) {
                 break;
             }
         }
         let _ = self.journal.resign(self.epoch).await;
         self.set_status(Phase::Stopped);
+    }
+
+    /// Everything is written, or it has been tried for long enough: a restart brings back what is not.
+    fn is_drained(&self, now: Timestamp) -> bool {
+        let written = self.append.is_none() && self.engine.unwritten_len() == 0;
+        self.draining_until.is_some_and(|until| written || until < now)
     }
 
     async fn wait(
@@ -207,7 +217,8 @@ impl Task {
         calls: &mut Vec<Asked>,
     ) -> Happened {
         let room = self.append.is_none() || self.engine.unwritten_len() < UNWRITTEN_LEN_MAX;
-        let deadline = [self.engine.next_deadline(), self.retry_at].into_iter().flatten().min();
+        let moments = [self.engine.next_deadline(), self.retry_at, self.draining_until];
+        let deadline = moments.into_iter().flatten().min();
         let pause = deadline.map(|deadline| deadline.since(self.clock.now()));
         tokio::select! {
             biased;
@@ -226,7 +237,7 @@ impl Task {
                 self.snapshot_call = None;
                 Happened::Snapshot(result)
             }
-            _ = stopping, if !self.draining => Happened::Stop,
+            _ = stopping, if self.draining_until.is_none() => Happened::Stop,
         }
     }
 
@@ -258,7 +269,11 @@ impl Task {
             let table = self.engine.table_mut();
             self.snapshot_call = self.snapshots.next_call(table, journal, epoch, durable);
         }
-        self.set_status(if self.draining { Phase::Draining } else { Phase::Leading });
+        self.set_status(if self.draining_until.is_some() {
+            Phase::Draining
+        } else {
+            Phase::Leading
+        });
     }
 
     fn deliver(&mut self) {
@@ -285,14 +300,7 @@ impl Task {
     }
 
     /// An error means that somebody else leads, or that the store is not what it was.
-    async fn appended(&mut self, now: Timestamp, result: Result<(), Error>) -> Result<(), ()> {
-        let result = match result {
-            Err(Error::OutcomeUnknown { what, cause }) => {
-                self.fail(now, &Error::OutcomeUnknown { what, cause });
-                self.settle().await
-            }
-            other => other,
-        };
+    fn appended(&mut self, now: Timestamp, result: Result<(), Error>) -> Result<(), Error> {
         match result {
             Ok(()) => {
                 self.snapshots.appended(self.appending_bytes);
@@ -305,14 +313,16 @@ impl Task {
             Err(error @ Error::Unavailable { .. }) => {
                 self.fail(now, &error);
                 self.engine.unseal();
-                self.retry_at = Some(now.plus(leasehold_core::Millis::new(200)));
+                self.retry_at = Some(now.plus(RETRY_AFTER));
                 Ok(())
             }
-            Err(error) => {
-                tracing::error!(error = %error, "the engine stops: the store is no longer ours");
-                self.failure = Some(error.to_string());
-                Err(())
+            Err(error @ Error::OutcomeUnknown { .. }) => {
+                self.fail(now, &error);
+                self.append =
+                    Some(settle(self.journal.clone(), self.epoch, self.engine.next_seq()));
+                Ok(())
             }
+            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. })) => Err(error),
         }
     }
 
@@ -322,24 +332,6 @@ impl Task {
         }
         self.failure = Some(error.to_string());
         self.engine.append_failed(now);
-        self.deliver();
-    }
-
-    /// Finds out whether the record under way was written, before anything else is.
-    async fn settle(&mut self) -> Result<(), Error> {
-        loop {
-            match self.journal.read_back(self.epoch, self.engine.next_seq()).await {
-                Ok(Some(_)) => return Ok(()),
-                Ok(None) => {
-                    let what = "the record was not written".into();
-                    return Err(Error::Unavailable { what, cause: None });
-                }
-                Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. }) => {
-                    tokio::time::sleep(RETRY_AFTER).await;
-                }
-                Err(other) => return Err(other),
-            }
-        }
     }
 
     fn snapshot_went_on(&mut self, result: Result<Done, Error>) {
@@ -353,7 +345,7 @@ impl Task {
     }
 
     fn drain(&mut self, now: Timestamp) {
-        self.draining = true;
+        self.draining_until = Some(now.plus(DRAIN_MAX));
         self.engine.drain(now);
         // Those who wait are told; those whose commit is under way still get their answer.
         self.engine.refuse_waiters(now);
@@ -384,6 +376,25 @@ fn status_of(
         store: journal.traits().name,
         store_failure,
     }
+}
+
+/// Finds out whether a record was written, however long that takes, before anything else is.
+fn settle(journal: Arc<dyn Journal>, epoch: Epoch, seq: Seq) -> Pending<()> {
+    Box::pin(async move {
+        loop {
+            match journal.read_back(epoch, seq).await {
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => {
+                    let what = "the record was not written".into();
+                    return Err(Error::Unavailable { what, cause: None });
+                }
+                Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. }) => {
+                    tokio::time::sleep(RETRY_AFTER.as_duration()).await;
+                }
+                Err(error @ (Error::Conflict(_) | Error::Corrupt { .. })) => return Err(error),
+            }
+        }
+    })
 }
 
 /// Whatever else has come by now goes into the same batch, the urgent first.

@@ -527,16 +527,19 @@ impl LockTable {
     fn conflict(&self, space: SpaceNo, request: &Acquire, asker: Asker) -> (Conflict, Reason) {
         let at = self.space(space);
         let want = Want::Some(Conflict::HOLDERS_MAX);
-        let blocked = request.claims.iter().find_map(|claim| {
-            let blockers = at.blockers(claim, asker, want);
-            (!blockers.is_empty()).then_some((claim, blockers))
-        });
-        let (claim, blockers) = blocked.unwrap_or((&request.claims[0], Blockers::default()));
-        let mut holders: Vec<Holder> =
-            blockers.iter().filter_map(|blocker| self.holder(space, blocker)).collect();
+        let holders = |blockers: &Blockers| -> Vec<Holder> {
+            blockers.iter().filter_map(|blocker| self.holder(space, blocker)).collect()
+        };
+        let blocked = request.claims.iter().map(|claim| (claim, at.blockers(claim, asker, want)));
+        let mut blocked = blocked.filter(|(_, blockers)| !blockers.is_empty());
+        let (claim, first) = blocked.next().unwrap_or((&request.claims[0], Blockers::default()));
+        let mut reason = Reason::of(&first, &holders(&first));
+        for (_, blockers) in blocked {
+            reason = reason.max(Reason::of(&blockers, &holders(&blockers)));
+        }
+        let mut holders = holders(&first);
         holders.sort_by(|one, other| (one.fence, &one.scope).cmp(&(other.fence, &other.scope)));
         holders.truncate(Conflict::HOLDERS_MAX);
-        let reason = Reason::of(&blockers, &holders);
         let conflict = Conflict {
             scope: claim.scope.clone(),
             holders,
@@ -574,14 +577,15 @@ impl LockTable {
     }
 }
 
-/// What kind of "no" the blockers add up to.
+/// What kind of "no" the blockers add up to; of several, the last in this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reason {
     Nothing,
+    /// All of them are reclaim windows.
+    ReclaimWindow,
     Held,
     /// Among them is a grant of the last epoch that has not come back yet.
     Recovering,
-    /// All of them are reclaim windows.
-    ReclaimWindow,
 }
 
 impl Reason {

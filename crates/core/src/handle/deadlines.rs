@@ -23,7 +23,7 @@ impl LockTable {
     pub(super) fn work_off_deadlines(&mut self, step: &mut Step) {
         let mut budget = self.limits.deadlines_per_step_max;
         while budget > 0
-            && let Some(&(moment, space, ticket)) = self.wait_timers.first()
+            && let Some(&(moment, ticket, space)) = self.wait_timers.first()
             && moment < self.now
         {
             budget -= 1;
@@ -87,7 +87,7 @@ impl LockTable {
             LeaseState::Recovering => Ending::GraceExpired,
             LeaseState::Live | LeaseState::Lapsed(_) => Ending::Expired,
         };
-        let has_window = self.windows(space, lease).iter().any(|(end, _)| *end > held.deadline);
+        let has_window = at.has_window(lease);
         let (namespace, id) = (at.name.clone(), held.id);
         self.refuse_session_waiters(space, lease, step);
         self.tell_lost(namespace.clone(), id, None, &ending, step);

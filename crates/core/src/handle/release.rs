@@ -143,12 +143,6 @@ impl LockTable {
         };
         let lease = |table: &LockTable| table.space(space).live_lease(withdraw.lease);
         let mut found = false;
-        if let Some(lease) = lease(self)
-            && !self.space(space).lease(lease).held.stamped(withdraw.fence).is_empty()
-        {
-            self.end_fence(space, lease, withdraw.fence, Ending::Withdrawn, step);
-            found = true;
-        }
         for &(inode, range) in &withdraw.gained {
             while let Some(lease) = lease(self)
                 && let Some((owner, part)) =
@@ -157,6 +151,12 @@ impl LockTable {
                 self.end_bytes(space, lease, owner, inode, part, Ending::Withdrawn, step);
                 found = true;
             }
+        }
+        if let Some(lease) = lease(self)
+            && !self.space(space).lease(lease).held.stamped(withdraw.fence).is_empty()
+        {
+            self.end_fence(space, lease, withdraw.fence, Ending::Withdrawn, step);
+            found = true;
         }
         Ok(Answer::Withdrawn { found })
     }

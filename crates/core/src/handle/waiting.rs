@@ -107,6 +107,7 @@ impl LockTable {
         let at = self.space(space);
         let Some(cycle) = at.find_cycle(at.waiters[&ticket].owner, None) else { return Ok(()) };
         let cycle = cycle.edges(at);
+        self.tell_left(space, ticket, step);
         let request = self.remove_waiter(space, ticket).request;
         let told = News::Deadlock { victim: request.owner, cycle: cycle.clone() };
         self.tell(request.namespace, told, step);
@@ -152,7 +153,7 @@ impl LockTable {
             Wait::Forever => None,
         };
         if let Some(deadline) = deadline {
-            self.wait_timers.insert((deadline, space, ticket));
+            self.wait_timers.insert((deadline, ticket, space));
         }
         let at = self.space_mut(space);
         let owner = at.owners.mention(&request.owner);
@@ -169,17 +170,18 @@ impl LockTable {
         }
         let calls = vec![request.call];
         let standing = Standing::Waiting { deadline };
-        at.waiters.insert(ticket, Waiter { owner, request, digest, calls, since, standing });
+        let waiter = Waiter { owner, request, digest, calls, since, standing };
+        at.waiters.insert(ticket, Box::new(waiter));
         at.enqueue(ticket);
     }
 
     /// Forgets a waiter; those behind it may have become free to go.
-    pub(super) fn remove_waiter(&mut self, space: SpaceNo, ticket: Ticket) -> Waiter {
+    pub(super) fn remove_waiter(&mut self, space: SpaceNo, ticket: Ticket) -> Box<Waiter> {
         self.leave_queues(space, ticket);
         let at = &mut self.spaces[space.0];
         let waiter = at.waiters.remove(&ticket).expect("only waiters that are there are removed");
         if let Some(timer) = waiter.timer() {
-            self.wait_timers.remove(&(timer, space, ticket));
+            self.wait_timers.remove(&(timer, ticket, space));
         }
         at.waits.remove(&(waiter.owner, ticket));
         for call in &waiter.calls {
@@ -243,13 +245,13 @@ impl LockTable {
         let at = &mut self.spaces[space.0];
         let waiter = at.waiters.get_mut(&ticket).expect("only waiters that are there are parked");
         if let Some(timer) = waiter.timer() {
-            self.wait_timers.remove(&(timer, space, ticket));
+            self.wait_timers.remove(&(timer, ticket, space));
         }
         waiter.standing = Standing::Parked { until };
         for call in std::mem::take(&mut waiter.calls) {
             at.calls.remove(&call);
         }
-        self.wait_timers.insert((until, space, ticket));
+        self.wait_timers.insert((until, ticket, space));
         Place { ticket, position }
     }
 
