@@ -15,48 +15,44 @@
 
 use std::hash::{Hash, Hasher};
 
-use leasehold_core::HolderState;
+use leasehold_core::{ByteRange, HolderState};
 
-use super::server::View;
-use super::world::{Call, Client, Packet, Slot, World};
+use super::server::{Held, View};
+use super::world::{Call, Client, Packet, Place, Slot, UnderWay, World};
 
 impl Hash for World {
     fn hash<H: Hasher>(&self, into: &mut H) {
         let names = Names::of(self);
-        let now = self.now;
-        names.hash_view(&self.server.0.view, now, into);
-        if let Some(behind) = &self.behind {
-            // Of what was stored only what lasts comes back.
-            for held in &behind.0.view.held {
-                let over = held.state == HolderState::ReclaimWindow;
-                let fences = (names.fence(held.fences.0), names.fence(held.fences.1));
-                (names.lease(held.lease), fences, &held.scope, held.mode, held.ttl).hash(into);
-                (over, held.attempt.map(|attempt| names.attempt(attempt))).hash(into);
-            }
-        }
-        self.behind.is_some().hash(into);
+        names.hash_view(&self.server.0.view, into);
+        self.behind.as_ref().map(|behind| names.stored(&behind.0.view)).hash(into);
         for client in &self.clients {
             names.hash_client(client, into);
-        }
-        for packet in &self.packets {
-            names.hash_packet(packet, into);
         }
         for call in &self.calls {
             let Call { call: _, to, attempt, lease, ticket } = *call;
             let place = rank(&names.tickets, ticket);
-            (to.client, to.slot, names.attempt(attempt), names.lease(lease), place).hash(into);
+            (to, names.attempt(attempt), names.lease(lease), place).hash(into);
         }
-        (self.packets.len(), self.calls.len()).hash(into);
-        (names.fence(self.given), names.fence(self.accepted)).hash(into);
+        // What is under way arrives in any order.
+        let known = |sent: &UnderWay| (names.packet(&sent.packet), sent.repeated);
+        let mut packets: Vec<(Known, bool)> = self.packets.iter().map(known).collect();
+        packets.sort_unstable();
+        (packets, self.calls.len()).hash(into);
+        let view = &self.server.0.view;
+        (view.fence < self.given, view.register == self.accepted).hash(into);
+        let lower = names.fences.partition_point(|fence| *fence < self.accepted);
+        (lower, names.fences.get(lower) == Some(&self.accepted)).hash(into);
         self.fault.is_some().hash(into);
     }
 }
 
-/// All numbers that anybody still knows, in order.
-#[derive(Default)]
-struct Names {
+/// All numbers that still matter, each kind in order.
+struct Names<'a> {
+    world: &'a World,
     fences: Vec<u64>,
+    /// Those that the server knows. Of any other it is enough to know that it is gone.
     leases: Vec<u64>,
+    /// In the order in which they are come across: nobody compares attempts but for being the same.
     attempts: Vec<u64>,
     tickets: Vec<u64>,
 }
@@ -65,31 +61,78 @@ fn rank(all: &[u64], number: u64) -> usize {
     all.binary_search(&number).expect("every number was collected")
 }
 
-impl Names {
-    fn of(world: &World) -> Names {
-        let mut names = Names::default();
-        names.fences.extend([0, world.given, world.accepted]);
+/// A packet, in names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Known {
+    Acquire {
+        to: Place,
+        attempt: usize,
+        wait: bool,
+    },
+    /// With what the client will count from, if it still waits for the answer.
+    Renew {
+        of: Place,
+        grant: Option<(usize, usize)>,
+        raise: bool,
+        age: Option<u32>,
+    },
+    Release {
+        of: Place,
+        grant: Option<(usize, usize)>,
+    },
+    Cancel {
+        attempt: usize,
+    },
+    Write {
+        fence: usize,
+    },
+    Granted {
+        to: Place,
+        attempt: usize,
+        lease: Option<usize>,
+        fence: usize,
+        gained: Gained,
+    },
+    Renewed {
+        to: Place,
+        ttl: u32,
+        age: u32,
+    },
+}
+
+type Gained = Vec<(u64, ByteRange)>;
+
+impl Names<'_> {
+    fn of(world: &World) -> Names<'_> {
+        let mut names = Names {
+            world,
+            fences: Vec::new(),
+            leases: Vec::new(),
+            attempts: Vec::new(),
+            tickets: Vec::new(),
+        };
         names.collect_view(&world.server.0.view);
         if let Some(behind) = &world.behind {
             names.collect_view(&behind.0.view);
-        }
-        for slot in world.clients.iter().flat_map(|client| &client.slots) {
-            match *slot {
-                Slot::Idle => {}
-                Slot::Asking { attempt, .. } => names.attempts.push(attempt),
-                Slot::Holding { lease, fence, .. } => names.collect_grant(lease, fence),
-            }
-        }
-        for packet in &world.packets {
-            names.collect_packet(packet);
         }
         for call in &world.calls {
             names.attempts.push(call.attempt);
             names.leases.push(call.lease);
             names.tickets.push(call.ticket);
         }
-        let Names { fences, leases, attempts, tickets } = &mut names;
-        for numbers in [fences, leases, attempts, tickets] {
+        names.leases.sort_unstable();
+        for slot in world.clients.iter().flat_map(|client| &client.slots) {
+            match *slot {
+                Slot::Idle => {}
+                Slot::Asking { attempt, .. } => names.attempts.push(attempt),
+                Slot::Holding { fence, .. } => names.fences.push(fence),
+            }
+        }
+        for sent in &world.packets {
+            names.collect_packet(&sent.packet);
+        }
+        let Names { fences, leases, tickets, .. } = &mut names;
+        for numbers in [fences, leases, tickets] {
             numbers.sort_unstable();
             numbers.dedup();
         }
@@ -97,7 +140,6 @@ impl Names {
     }
 
     fn collect_view(&mut self, view: &View) {
-        self.fences.extend([view.fence, view.register]);
         for held in &view.held {
             self.fences.extend([held.fences.0, held.fences.1]);
             self.leases.push(held.lease);
@@ -106,24 +148,22 @@ impl Names {
         self.tickets.extend(view.waiters.iter().map(|&(ticket, _)| ticket));
     }
 
-    fn collect_grant(&mut self, lease: u64, fence: u64) {
-        self.leases.push(lease);
-        self.fences.push(fence);
-    }
-
     fn collect_packet(&mut self, packet: &Packet) {
         match *packet {
             Packet::Acquire { attempt, .. } | Packet::Cancel { attempt } => {
                 self.attempts.push(attempt);
             }
-            Packet::Renew { lease, fence, .. }
-            | Packet::Release { lease, fence, .. }
-            | Packet::Renewed { lease, fence, .. } => self.collect_grant(lease, fence),
-            Packet::Write { fence } => self.fences.push(fence),
-            Packet::Granted { attempt, lease, fence, .. } => {
-                self.attempts.push(attempt);
-                self.collect_grant(lease, fence);
+            Packet::Renew { lease, fence, .. } | Packet::Release { lease, fence, .. } => {
+                if self.leases.binary_search(&lease).is_ok() {
+                    self.fences.push(fence);
+                }
             }
+            Packet::Write { fence } => self.fences.push(fence),
+            Packet::Granted { attempt, fence, .. } => {
+                self.attempts.push(attempt);
+                self.fences.push(fence);
+            }
+            Packet::Renewed { .. } => {}
         }
     }
 
@@ -131,31 +171,46 @@ impl Names {
         rank(&self.fences, fence)
     }
 
-    fn lease(&self, lease: u64) -> usize {
-        rank(&self.leases, lease)
+    fn lease(&self, lease: u64) -> Option<usize> {
+        self.leases.binary_search(&lease).ok()
     }
 
     fn attempt(&self, attempt: u64) -> usize {
-        rank(&self.attempts, attempt)
+        let known = self.attempts.iter().position(|known| *known == attempt);
+        known.expect("every attempt was collected")
     }
 
-    fn hash_view<H: Hasher>(&self, view: &View, now: u64, into: &mut H) {
-        (self.fence(view.fence), self.fence(view.register)).hash(into);
+    fn grant(&self, lease: u64, fence: u64) -> Option<(usize, usize)> {
+        self.lease(lease).map(|lease| (lease, self.fence(fence)))
+    }
+
+    fn hash_view<H: Hasher>(&self, view: &View, into: &mut H) {
+        let now = self.world.now;
         view.grace.map(|end| ahead(end, now, 0)).hash(into);
         for held in &view.held {
             let overdue_max = match held.state {
                 HolderState::Held | HolderState::Recovering => held.window,
                 HolderState::ReclaimWindow => 0,
             };
-            (self.lease(held.lease), held.owner, &held.scope, held.mode).hash(into);
-            (self.fence(held.fences.0), self.fence(held.fences.1), held.state).hash(into);
-            (ahead(held.deadline, now, overdue_max), held.window, held.ttl).hash(into);
-            held.attempt.map(|attempt| self.attempt(attempt)).hash(into);
+            (held.owner, held.state, ahead(held.deadline, now, overdue_max)).hash(into);
+            self.lasting(held).hash(into);
         }
         for (ticket, deadline) in &view.waiters {
             (rank(&self.tickets, *ticket), deadline.map(|end| ahead(end, now, 0))).hash(into);
         }
         (view.held.len(), view.waiters.len()).hash(into);
+    }
+
+    /// What a crash brings back of something held.
+    fn lasting<'a>(&self, held: &'a Held) -> impl Hash + use<'a> {
+        let grant = (self.lease(held.lease), &held.scope, held.mode, held.window, held.ttl);
+        let fences = (self.fence(held.fences.0), self.fence(held.fences.1));
+        let over = held.state == HolderState::ReclaimWindow;
+        (grant, fences, over, held.attempt.map(|attempt| self.attempt(attempt)))
+    }
+
+    fn stored<'a>(&self, view: &'a View) -> Vec<impl Hash + use<'a>> {
+        view.held.iter().map(|held| self.lasting(held)).collect()
     }
 
     fn hash_client<H: Hasher>(&self, client: &Client, into: &mut H) {
@@ -164,7 +219,9 @@ impl Names {
             match *slot {
                 Slot::Idle => 0.hash(into),
                 Slot::Asking { attempt, age, doubtful } => {
-                    (1, self.attempt(attempt), age, doubtful).hash(into);
+                    // Once nothing can come of it, it does not matter how old it is.
+                    let counts = self.world.may_be_granted(attempt).then_some((age, doubtful));
+                    (1, self.attempt(attempt), counts).hash(into);
                 }
                 Slot::Holding { lease, fence, ttl, age, doubtful } => {
                     (2, self.lease(lease), self.fence(fence), ttl, age, doubtful).hash(into);
@@ -173,29 +230,28 @@ impl Names {
         }
     }
 
-    fn hash_packet<H: Hasher>(&self, packet: &Packet, into: &mut H) {
-        match packet {
+    fn packet(&self, packet: &Packet) -> Known {
+        match *packet {
             Packet::Acquire { to, attempt, wait } => {
-                (0, to.client, to.slot, self.attempt(*attempt), wait).hash(into);
+                Known::Acquire { to, attempt: self.attempt(attempt), wait }
             }
             Packet::Renew { of, lease, fence, raise, age } => {
-                let grant = (self.lease(*lease), self.fence(*fence));
-                (1, of.client, of.slot, grant, raise, age).hash(into);
+                let holding = self.world.holds(of, lease);
+                let grant = self.grant(lease, fence);
+                Known::Renew { of, grant, raise, age: (holding && grant.is_some()).then_some(age) }
             }
             Packet::Release { of, lease, fence } => {
-                let grant = (self.lease(*lease), self.fence(*fence));
-                (2, of.client, of.slot, grant).hash(into);
+                Known::Release { of, grant: self.grant(lease, fence) }
             }
-            Packet::Cancel { attempt } => (3, self.attempt(*attempt)).hash(into),
-            Packet::Write { fence } => (4, self.fence(*fence)).hash(into),
-            Packet::Granted { to, attempt, lease, fence, gained } => {
-                let grant = (self.attempt(*attempt), self.lease(*lease), self.fence(*fence));
-                (5, to.client, to.slot, grant, gained).hash(into);
+            Packet::Cancel { attempt } => Known::Cancel { attempt: self.attempt(attempt) },
+            Packet::Write { fence } => Known::Write { fence: self.fence(fence) },
+            Packet::Granted { to, attempt, lease, fence, ref gained } => {
+                let (attempt, lease) = (self.attempt(attempt), self.lease(lease));
+                let (fence, gained) = (self.fence(fence), gained.clone());
+                Known::Granted { to, attempt, lease, fence, gained }
             }
-            Packet::Renewed { to, lease, fence, ttl, age } => {
-                let grant = (self.lease(*lease), self.fence(*fence));
-                (6, to.client, to.slot, grant, ttl, age).hash(into);
-            }
+            // Only kept while its holder waits for it, of whom there is one in each place.
+            Packet::Renewed { to, ttl, age, .. } => Known::Renewed { to, ttl, age },
         }
     }
 }

@@ -99,7 +99,7 @@ impl Config {
     }
 
     fn client_actions(&self, world: &World, actions: &mut Vec<Action>) {
-        let room = world.packets.iter().filter(|p| p.is_request()).count() < self.requests_max;
+        let room = world.requests_len() < self.requests_max;
         for at in world.places() {
             let stopped = world.clients[usize::from(at.client)].stopped;
             match world.slot(at) {
@@ -120,7 +120,9 @@ impl Config {
         (lease, fence, ttl): (u64, u64, u32),
         actions: &mut Vec<Action>,
     ) {
-        let under_way = |wanted: &dyn Fn(&Packet) -> bool| world.packets.iter().any(wanted);
+        let under_way = |wanted: &dyn Fn(&Packet) -> bool| {
+            world.packets.iter().any(|sent| wanted(&sent.packet))
+        };
         let renews =
             |packet: &Packet| matches!(packet, Packet::Renew { lease: l, .. } if *l == lease);
         if !under_way(&renews) {
@@ -136,18 +138,16 @@ impl Config {
     }
 
     fn packet_actions(&self, world: &World, actions: &mut Vec<Action>) {
-        let requests = world.packets.iter().filter(|p| p.is_request()).count();
-        for (at, packet) in world.packets.iter().enumerate() {
-            let same_before = at > 0 && world.packets[at - 1] == *packet;
-            let same_after = world.packets.get(at + 1) == Some(packet);
-            if same_before {
+        let room = world.requests_len() < self.requests_max;
+        for (at, sent) in world.packets.iter().enumerate() {
+            if at > 0 && world.packets[at - 1] == *sent {
                 continue;
             }
             actions.extend([Action::Deliver(at), Action::Drop(at)]);
-            if packet.is_request() && requests < self.requests_max && !same_after {
+            if sent.packet.is_request() && room && !sent.repeated {
                 actions.push(Action::Repeat(at));
             }
-            if matches!(packet, Packet::Granted { .. }) && !self.request_ids {
+            if matches!(sent.packet, Packet::Granted { .. }) && !self.request_ids {
                 actions.push(Action::Withdraw(at));
             }
         }
@@ -231,21 +231,19 @@ impl Model for Config {
             Action::Stop(client) => stop(&mut world.clients[usize::from(client)]),
             Action::Go(client) => world.clients[usize::from(client)].stopped = false,
             Action::Deliver(at) => {
-                let packet = world.packets.remove(at);
+                let packet = world.packets.remove(at).packet;
                 self.deliver(&mut world, packet);
             }
             Action::Drop(at) => {
                 world.packets.remove(at);
             }
-            Action::Repeat(at) => {
-                let packet = world.packets[at].clone();
-                world.send(packet);
-            }
+            Action::Repeat(at) => world.repeat(at),
             Action::Withdraw(at) => {
-                let packet = world.packets.remove(at);
+                let packet = world.packets.remove(at).packet;
                 self.withdraw(&mut world, &packet);
             }
         }
+        world.forget_idle_packets(self.ttl, !self.request_ids);
         Some(world)
     }
 

@@ -32,8 +32,8 @@ impl Config {
                 }
             }
         }
-        for packet in &mut world.packets {
-            if let Packet::Renew { age, .. } | Packet::Renewed { age, .. } = packet {
+        for sent in &mut world.packets {
+            if let Packet::Renew { age, .. } | Packet::Renewed { age, .. } = &mut sent.packet {
                 *age = (*age + 1).min(age_max);
             }
         }

@@ -15,7 +15,7 @@ pub(crate) struct World {
     pub(crate) now: u64,
     pub(crate) clients: Vec<Client>,
     /// Sorted: what is under way arrives in any order.
-    pub(crate) packets: Vec<Packet>,
+    pub(crate) packets: Vec<UnderWay>,
     /// Calls that wait at the server, in the order they came.
     pub(crate) calls: Vec<Call>,
     /// The highest fence ever handed out.
@@ -66,13 +66,19 @@ pub(crate) enum Slot {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     pub(crate) client: u8,
     pub(crate) slot: u8,
 }
 
-/// A message under way.
+/// A packet that has been sent. The network repeats each at most once, or there would be no end of copies.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct UnderWay {
+    pub(crate) packet: Packet,
+    pub(crate) repeated: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Packet {
     Acquire { to: Place, attempt: u64, wait: bool },
@@ -134,9 +140,71 @@ impl World {
         &mut self.clients[usize::from(at.client)].slots[usize::from(at.slot)]
     }
 
+    /// Whether the client counts on this lease.
+    pub(crate) fn holds(&self, at: Place, lease: u64) -> bool {
+        matches!(self.slot(at), Slot::Holding { lease: held, .. } if held == lease)
+    }
+
     pub(crate) fn send(&mut self, packet: Packet) {
-        let at = self.packets.partition_point(|other| *other <= packet);
-        self.packets.insert(at, packet);
+        self.packets.push(UnderWay { packet, repeated: false });
+        self.packets.sort_unstable();
+    }
+
+    pub(crate) fn repeat(&mut self, at: usize) {
+        self.packets[at].repeated = true;
+        self.packets.insert(at, self.packets[at].clone());
+        self.packets.sort_unstable();
+    }
+
+    pub(crate) fn requests_len(&self) -> usize {
+        self.packets.iter().filter(|sent| sent.packet.is_request()).count()
+    }
+
+    /// Whether the client still counts from this attempt, so that a grant is of use to it.
+    fn awaits(&self, at: Place, attempt: u64, ttl: u32) -> bool {
+        matches!(self.slot(at), Slot::Asking { attempt: own, age, .. } if own == attempt && age <= ttl)
+    }
+
+    fn is_held(&self, lease: u64) -> bool {
+        self.server.0.view.held.iter().any(|held| held.lease == lease)
+    }
+
+    /// Whether anything can come of an attempt at the server.
+    fn may_arrive(&self, attempt: u64) -> bool {
+        let mut packets = self.packets.iter().map(|sent| &sent.packet);
+        self.calls.iter().any(|call| call.attempt == attempt)
+            || packets.any(|p| matches!(p, Packet::Acquire { attempt: a, .. } if *a == attempt))
+    }
+
+    /// Whether anybody but the client that made it knows of an attempt.
+    pub(crate) fn may_be_granted(&self, attempt: u64) -> bool {
+        let stored = self.behind.iter().flat_map(|behind| &behind.0.view.held);
+        let mut held = self.server.0.view.held.iter().chain(stored);
+        let mut packets = self.packets.iter().map(|sent| &sent.packet);
+        self.may_arrive(attempt)
+            || held.any(|held| held.attempt == Some(attempt))
+            || packets.any(|p| matches!(p, Packet::Granted { attempt: a, .. } if *a == attempt))
+    }
+
+    /// Forgets what is under way but can make no difference any more: an answer that the client no longer counts on and
+    /// the server cannot take back, a cancellation of what never waits.
+    pub(crate) fn forget_idle_packets(&mut self, ttl: u32, may_take_back: bool) {
+        let makes_a_difference = |sent: &UnderWay| match sent.packet {
+            Packet::Granted { to, attempt, lease, .. } => {
+                self.awaits(to, attempt, ttl) || (may_take_back && self.is_held(lease))
+            }
+            Packet::Renewed { to, lease, ttl, age, .. } => age <= ttl && self.holds(to, lease),
+            Packet::Cancel { attempt } => self.may_arrive(attempt),
+            Packet::Acquire { .. }
+            | Packet::Renew { .. }
+            | Packet::Release { .. }
+            | Packet::Write { .. } => true,
+        };
+        let mut packets = self.packets.clone();
+        packets.retain(makes_a_difference);
+        // The second of two equal answers says nothing new.
+        packets.dedup_by(|one, other| one == other && !one.packet.is_request());
+        self.packets = packets;
     }
 
     pub(crate) fn places(&self) -> Vec<Place> {
