@@ -96,6 +96,12 @@ impl Model {
     /// The waiter's turn has come.
     pub(crate) fn grant_waiter(&mut self, ticket: Ticket) {
         let waiter = self.take_waiter(ticket);
+        if let Under::NewLease { id, .. } = waiter.ask.under
+            && let Err(refusal) = self.check_new_id(&waiter.ask.namespace, id)
+        {
+            self.tell_left(&waiter);
+            return self.refuse_waiter(&waiter, &refusal);
+        }
         let grant = self.grant(&waiter.ask, waiter.since);
         for &call in &waiter.calls {
             self.step.effects.push(Effect::Granted { call, grant: Box::new(grant.clone()) });
