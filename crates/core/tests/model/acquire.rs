@@ -172,12 +172,9 @@ impl Model {
 
     /// "A plain `acquire` opens a lease for that one grant."
     fn lease_for(&mut self, ask: &Acquire) -> (LeaseId, Option<Millis>) {
-        let fence_max = self.fence;
         match ask.under {
             Under::Session(id) => {
-                let lease = self.lease_mut(&ask.namespace, id);
-                lease.fence_max = fence_max;
-                lease.state = LeaseState::Live;
+                self.lease_mut(&ask.namespace, id).state = LeaseState::Live;
                 (id, None)
             }
             Under::NewLease { id, ttl } => {
@@ -190,7 +187,6 @@ impl Model {
                     deadline: self.now.plus(ttl),
                     state: LeaseState::Live,
                     session: None,
-                    fence_max,
                 });
                 (id, Some(ttl))
             }
