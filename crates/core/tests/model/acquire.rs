@@ -96,6 +96,12 @@ impl Model {
     /// The waiter's turn has come.
     pub(crate) fn grant_waiter(&mut self, ticket: Ticket) {
         let waiter = self.take_waiter(ticket);
+        if let Under::NewLease { id, .. } = waiter.ask.under
+            && let Err(refusal) = self.check_new_id(&waiter.ask.namespace, id)
+        {
+            self.tell_left(&waiter);
+            return self.refuse_waiter(&waiter, &refusal);
+        }
         let grant = self.grant(&waiter.ask, waiter.since);
         for &call in &waiter.calls {
             self.step.effects.push(Effect::Granted { call, grant: Box::new(grant.clone()) });
@@ -166,12 +172,9 @@ impl Model {
 
     /// "A plain `acquire` opens a lease for that one grant."
     fn lease_for(&mut self, ask: &Acquire) -> (LeaseId, Option<Millis>) {
-        let fence_max = self.fence;
         match ask.under {
             Under::Session(id) => {
-                let lease = self.lease_mut(&ask.namespace, id);
-                lease.fence_max = fence_max;
-                lease.state = LeaseState::Live;
+                self.lease_mut(&ask.namespace, id).state = LeaseState::Live;
                 (id, None)
             }
             Under::NewLease { id, ttl } => {
@@ -184,7 +187,6 @@ impl Model {
                     deadline: self.now.plus(ttl),
                     state: LeaseState::Live,
                     session: None,
-                    fence_max,
                 });
                 (id, Some(ttl))
             }

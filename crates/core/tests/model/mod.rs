@@ -71,8 +71,6 @@ pub(crate) struct Lease {
     pub(crate) deadline: Timestamp,
     pub(crate) state: LeaseState,
     pub(crate) session: Option<Session>,
-    /// The highest fence issued under it.
-    pub(crate) fence_max: Fence,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -290,8 +288,4 @@ impl Model {
 
 pub(crate) fn millis(length: Duration) -> Millis {
     Millis::from_duration(length).expect("checked against the limits")
-}
-
-pub(crate) fn same<T: PartialEq>(one: &T, other: &T) -> bool {
-    one == other
 }

@@ -1,6 +1,6 @@
 //! Byte ranges: what fcntl(2) does, byte by byte.
 
-use super::{Held, Model, same};
+use super::{Held, Model};
 use leasehold_core::*;
 
 impl Model {
@@ -111,7 +111,7 @@ fn same_file(one: &Held, other: &Held) -> bool {
         Scope::Range { inode, .. } => Some(inode),
         Scope::Key(_) => None,
     };
-    same(&one.namespace, &other.namespace) && file(one).is_some() && file(one) == file(other)
+    one.namespace == other.namespace && file(one).is_some() && file(one) == file(other)
 }
 
 fn same_inode(of: &Held, range: ByteRange) -> Scope {

@@ -50,7 +50,6 @@ impl Model {
             deadline,
             state: LeaseState::Live,
             session: Some(Session { terms, opened_at: self.now, attached: false }),
-            fence_max: Fence::ZERO,
         });
         Ok(Answer::SessionOpened { number, deadline })
     }
