@@ -1,0 +1,38 @@
+//! What Leasehold speaks: the JSON messages of its HTTP interface, and the one public list of problem codes.
+//!
+//! Plain data for both sides of the wire. There is no rule in here, and nothing of the server's inside: programs of
+//! strangers compile this crate.
+#![forbid(unsafe_code)]
+
+mod code;
+mod problem;
+mod duration;
+
+mod locks;
+mod sets;
+mod sessions;
+mod fences;
+mod inodes;
+mod watch;
+mod graph;
+mod simple;
+mod service;
+
+pub use code::{Code, GrpcCode, Happened};
+pub use duration::{DurationError, format_duration, parse_duration};
+pub use fences::{AcceptRequest, Accepted, Register};
+pub use graph::{Edge, EdgeKind, Graph, Node, NodeKind, WaitEdge};
+pub use inodes::Removed;
+pub use locks::{
+    AcquireRequest, BreakRequest, Broken, CheckRequest, Checked, Grant, Holder, Lock, LockPage,
+    LockState, LockSummary, Metadata, Mode, ReleaseRequest, Released, RenewRequest, Renewed,
+    TestRequest, Tested, Waiter,
+};
+pub use problem::{FieldError, Problem};
+pub use service::{Check, Cluster, Grace, Health, Role, Version};
+pub use sessions::{
+    Closed, KeepAliveRequest, KeptAlive, OnDisconnect, OpenRequest, Opened, Session, SessionPage,
+};
+pub use sets::{AcquireSetRequest, Claim, SetGrant};
+pub use simple::{SimpleHeld, SimpleRefused, SimpleReleased, SimpleState};
+pub use watch::{Event, EventPage, News};

@@ -1,0 +1,275 @@
+//! One lock: asking for it, keeping it, giving it back, looking at it.
+
+use serde::{Deserialize, Serialize};
+
+/// Whatever a holder wants others to see with its grant; the service never looks at it.
+pub type Metadata = serde_json::Map<String, serde_json::Value>;
+
+/// How a lock is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// By one holder alone.
+    #[default]
+    Exclusive,
+    /// By any number of holders, all of them shared.
+    Shared,
+    /// By up to `permits` holders at once.
+    Permits,
+}
+
+/// Asks for a lock.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AcquireRequest {
+    pub owner_id: String,
+    /// How long the lease stands without a renewal. Needed unless `session_id` is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// How long to wait if it is not free; over HTTP at most 50 s of it are waited in one request.
+    #[serde(default)]
+    pub wait_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// How many may hold it at once: a semaphore. All who ask must name the same number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u32>,
+    /// The session, or with `reclaim` the lease, that the grant is to stand under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Your own name for this request: a repetition gets the same grant, not a second one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// How long after the lease lapsed only this owner may take the lock back.
+    #[serde(default)]
+    pub reclaim_ms: u64,
+    /// Takes up, after a restart of the server, what the owner held before it.
+    #[serde(default)]
+    pub reclaim: bool,
+    /// Comes back for a place in the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub metadata: Option<Metadata>,
+}
+
+/// The lock is yours.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Grant {
+    /// The lock in its canonical spelling.
+    pub lock: String,
+    pub owner_id: String,
+    /// A secret: whoever knows it can renew and release.
+    pub lease_id: String,
+    /// Show this with every write to what the lock guards.
+    pub fencing_token: u64,
+    pub mode: Mode,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u32>,
+    pub ttl_ms: u64,
+    /// When the lease lapses, in milliseconds since 1970; for people. Programs count `expires_in_ms` from before they asked.
+    pub lease_expiry_ms: u64,
+    pub expires_in_ms: u64,
+    pub expires_at: String,
+    pub acquired_at: String,
+    pub waited_ms: u64,
+    /// The same request was granted before; this is that grant.
+    pub replayed: bool,
+    pub epoch: u64,
+}
+
+/// Moves the end of a lease.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RenewRequest {
+    pub owner_id: String,
+    pub lease_id: String,
+    pub fencing_token: u64,
+    /// A new length from here on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+}
+
+/// The lease stands for its full length again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Renewed {
+    pub lock: String,
+    pub owner_id: String,
+    pub fencing_token: u64,
+    pub ttl_ms: u64,
+    pub lease_expiry_ms: u64,
+    pub expires_in_ms: u64,
+    pub expires_at: String,
+    pub epoch: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseRequest {
+    pub owner_id: String,
+    pub lease_id: String,
+    pub fencing_token: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Released {
+    pub released: bool,
+    pub held_ms: u64,
+}
+
+/// One grant as others may see it: everything but the lease id.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Holder {
+    /// What it holds: the lock asked about, or one that overlaps it.
+    pub lock: String,
+    pub owner_id: String,
+    pub mode: Mode,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u32>,
+    pub state: LockState,
+    pub fencing_token: u64,
+    pub acquired_at: String,
+    pub expires_at: String,
+    pub expires_in_ms: u64,
+    /// The number of its session, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<u64>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub metadata: Metadata,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum LockState {
+    Free,
+    Held,
+    /// Held before the server restarted; its holder has not been heard of yet.
+    Recovering,
+    /// The lease has lapsed; only the last owner may take it back.
+    ReclaimWindow,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Waiter {
+    pub owner_id: String,
+    pub lock: String,
+    pub mode: Mode,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u32>,
+    pub position: u64,
+    pub waiting_ms: u64,
+    /// When it stops waiting by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gives_up_in_ms: Option<u64>,
+}
+
+/// One lock, as it is now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Lock {
+    pub lock: String,
+    pub namespace: String,
+    pub state: LockState,
+    /// The first hundred; `holders_total` counts them all.
+    pub holders: Vec<Holder>,
+    pub holders_total: u64,
+    /// The first hundred; `waiters_total` counts them all.
+    pub waiters: Vec<Waiter>,
+    pub waiters_total: u64,
+    /// The highest token among the holders.
+    pub last_fencing_token: Option<u64>,
+    pub revision: u64,
+}
+
+/// Asks whether a lock could be had now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TestRequest {
+    pub owner_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Tested {
+    pub lock: String,
+    pub free: bool,
+    /// The first grant in the way.
+    pub conflict: Option<Holder>,
+}
+
+/// Asks whether a token is a current holder's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CheckRequest {
+    pub fencing_token: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_id: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Checked {
+    pub lock: String,
+    pub fencing_token: u64,
+    pub valid: bool,
+    /// The grant that the token belongs to, if there is one.
+    pub holder: Option<Holder>,
+}
+
+/// An operator ends a grant.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct BreakRequest {
+    /// For the record, and for the holder.
+    pub reason: String,
+    /// Only the grant with this token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fencing_token: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Broken {
+    pub lock: String,
+    /// How many grants ended.
+    pub broken: u64,
+}
+
+/// One held lock in a list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LockSummary {
+    pub lock: String,
+    pub state: LockState,
+    /// The first sixteen; `holders_total` counts them all.
+    pub holders: Vec<Holder>,
+    pub holders_total: u64,
+    pub waiters_total: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LockPage {
+    pub locks: Vec<LockSummary>,
+    /// Set when there may be more, even if this page is short.
+    pub next_page_token: Option<String>,
+    pub revision: u64,
+}

@@ -1,0 +1,100 @@
+//! What every error looks like: problem details (RFC 9457) with our code in it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::code::{Code, Happened};
+use crate::graph::WaitEdge;
+use crate::locks::Holder;
+
+/// An error, as `application/problem+json`. `code` is what programs decide by.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Problem {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub title: String,
+    pub status: u16,
+    pub code: Code,
+    pub detail: String,
+    pub request_id: String,
+    pub outcome: Happened,
+
+    /// What is wrong with which field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<FieldError>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_owner_id: Option<String>,
+    /// When to try again; jittered, and longer the more are waiting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recommended_retry_ms: Option<u64>,
+    /// Those in the way; the first few if they are many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holders: Option<Vec<Holder>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiters: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ms: Option<u64>,
+    /// Keeps the place in the queue: repeat the request with it within 10 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_position: Option<u64>,
+    /// Who waits for which lock because of whom, all the way round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cycle: Option<Vec<WaitEdge>>,
+    /// The highest token that the register has seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high_water: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ends_in_ms: Option<u64>,
+    /// Events after this revision are still remembered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_revision: Option<u64>,
+    /// The server that decides, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
+}
+
+/// What is wrong with one field of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FieldError {
+    pub field: String,
+    pub message: String,
+}
+
+impl Problem {
+    pub fn new(code: Code, detail: impl Into<String>) -> Problem {
+        Problem {
+            kind: format!("urn:leasehold:problem:{code}"),
+            title: code.title().into(),
+            status: code.http_status(),
+            code,
+            detail: detail.into(),
+            request_id: String::new(),
+            outcome: code.outcome(),
+            errors: Vec::new(),
+            current_owner_id: None,
+            recommended_retry_ms: None,
+            holders: None,
+            waiters: None,
+            waited_ms: None,
+            ticket: None,
+            queue_position: None,
+            cycle: None,
+            high_water: None,
+            grace_ends_in_ms: None,
+            oldest_revision: None,
+            leader: None,
+        }
+    }
+
+    /// A request of which one field is wrong.
+    pub fn field(field: impl Into<String>, message: impl Into<String>) -> Problem {
+        let error = FieldError { field: field.into(), message: message.into() };
+        let detail = format!("{}: {}", error.field, error.message);
+        let mut problem = Problem::new(Code::InvalidRequest, detail);
+        problem.errors.push(error);
+        problem
+    }
+}

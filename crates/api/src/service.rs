@@ -1,0 +1,65 @@
+//! The service itself: is it well, who leads, which version is it.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Version {
+    pub name: String,
+    pub version: String,
+    /// The versions of this interface that are spoken.
+    pub api: Vec<String>,
+}
+
+/// How well the server is, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Health {
+    pub status: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Check {
+    pub name: String,
+    pub ok: bool,
+    pub detail: String,
+}
+
+/// Who decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Cluster {
+    pub role: Role,
+    pub epoch: u64,
+    pub revision: u64,
+    pub store: String,
+    pub grace: Option<Grace>,
+    pub locks_held: u64,
+    pub sessions: u64,
+    pub waiters: u64,
+    pub last_fencing_token: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    Starting,
+    Leader,
+    Follower,
+    Draining,
+    Stopped,
+}
+
+/// The recovery grace, while it is on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Grace {
+    pub strict: bool,
+    pub ends_in_ms: u64,
+    /// Leases from before that have not come back yet.
+    pub expected: u64,
+}

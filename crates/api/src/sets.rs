@@ -1,0 +1,62 @@
+//! Several locks at once, all or nothing, under one lease and one token.
+
+use serde::{Deserialize, Serialize};
+
+use crate::locks::{Metadata, Mode};
+
+/// One lock of a set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    pub lock: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u32>,
+}
+
+/// Asks for a set of locks. The fields are those of `AcquireRequest`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AcquireSetRequest {
+    pub locks: Vec<Claim>,
+    pub owner_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    #[serde(default)]
+    pub wait_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    #[serde(default)]
+    pub reclaim_ms: u64,
+    #[serde(default)]
+    pub reclaim: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub metadata: Option<Metadata>,
+}
+
+/// All of them are yours. Keep them alive with `/v1/sessions/{lease_id}/keepalive`, give them back with `DELETE`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SetGrant {
+    /// In their canonical spelling, in the order asked.
+    pub locks: Vec<Claim>,
+    pub owner_id: String,
+    pub lease_id: String,
+    pub fencing_token: u64,
+    pub ttl_ms: u64,
+    pub lease_expiry_ms: u64,
+    pub expires_in_ms: u64,
+    pub expires_at: String,
+    pub acquired_at: String,
+    pub waited_ms: u64,
+    pub replayed: bool,
+    pub epoch: u64,
+}

@@ -1,0 +1,116 @@
+//! What watchers are told.
+
+use serde::{Deserialize, Serialize};
+
+use crate::graph::WaitEdge;
+use crate::locks::Mode;
+
+/// One event. Lasting changes raise the revision; news of the queues carry that of the last change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Event {
+    pub revision: u64,
+    pub at: String,
+    pub namespace: String,
+    #[serde(flatten)]
+    pub news: News,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum News {
+    EpochBegan {
+        epoch: u64,
+    },
+    GraceEnded,
+    SessionOpened {
+        session: u64,
+        owner_id: String,
+        adapter: String,
+    },
+    SessionEnded {
+        session: u64,
+        owner_id: String,
+        reason: String,
+    },
+    Granted {
+        lock: String,
+        owner_id: String,
+        mode: Mode,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        permits: Option<u32>,
+        fencing_token: u64,
+        ttl_ms: u64,
+    },
+    /// `reclaim_ms` is set when the last owner may still take it back.
+    Ended {
+        lock: String,
+        owner_id: String,
+        mode: Mode,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        permits: Option<u32>,
+        fencing_token: u64,
+        reason: String,
+        /// What the operator said who broke it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reclaim_ms: Option<u64>,
+    },
+    TtlChanged {
+        owner_id: String,
+        ttl_ms: u64,
+    },
+    FenceAccepted {
+        register: String,
+        fencing_token: u64,
+    },
+    Queued {
+        locks: Vec<String>,
+        owner_id: String,
+    },
+    /// A waiter left without a grant.
+    Left {
+        locks: Vec<String>,
+        owner_id: String,
+    },
+    Deadlock {
+        owner_id: String,
+        cycle: Vec<WaitEdge>,
+    },
+    /// Nothing happened for a while; everything up to this revision has been sent.
+    Bookmark,
+    /// Events were missed: list the locks again, then watch after the revision of that list. The stream ends here.
+    Resync,
+}
+
+impl News {
+    /// The name that `type` has in JSON.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            News::EpochBegan { .. } => "epoch_began",
+            News::GraceEnded => "grace_ended",
+            News::SessionOpened { .. } => "session_opened",
+            News::SessionEnded { .. } => "session_ended",
+            News::Granted { .. } => "granted",
+            News::Ended { .. } => "ended",
+            News::TtlChanged { .. } => "ttl_changed",
+            News::FenceAccepted { .. } => "fence_accepted",
+            News::Queued { .. } => "queued",
+            News::Left { .. } => "left",
+            News::Deadlock { .. } => "deadlock",
+            News::Bookmark => "bookmark",
+            News::Resync => "resync",
+        }
+    }
+}
+
+/// What a long poll brings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EventPage {
+    pub events: Vec<Event>,
+    /// Ask for what comes after this one next.
+    pub revision: u64,
+}

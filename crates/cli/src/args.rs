@@ -1,0 +1,144 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// A lock service: leases, fencing tokens, fair queues
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start a server
+    Serve(Serve),
+    /// Copy a server's data to a file, while the server runs
+    Backup(Backup),
+    /// Make new data from a backup
+    Restore(Restore),
+    /// Say which version this is
+    Version,
+}
+
+/// Start a server
+///
+/// Settings come from the file of --config, from the environment, and from these flags; the later wins.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  leasehold serve
+      on 127.0.0.1:8080, with its data in ./leasehold-data
+  leasehold serve --store memory --listen 127.0.0.1:9090
+      for a test: nothing is kept
+  leasehold serve --config /etc/leasehold.toml --check-config
+      only say whether the configuration can be used
+
+Exit codes: 0 stopped as asked, 64 wrong usage, 70 lost its store, 78 cannot start as configured")]
+pub(crate) struct Serve {
+    /// A TOML file with settings
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// The address to serve on [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_LISTEN")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// The directory to keep locks in [default: leasehold-data]
+    #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA", conflicts_with = "store")]
+    pub(crate) data: Option<PathBuf>,
+    /// Where to keep locks: sqlite:PATH, or memory to forget them
+    #[arg(long, value_name = "STORE", env = "LEASEHOLD_STORE")]
+    pub(crate) store: Option<String>,
+    /// How long the simple /lock stays reserved for its last holder [default: 5s]
+    #[arg(long, value_name = "LENGTH", env = "LEASEHOLD_SIMPLE_GRACE", value_parser = length)]
+    pub(crate) simple_grace: Option<Duration>,
+    /// How many threads serve requests [default: 1]
+    #[arg(long, value_name = "NUMBER", env = "LEASEHOLD_THREADS")]
+    pub(crate) threads: Option<usize>,
+    /// Serve other machines although nothing protects the way to them
+    #[arg(long, env = "LEASEHOLD_INSECURE")]
+    pub(crate) insecure: bool,
+    /// Which requests to log [default: errors]
+    #[arg(long, value_name = "WHICH", env = "LEASEHOLD_ACCESS_LOG")]
+    pub(crate) access_log: Option<AccessLog>,
+    /// How to write the log [default: text on a terminal, json otherwise]
+    #[arg(long, value_name = "FORMAT", env = "LEASEHOLD_LOG_FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+    /// What to log: a level, or levels by target
+    #[arg(long, value_name = "FILTER", env = "LEASEHOLD_LOG", default_value = "info")]
+    pub(crate) log: String,
+    /// Only check the configuration
+    #[arg(long)]
+    pub(crate) check_config: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum AccessLog {
+    All,
+    Errors,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Copy a server's data to a file, while the server runs
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  leasehold backup --data /var/lib/leasehold backup.db")]
+pub(crate) struct Backup {
+    /// The directory the locks are kept in
+    #[arg(long, value_name = "DIR", default_value = "leasehold-data", env = "LEASEHOLD_DATA")]
+    pub(crate) data: PathBuf,
+    /// The file to make; there must be none yet
+    #[arg(value_name = "FILE")]
+    pub(crate) to: PathBuf,
+}
+
+/// Make new data from a backup
+///
+/// Fencing tokens go on well above all that were handed out since the backup, so that no holder of before can pass for
+/// one of now.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  leasehold restore --data /var/lib/leasehold backup.db")]
+pub(crate) struct Restore {
+    /// The directory to keep the locks in; there must be no data in it yet
+    #[arg(long, value_name = "DIR", default_value = "leasehold-data", env = "LEASEHOLD_DATA")]
+    pub(crate) data: PathBuf,
+    /// Go on above this fencing token in any case
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) fence_above: Option<u64>,
+    /// The backup
+    #[arg(value_name = "FILE")]
+    pub(crate) from: PathBuf,
+}
+
+fn length(text: &str) -> Result<Duration, leasehold_api::DurationError> {
+    leasehold_api::parse_duration(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_is_well_formed() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn lengths_are_read_as_everywhere() {
+        let args = Args::try_parse_from(["leasehold", "serve", "--simple-grace", "1m30s"]).unwrap();
+        let Command::Serve(serve) = args.command else { unreachable!("it says serve") };
+        assert_eq!(serve.simple_grace, Some(Duration::from_secs(90)));
+        assert!(Args::try_parse_from(["leasehold", "serve", "--simple-grace", "soon"]).is_err());
+    }
+}

@@ -1,0 +1,6 @@
+//! One file for each verb.
+
+pub(crate) mod serve;
+pub(crate) mod backup;
+pub(crate) mod restore;
+pub(crate) mod version;

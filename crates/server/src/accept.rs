@@ -1,0 +1,208 @@
+//! Takes connections in, turns away what is too much, and lets go of what takes too long.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use leasehold_api::{Code, Problem};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::app::App;
+use crate::connection::{Connection, Timeouts, Watched};
+use crate::request::{self, Origin};
+
+const HEADERS_MAX: usize = 64;
+const HEADER_BYTES_MAX: u32 = 16 * 1024;
+const STREAMS_MAX: u32 = 128;
+/// After a failure to accept (no more file descriptors, mostly) there is no use in trying again at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until `stop` turns true; then no connection is taken in any more, and those there are finish what they do.
+/// Returns once the last one is gone.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    app: Arc<App>,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+) {
+    let builder = Arc::new(builder());
+    let crowd = Arc::new(Crowd::new(&app));
+    // Each connection holds one end; when all are gone, the other end hears of it.
+    let (alive, mut all_gone) = tokio::sync::mpsc::channel::<Infallible>(1);
+    loop {
+        let accepted = tokio::select! {
+            _ = stop.wait_for(|stopped| *stopped) => break,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(error = %error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        match Place::take(&crowd, peer.ip()) {
+            Some(place) => {
+                let (app, router, builder) = (app.clone(), router.clone(), builder.clone());
+                let (stop, alive) = (stop.clone(), alive.clone());
+                tokio::spawn(async move {
+                    app.metrics.connection_opened("http");
+                    serve(stream, peer, &app, router, &builder, stop).await;
+                    app.metrics.connection_closed("http");
+                    drop((place, alive));
+                });
+            }
+            None => {
+                tokio::spawn(turn_away(stream));
+            }
+        }
+    }
+    drop((listener, alive));
+    all_gone.recv().await;
+}
+
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // Headers have a clock of ours: see `connection.rs`.
+        .header_read_timeout(None)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEADER_BYTES_MAX as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .keep_alive_interval(Duration::from_secs(10))
+        .keep_alive_timeout(Duration::from_secs(5));
+    builder
+}
+
+async fn serve(
+    stream: TcpStream,
+    peer: SocketAddr,
+    app: &Arc<App>,
+    router: Router,
+    builder: &auto::Builder<TokioExecutor>,
+    mut stop: watch::Receiver<bool>,
+) {
+    // An answer is one small packet: waiting to fill a larger one only costs time.
+    let _ = stream.set_nodelay(true);
+    let timeouts = Timeouts { header: app.config.header_timeout, idle: app.config.idle_timeout };
+    let connection = Arc::new(Connection::new());
+    let io = TokioIo::new(Watched::new(stream, connection.clone()));
+    let service = service_fn(|request| {
+        let origin = Origin { peer, connection: connection.clone() };
+        request::answer(app.clone(), router.clone(), origin, request)
+    });
+    let mut serving = std::pin::pin!(builder.serve_connection(io, service));
+    let mut stopping = false;
+    let mut pause = timeouts.header.min(Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            result = serving.as_mut() => {
+                if let Err(error) = result {
+                    tracing::debug!(peer = %peer, error = %error, "a connection broke");
+                }
+                return;
+            }
+            _ = stop.wait_for(|stopped| *stopped), if !stopping => {
+                stopping = true;
+                serving.as_mut().graceful_shutdown();
+            }
+            () = tokio::time::sleep(pause) => match connection.time_left(timeouts) {
+                Some(left) => pause = left,
+                None => {
+                    tracing::debug!(peer = %peer, "a connection took too long");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Says why, as well as a connection that nobody reads from can.
+async fn turn_away(mut stream: TcpStream) {
+    let mut problem =
+        Problem::new(Code::RateLimited, "there are too many connections from your address");
+    problem.recommended_retry_ms = Some(1000);
+    let body = serde_json::to_string(&problem).expect("a problem is plain data");
+    let answer = format!(
+        "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let said = async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), said).await;
+}
+
+/// How many connections there are, in all and from each address.
+#[derive(Debug)]
+struct Crowd {
+    max: usize,
+    per_peer_max: usize,
+    places: Mutex<Places>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    taken: usize,
+    by_peer: HashMap<IpAddr, usize>,
+}
+
+impl Crowd {
+    fn new(app: &App) -> Crowd {
+        Crowd {
+            max: app.config.connections_max,
+            per_peer_max: app.config.connections_per_peer_max,
+            places: Mutex::default(),
+        }
+    }
+}
+
+/// One connection's place; given back when dropped.
+#[derive(Debug)]
+struct Place {
+    crowd: Arc<Crowd>,
+    peer: IpAddr,
+}
+
+impl Place {
+    fn take(crowd: &Arc<Crowd>, peer: IpAddr) -> Option<Place> {
+        let mut places = crowd.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_peer = places.by_peer.get(&peer).copied().unwrap_or(0);
+        if places.taken >= crowd.max || of_peer >= crowd.per_peer_max {
+            return None;
+        }
+        places.taken += 1;
+        places.by_peer.insert(peer, of_peer + 1);
+        Some(Place { crowd: crowd.clone(), peer })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut places = self.crowd.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.taken -= 1;
+        if let Some(of_peer) = places.by_peer.get_mut(&self.peer) {
+            *of_peer -= 1;
+            if *of_peer == 0 {
+                places.by_peer.remove(&self.peer);
+            }
+        }
+    }
+}

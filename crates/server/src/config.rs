@@ -1,0 +1,406 @@
+//! What can be set: in a TOML file, in the environment, on the command line. The later wins.
+//!
+//! This file knows the TOML file and the defaults; `leasehold serve` lays the environment and its flags over them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold_api::{format_duration, parse_duration};
+use leasehold_core::{GracePolicy, Limits};
+use serde::{Deserialize, Deserializer};
+
+/// Everything a server needs to know before it starts.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub store: Store,
+    /// How long after it expired the simple lock stays reserved for its last holder.
+    pub simple_grace: Duration,
+    /// Serve others than this machine although nothing protects the way to them.
+    pub insecure: bool,
+    /// Names, beside those of this machine, under which the server may be asked for when it listens on loopback.
+    pub hosts: Vec<String>,
+    /// How many threads serve requests.
+    pub threads: usize,
+    pub access_log: AccessLog,
+    pub connections_max: usize,
+    /// More connections than that from one address are turned away.
+    pub connections_per_peer_max: usize,
+    pub body_bytes_max: usize,
+    pub header_timeout: Duration,
+    pub body_timeout: Duration,
+    pub idle_timeout: Duration,
+    /// How often a watcher hears something although nothing happens.
+    pub watch_heartbeat: Duration,
+    /// How many events are remembered for watchers that come back.
+    pub events_max: usize,
+    /// How far a watcher may fall behind before it has to look again.
+    pub watcher_backlog_max: usize,
+    pub grace: Grace,
+    pub limits: Limits,
+    /// After so many bytes of records a snapshot is taken.
+    pub snapshot_bytes: u64,
+}
+
+/// Where locks are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// Forgotten when the server stops.
+    Memory,
+    Sqlite(PathBuf),
+}
+
+/// Which requests are logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AccessLog {
+    All,
+    /// Those answered with an error. That somebody else holds a lock is none.
+    #[default]
+    Errors,
+    Off,
+}
+
+/// The recovery grace after a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grace {
+    pub policy: GracePolicy,
+    pub length: Duration,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{}, line {line}: {message}", path.display())]
+    Parse { path: PathBuf, line: usize, message: String },
+    #[error("store {0:?} is not known: write memory or sqlite:PATH")]
+    Store(String),
+    #[error("{field} is {value}: {message}")]
+    Value { field: &'static str, value: String, message: &'static str },
+    #[error(
+        "{0} is not a loopback address, and nothing protects the way to it: put a proxy with TLS in front, or say --insecure"
+    )]
+    Exposed(SocketAddr),
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080),
+            store: Store::in_directory(Path::new("leasehold-data")),
+            simple_grace: Duration::from_secs(5),
+            insecure: false,
+            hosts: Vec::new(),
+            threads: 1,
+            access_log: AccessLog::default(),
+            connections_max: 20_000,
+            connections_per_peer_max: 2000,
+            body_bytes_max: 64 * 1024,
+            header_timeout: Duration::from_secs(5),
+            body_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            watch_heartbeat: Duration::from_secs(15),
+            events_max: 65_536,
+            watcher_backlog_max: 16_384,
+            grace: Grace { policy: GracePolicy::Conflicting, length: Duration::from_secs(30) },
+            limits: Limits::default(),
+            snapshot_bytes: 64 * 1024 * 1024,
+        }
+    }
+}
+
+impl Store {
+    /// The file that a data directory has.
+    pub fn in_directory(directory: &Path) -> Store {
+        Store::Sqlite(directory.join("leasehold.db"))
+    }
+
+    pub fn parse(text: &str) -> Result<Store, ConfigError> {
+        match text.split_once(':') {
+            None if text == "memory" => Ok(Store::Memory),
+            Some(("sqlite", path)) if !path.is_empty() => Ok(Store::Sqlite(path.into())),
+            None | Some(_) => Err(ConfigError::Store(text.into())),
+        }
+    }
+}
+
+impl Config {
+    /// The defaults with the file's settings over them.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.into(), source })?;
+        Config::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+        let file: File = toml::from_str(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            ConfigError::Parse {
+                path: path.into(),
+                line: text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1,
+                message: error.message().replace('\n', " "),
+            }
+        })?;
+        let mut config = Config::default();
+        file.lay_over(&mut config)?;
+        Ok(config)
+    }
+
+    /// Whether the settings go together.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !self.listen.ip().is_loopback() && !self.insecure {
+            return Err(ConfigError::Exposed(self.listen));
+        }
+        let fault =
+            |field, value: String, message| Err(ConfigError::Value { field, value, message });
+        if self.threads == 0 {
+            return fault("threads", "0".into(), "there must be at least one");
+        }
+        if self.limits.lease_ttl_min > self.limits.lease_ttl_max {
+            let value = format_duration(self.limits.lease_ttl_min);
+            return fault("limits.ttl_min", value, "it must not be above limits.ttl_max");
+        }
+        if self.simple_grace > self.limits.reclaim_window_max {
+            let value = format_duration(self.simple_grace);
+            return fault("simple_grace", value, "it must not be above limits.reclaim_max");
+        }
+        if self.store == Store::Memory
+            && self.grace.policy == GracePolicy::Strict
+            && self.grace.length < self.limits.lease_ttl_max
+        {
+            let value = format_duration(self.grace.length);
+            let message = "with a store that forgets it must be as long as limits.ttl_max, or a lock could be given to a second holder";
+            return fault("grace.length", value, message);
+        }
+        Ok(())
+    }
+}
+
+/// The file, as it is written. A key it does not know is a mistake.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    listen: Option<SocketAddr>,
+    data: Option<PathBuf>,
+    store: Option<String>,
+    simple_grace: Option<Length>,
+    insecure: Option<bool>,
+    hosts: Option<Vec<String>>,
+    threads: Option<usize>,
+    access_log: Option<AccessLog>,
+    connections: Connections,
+    watch: Watching,
+    grace: GraceFile,
+    limits: LimitsFile,
+    snapshot_bytes: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Connections {
+    max: Option<usize>,
+    per_peer_max: Option<usize>,
+    body_bytes_max: Option<usize>,
+    header_timeout: Option<Length>,
+    body_timeout: Option<Length>,
+    idle_timeout: Option<Length>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Watching {
+    heartbeat: Option<Length>,
+    events_max: Option<usize>,
+    backlog_max: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct GraceFile {
+    policy: Option<Policy>,
+    length: Option<Length>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Policy {
+    Conflicting,
+    Strict,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LimitsFile {
+    ttl_min: Option<Length>,
+    ttl_max: Option<Length>,
+    reclaim_max: Option<Length>,
+    disconnect_ttl_max: Option<Length>,
+    set_max: Option<usize>,
+    permits_max: Option<u32>,
+    metadata_bytes_max: Option<usize>,
+    waiters_per_lock_max: Option<usize>,
+    waiters_max: Option<usize>,
+    locks_per_session_max: Option<usize>,
+    sessions_per_adapter_max: Option<usize>,
+    registers_per_namespace_max: Option<usize>,
+    namespaces_max: Option<usize>,
+    ticket_kept: Option<Length>,
+}
+
+/// A length of time: `"30s"`, or a whole number of seconds.
+#[derive(Clone, Copy, Debug)]
+struct Length(Duration);
+
+impl<'de> Deserialize<'de> for Length {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Length, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a length such as \"30s\", or a whole number of seconds")]
+        enum Spelled {
+            Seconds(u64),
+            Text(String),
+        }
+        match Spelled::deserialize(deserializer)? {
+            Spelled::Seconds(seconds) => Ok(Length(Duration::from_secs(seconds))),
+            Spelled::Text(text) => {
+                parse_duration(&text).map(Length).map_err(serde::de::Error::custom)
+            }
+        }
+    }
+}
+
+impl File {
+    fn lay_over(self, config: &mut Config) -> Result<(), ConfigError> {
+        set(&mut config.listen, self.listen);
+        set(&mut config.store, self.data.as_deref().map(Store::in_directory));
+        set(&mut config.store, self.store.as_deref().map(Store::parse).transpose()?);
+        set_length(&mut config.simple_grace, self.simple_grace);
+        set(&mut config.insecure, self.insecure);
+        set(&mut config.hosts, self.hosts);
+        set(&mut config.threads, self.threads);
+        set(&mut config.access_log, self.access_log);
+        set(&mut config.snapshot_bytes, self.snapshot_bytes);
+        set(&mut config.connections_max, self.connections.max);
+        set(&mut config.connections_per_peer_max, self.connections.per_peer_max);
+        set(&mut config.body_bytes_max, self.connections.body_bytes_max);
+        set_length(&mut config.header_timeout, self.connections.header_timeout);
+        set_length(&mut config.body_timeout, self.connections.body_timeout);
+        set_length(&mut config.idle_timeout, self.connections.idle_timeout);
+        set_length(&mut config.watch_heartbeat, self.watch.heartbeat);
+        set(&mut config.events_max, self.watch.events_max);
+        set(&mut config.watcher_backlog_max, self.watch.backlog_max);
+        let policy = self.grace.policy.map(|policy| match policy {
+            Policy::Conflicting => GracePolicy::Conflicting,
+            Policy::Strict => GracePolicy::Strict,
+        });
+        set(&mut config.grace.policy, policy);
+        set_length(&mut config.grace.length, self.grace.length);
+        self.limits.lay_over(&mut config.limits);
+        Ok(())
+    }
+}
+
+impl LimitsFile {
+    fn lay_over(self, limits: &mut Limits) {
+        set_length(&mut limits.lease_ttl_min, self.ttl_min);
+        set_length(&mut limits.lease_ttl_max, self.ttl_max);
+        set_length(&mut limits.reclaim_window_max, self.reclaim_max);
+        set_length(&mut limits.disconnect_ttl_max, self.disconnect_ttl_max);
+        set(&mut limits.set_len_max, self.set_max);
+        set(&mut limits.permits_max, self.permits_max);
+        set(&mut limits.metadata_bytes_max, self.metadata_bytes_max);
+        set(&mut limits.waiters_per_scope_max, self.waiters_per_lock_max);
+        set(&mut limits.waiters_max, self.waiters_max);
+        set(&mut limits.locks_per_session_max, self.locks_per_session_max);
+        set(&mut limits.sessions_per_adapter_max, self.sessions_per_adapter_max);
+        set(&mut limits.registers_per_namespace_max, self.registers_per_namespace_max);
+        set(&mut limits.namespaces_max, self.namespaces_max);
+        set_length(&mut limits.ticket_kept, self.ticket_kept);
+    }
+}
+
+fn set<T>(setting: &mut T, said: Option<T>) {
+    if let Some(said) = said {
+        *setting = said;
+    }
+}
+
+fn set_length(setting: &mut Duration, said: Option<Length>) {
+    set(setting, said.map(|said| said.0));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(Path::new("leasehold.toml"), text)
+    }
+
+    #[test]
+    fn empty_file_is_the_defaults() {
+        let config = parse("").unwrap();
+        assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+        assert_eq!(config.store, Store::Sqlite("leasehold-data/leasehold.db".into()));
+        assert_eq!(config.limits, Limits::default());
+        config.check().unwrap();
+    }
+
+    #[test]
+    fn file_is_read_as_it_is_documented() {
+        let text = "listen = \"127.0.0.1:9090\"\nstore = \"memory\"\nsimple_grace = \"1m30s\"\n\
+            [connections]\nidle_timeout = 20\n[limits]\nttl_max = \"1h\"\n[grace]\nlength = \"10s\"\n";
+        let config = parse(text).unwrap();
+        assert_eq!(config.listen.port(), 9090);
+        assert_eq!(config.store, Store::Memory);
+        assert_eq!(config.simple_grace, Duration::from_secs(90));
+        assert_eq!(config.idle_timeout, Duration::from_secs(20));
+        assert_eq!(config.limits.lease_ttl_max, Duration::from_secs(3600));
+        assert_eq!(config.grace.length, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn unknown_key_is_refused_with_its_line() {
+        let said = parse("listen = \"127.0.0.1:1\"\n\nlisten_port = 3\n").unwrap_err().to_string();
+        assert!(said.starts_with("leasehold.toml, line 3: unknown field `listen_port`"), "{said}");
+        let said = parse("[limits]\nttl = 3\n").unwrap_err().to_string();
+        assert!(said.starts_with("leasehold.toml, line 2: unknown field `ttl`"), "{said}");
+    }
+
+    #[test]
+    fn wrong_value_is_refused_with_its_line() {
+        for (text, line) in [
+            ("threads = \"two\"", 1),
+            ("\nsimple_grace = \"soon\"", 2),
+            ("a = ", 1),
+            ("[grace]\npolicy = \"none\"", 2),
+        ] {
+            let said = parse(text).unwrap_err().to_string();
+            assert!(said.starts_with(&format!("leasehold.toml, line {line}: ")), "{said}");
+        }
+    }
+
+    #[test]
+    fn settings_that_do_not_go_together_are_refused() {
+        for text in [
+            "listen = \"0.0.0.0:80\"",
+            "threads = 0",
+            "[limits]\nttl_min = \"2h\"\nttl_max = \"1h\"",
+            "store = \"memory\"\n[grace]\npolicy = \"strict\"\nlength = \"1s\"",
+        ] {
+            assert!(parse(text).unwrap().check().is_err(), "{text}");
+        }
+        parse("listen = \"0.0.0.0:80\"\ninsecure = true").unwrap().check().unwrap();
+    }
+
+    #[test]
+    fn store_is_spelled_in_one_way() {
+        assert_eq!(Store::parse("memory").unwrap(), Store::Memory);
+        assert_eq!(Store::parse("sqlite:/var/x.db").unwrap(), Store::Sqlite("/var/x.db".into()));
+        for text in ["", "sqlite", "sqlite:", "mysql://x", "Memory"] {
+            assert!(Store::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! One connection: what is known about it, and how long it may take.
+//!
+//! hyper's own header timeout would also close a connection that is merely idle, and a connection that never says which
+//! HTTP it speaks has no timeout at all. So the bytes are watched on their way in: the clock of a header runs from its
+//! first byte, the clock of the first header from the start.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A peer that does not take its answer for so long is gone.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What is known about one connection. Times are milliseconds since it began, 0 for "not now".
+#[derive(Debug)]
+pub(crate) struct Connection {
+    began: Instant,
+    in_flight: AtomicU32,
+    is_http2: AtomicBool,
+    header_since: AtomicU64,
+    last_busy: AtomicU64,
+    write_blocked_since: AtomicU64,
+    /// A header had both a Content-Length and a Transfer-Encoding: the way to smuggle a second request.
+    is_ambiguous: AtomicBool,
+}
+
+/// How long a connection may take for what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    pub(crate) header: Duration,
+    pub(crate) idle: Duration,
+}
+
+impl Connection {
+    pub(crate) fn new() -> Connection {
+        Connection {
+            began: Instant::now(),
+            in_flight: AtomicU32::new(0),
+            is_http2: AtomicBool::new(false),
+            // The first header is awaited from now on.
+            header_since: AtomicU64::new(1),
+            last_busy: AtomicU64::new(1),
+            write_blocked_since: AtomicU64::new(0),
+            is_ambiguous: AtomicBool::new(false),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    /// A request has begun; it ends when the guard is dropped.
+    pub(crate) fn begin(self: &Arc<Connection>, is_http2: bool) -> InFlight {
+        self.in_flight.fetch_add(1, Relaxed);
+        self.header_since.store(0, Relaxed);
+        self.is_http2.store(is_http2, Relaxed);
+        InFlight(self.clone())
+    }
+
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        self.is_ambiguous.load(Relaxed)
+    }
+
+    /// How long until the connection has to be looked at again; `None` if its time is up.
+    pub(crate) fn time_left(&self, timeouts: Timeouts) -> Option<Duration> {
+        let now = self.now();
+        let left = |since: u64, timeout: Duration| {
+            let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+            since.saturating_add(timeout).checked_sub(now).filter(|&left| left > 0)
+        };
+        let mut soonest = 1000;
+        match self.write_blocked_since.load(Relaxed) {
+            0 => {}
+            since => soonest = soonest.min(left(since, WRITE_TIMEOUT)?),
+        }
+        if self.in_flight.load(Relaxed) == 0 {
+            match self.header_since.load(Relaxed) {
+                0 => soonest = left(self.last_busy.load(Relaxed), timeouts.idle)?.min(5000),
+                since => soonest = soonest.min(left(since, timeouts.header)?),
+            }
+        } else {
+            soonest = 5000;
+        }
+        Some(Duration::from_millis(soonest))
+    }
+
+    fn bytes_came(&self) {
+        let now = self.now();
+        self.last_busy.store(now, Relaxed);
+        if self.in_flight.load(Relaxed) == 0 && !self.is_http2.load(Relaxed) {
+            let _ = self.header_since.compare_exchange(0, now, Relaxed, Relaxed);
+        }
+    }
+
+    fn bytes_went(&self, blocked: bool) {
+        if blocked {
+            let _ = self.write_blocked_since.compare_exchange(0, self.now(), Relaxed, Relaxed);
+        } else {
+            self.write_blocked_since.store(0, Relaxed);
+            self.last_busy.store(self.now(), Relaxed);
+        }
+    }
+}
+
+/// A request on its way.
+#[derive(Debug)]
+pub(crate) struct InFlight(Arc<Connection>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Relaxed);
+        self.0.last_busy.store(self.0.now(), Relaxed);
+    }
+}
+
+/// The bytes of a connection, watched on their way.
+#[derive(Debug)]
+pub(crate) struct Watched<S> {
+    stream: S,
+    connection: Arc<Connection>,
+    header: HeaderScan,
+}
+
+impl<S> Watched<S> {
+    pub(crate) fn new(stream: S, connection: Arc<Connection>) -> Watched<S> {
+        Watched { stream, connection, header: HeaderScan::default() }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        let result = Pin::new(&mut this.stream).poll_read(cx, buf);
+        let read = &buf.filled()[before..];
+        if !read.is_empty() {
+            this.connection.bytes_came();
+            if !this.connection.is_http2.load(Relaxed) {
+                if this.connection.in_flight.load(Relaxed) == 0 {
+                    this.header.read(read);
+                } else {
+                    // A body; what follows it is a new header.
+                    this.header = HeaderScan::default();
+                }
+                if this.header.is_ambiguous() {
+                    this.connection.is_ambiguous.store(true, Relaxed);
+                }
+            }
+        }
+        result
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.connection.bytes_went(result.is_pending());
+        result
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        this.connection.bytes_went(result.is_pending());
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+/// Looks at the names of header lines as they come in, however they are cut.
+///
+/// hyper takes a header with both lengths, and drops one of them before anybody sees it.
+#[derive(Debug, Default)]
+struct HeaderScan {
+    line: [u8; HeaderScan::NAME_MAX],
+    line_len: usize,
+    has_length: bool,
+    has_encoding: bool,
+}
+
+impl HeaderScan {
+    const NAME_MAX: usize = "transfer-encoding".len();
+
+    fn is_ambiguous(&self) -> bool {
+        self.has_length && self.has_encoding
+    }
+
+    fn read(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            match byte {
+                b'\n' => {
+                    if self.line_len == 0 {
+                        // The header is over: what follows is a body, or the next one.
+                        if self.is_ambiguous() {
+                            return;
+                        }
+                        *self = HeaderScan::default();
+                    }
+                    self.line_len = 0;
+                }
+                b'\r' => {}
+                b':' | b' ' | b'\t' if self.line_len <= Self::NAME_MAX => self.name_ended(),
+                byte => {
+                    if self.line_len < Self::NAME_MAX {
+                        self.line[self.line_len] = byte.to_ascii_lowercase();
+                    }
+                    self.line_len += 1;
+                }
+            }
+        }
+    }
+
+    fn name_ended(&mut self) {
+        match &self.line[..self.line_len] {
+            b"content-length" => self.has_length = true,
+            b"transfer-encoding" => self.has_encoding = true,
+            _ => {}
+        }
+        // The rest of the line is no name.
+        self.line_len = Self::NAME_MAX + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_ambiguous(text: &str, cut: usize) -> bool {
+        let mut scan = HeaderScan::default();
+        let mut found = false;
+        for part in text.as_bytes().chunks(cut) {
+            scan.read(part);
+            found |= scan.is_ambiguous();
+        }
+        found
+    }
+
+    #[test]
+    fn two_lengths_in_one_header_are_found_however_they_are_cut() {
+        let both =
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTRANSFER-ENCODING: chunked\r\n\r\n";
+        let one = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nX: transfer-encoding: chunked\r\n\r\n";
+        let two = "GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\nGET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for cut in 1..40 {
+            assert!(is_ambiguous(both, cut), "{cut}");
+            assert!(!is_ambiguous(one, cut), "{cut}");
+            assert!(!is_ambiguous(two, cut), "{cut}");
+        }
+    }
+
+    #[test]
+    fn first_header_must_come_in_time() {
+        let connection = Arc::new(Connection::new());
+        let timeouts = Timeouts { header: Duration::ZERO, idle: Duration::from_secs(9) };
+        assert_eq!(connection.time_left(timeouts), None);
+        let request = connection.begin(false);
+        assert!(connection.time_left(timeouts).is_some());
+        drop(request);
+        assert!(connection.time_left(timeouts).is_some());
+        connection.bytes_came();
+        assert_eq!(connection.time_left(timeouts), None);
+    }
+
+    #[test]
+    fn idle_connection_is_closed_after_the_idle_timeout_only() {
+        let connection = Arc::new(Connection::new());
+        drop(connection.begin(false));
+        let idle = |idle| connection.time_left(Timeouts { header: Duration::ZERO, idle });
+        assert!(idle(Duration::from_secs(9)).is_some());
+        assert_eq!(idle(Duration::ZERO), None);
+    }
+}

@@ -1,0 +1,170 @@
+//! Is it well, who leads, which version is it, what has it counted.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use leasehold_api::{Check, Cluster, Code, Grace, Health, Problem, Version};
+use leasehold_core::Stats;
+use leasehold_engine::{Phase, Query, Status, View};
+
+use super::locks::unexpected;
+use super::{Answered, input, ok, with_type};
+use crate::app::App;
+use crate::convert;
+use crate::metrics::Format;
+use crate::openapi::Problems;
+use crate::problem::Failure;
+
+const FRONT: &str = "<!doctype html><meta charset=utf-8><title>Leasehold</title>\
+    <h1>Leasehold</h1><p>A lock service. <a href=\"/openapi.json\">What it speaks</a>, \
+    <a href=\"/v1/locks\">what is held</a>, <a href=\"/metrics\">what it counts</a>.";
+
+/// Whether the process lives
+#[utoipa::path(get, path = "/livez", tag = "service",
+    responses((status = 200, description = "It does", body = Health), Problems))]
+pub(crate) async fn livez(uri: Uri) -> Answered {
+    let mut params = input::Params::of(&uri)?;
+    let _ = params.take("verbose");
+    params.done()?;
+    ok(&Health { status: "alive".into(), checks: Vec::new() })
+}
+
+/// Whether requests for locks are served
+#[utoipa::path(get, path = "/readyz", tag = "service",
+    params(("verbose" = Option<String>, Query, description = "Say how each part is")),
+    responses(
+        (status = 200, description = "They are", body = Health),
+        (status = 503, description = "store_unavailable, not_leader or draining", body = Problem, content_type = "application/problem+json"),
+        Problems,
+    ))]
+pub(crate) async fn readyz(State(app): State<Arc<App>>, uri: Uri) -> Answered {
+    let mut params = input::Params::of(&uri)?;
+    let verbose = params.take("verbose").is_some();
+    params.done()?;
+    let status = app.engine.status();
+    if let Some(failure) = not_ready(&status) {
+        return Err(failure);
+    }
+    let checks = if verbose { checks(&status) } else { Vec::new() };
+    ok(&Health { status: "ready".into(), checks })
+}
+
+fn not_ready(status: &Status) -> Option<Failure> {
+    let (code, said) = match (status.phase, &status.store_failure) {
+        (Phase::Leading, None) => return None,
+        // What exactly failed is for the log.
+        (Phase::Leading, Some(_)) => {
+            (Code::StoreUnavailable, "the store cannot keep anything for now")
+        }
+        (Phase::Starting, _) => (Code::NotLeader, "the server is starting"),
+        (Phase::Following, _) => (Code::NotLeader, "another server decides"),
+        (Phase::Draining | Phase::Stopped, _) => (Code::Draining, "the server is stopping"),
+    };
+    Some(Failure::new(code, said))
+}
+
+fn checks(status: &Status) -> Vec<Check> {
+    let store = if status.store_failure.is_none() { "keeps what it is given" } else { "fails" };
+    vec![
+        Check {
+            name: "leadership".into(),
+            ok: status.phase == Phase::Leading,
+            detail: format!("epoch {}", status.epoch.0),
+        },
+        Check {
+            name: "store".into(),
+            ok: status.store_failure.is_none(),
+            detail: format!("{} {store}", status.store),
+        },
+        Check {
+            name: "recovery".into(),
+            ok: true,
+            detail: match &status.grace {
+                Some(grace) => format!("a grace is on, {} leases are expected", grace.expected),
+                None => "no grace is on".into(),
+            },
+        },
+    ]
+}
+
+/// How each part is
+#[utoipa::path(get, path = "/healthz", tag = "service",
+    responses(
+        (status = 200, description = "All is well", body = Health),
+        (status = 503, description = "store_unavailable, not_leader or draining", body = Problem, content_type = "application/problem+json"),
+        Problems,
+    ))]
+pub(crate) async fn healthz(State(app): State<Arc<App>>) -> Answered {
+    let status = app.engine.status();
+    match not_ready(&status) {
+        Some(failure) => Err(failure),
+        None => ok(&Health { status: "ok".into(), checks: checks(&status) }),
+    }
+}
+
+/// Which version this is
+#[utoipa::path(get, path = "/v1/version", tag = "service",
+    responses((status = 200, description = "Name and version", body = Version), Problems))]
+pub(crate) async fn version() -> Answered {
+    ok(&Version {
+        name: "leasehold".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        api: vec!["v1".into()],
+    })
+}
+
+/// Who decides
+#[utoipa::path(get, path = "/v1/cluster", tag = "service",
+    responses((status = 200, description = "Role, epoch and numbers", body = Cluster), Problems))]
+pub(crate) async fn cluster(State(app): State<Arc<App>>) -> Answered {
+    let stats = stats(&app).await?;
+    let status = app.engine.status();
+    ok(&Cluster {
+        role: convert::role(&status),
+        epoch: status.epoch.0,
+        revision: stats.revision.0,
+        store: status.store.into(),
+        grace: status.grace.map(|grace| Grace {
+            strict: grace.strict,
+            ends_in_ms: convert::millis(grace.ends_at.since(app.now())),
+            expected: grace.expected as u64,
+        }),
+        locks_held: stats.grants as u64,
+        sessions: stats.sessions as u64,
+        waiters: stats.waiters as u64,
+        last_fencing_token: stats.fence.get(),
+    })
+}
+
+async fn stats(app: &App) -> Result<Stats, Failure> {
+    let View::Stats(stats) = app.query(Query::Stats).await? else { return Err(unexpected()) };
+    Ok(*stats)
+}
+
+/// What is counted, for Prometheus
+#[utoipa::path(get, path = "/metrics", tag = "service",
+    responses((status = 200, description = "Text in the format of Prometheus, or OpenMetrics if asked for", body = String, content_type = "text/plain"), Problems))]
+pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Answered {
+    // Scraped also while the engine is away: then the gauges are those of before.
+    let stats = stats(&app).await.unwrap_or_default();
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    let format = Format::asked_by(accept);
+    let text = app.metrics.text(&app.engine.status(), &stats, format);
+    Ok(with_type(StatusCode::OK, HeaderValue::from_static(format.content_type()), text))
+}
+
+/// A page for people who find their way here.
+pub(crate) async fn front() -> Answered {
+    let mut page =
+        with_type(StatusCode::OK, HeaderValue::from_static("text/html; charset=utf-8"), FRONT);
+    for (name, value) in [
+        ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+    ] {
+        page.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    Ok(page)
+}

@@ -1,0 +1,33 @@
+//! Files that are gone.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::Uri;
+use leasehold_api::Removed;
+use leasehold_core::{Answer, Command, RemoveFile};
+
+use super::locks::unexpected;
+use super::{Answered, input, ok};
+use crate::app::App;
+use crate::openapi::{NamespaceParam, Problems};
+use crate::problem::Failure;
+
+/// Drop every lock and every waiter of a file that was removed
+#[utoipa::path(
+    delete, path = "/v1/inodes/{inode}", tag = "locks",
+    params(("inode" = u64, Path, description = "The file's inode number"), NamespaceParam),
+    responses((status = 200, description = "What ended with it", body = Removed), Problems)
+)]
+pub(crate) async fn remove(State(app): State<Arc<App>>, uri: Uri) -> Answered {
+    let namespace = input::only_namespace(&uri)?;
+    let text = uri.path().strip_prefix("/v1/inodes/").unwrap_or("");
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let inode = text.parse().ok().filter(|_| digits);
+    let inode: u64 = inode.ok_or_else(|| Failure::field("inode", "is not an inode number"))?;
+    let command = Command::RemoveFile(RemoveFile { namespace, inode });
+    let Answer::FileRemoved { grants, waiters } = app.command(command).await? else {
+        return Err(unexpected());
+    };
+    ok(&Removed { inode, released: grants as u64, waiters: waiters as u64 })
+}

@@ -1,0 +1,253 @@
+//! Reads requests: paths, queries and bodies, each with its own way of being wrong.
+
+use std::borrow::Cow;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderMap, Uri};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use leasehold_api::{Code, FieldError, Problem, parse_duration};
+use leasehold_core::Namespace;
+use serde::de::DeserializeOwned;
+
+use crate::app::App;
+use crate::convert;
+use crate::problem::Failure;
+
+/// The parameters of a query, each to be asked for by name. What nobody asks for is a mistake of the caller's.
+#[derive(Debug)]
+pub(crate) struct Params(Vec<(String, String)>);
+
+impl Params {
+    pub(crate) fn of(uri: &Uri) -> Result<Params, Failure> {
+        let mut params: Vec<(String, String)> = Vec::new();
+        for pair in uri.query().unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let decoded = |text: &str| percent_decoded(&text.replace('+', " "));
+            let (Some(name), Some(value)) = (decoded(name), decoded(value)) else {
+                return Err(Failure::new(Code::InvalidRequest, "the query is not valid UTF-8"));
+            };
+            if params.iter().any(|(known, _)| *known == name) {
+                return Err(Failure::field(name, "is given twice"));
+            }
+            params.push((name, value));
+        }
+        Ok(Params(params))
+    }
+
+    pub(crate) fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.0.iter().position(|(known, _)| known == name)?;
+        Some(self.0.swap_remove(at).1)
+    }
+
+    /// Every call takes a namespace.
+    pub(crate) fn namespace(&mut self) -> Result<Namespace, Failure> {
+        convert::namespace(self.take("namespace").as_deref())
+    }
+
+    /// A whole number, or what it is if left out.
+    pub(crate) fn number(&mut self, name: &str) -> Result<Option<u64>, Failure> {
+        let Some(text) = self.take(name) else { return Ok(None) };
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse() {
+            Ok(number) if digits => Ok(Some(number)),
+            Ok(_) | Err(_) => Err(Failure::field(name, "is not a whole number")),
+        }
+    }
+
+    /// How many of something, within bounds.
+    pub(crate) fn size(
+        &mut self,
+        name: &str,
+        default: usize,
+        max: usize,
+    ) -> Result<usize, Failure> {
+        match self.number(name)?.map(usize::try_from) {
+            None => Ok(default),
+            Some(Ok(size)) if (1..=max).contains(&size) => Ok(size),
+            Some(_) => Err(Failure::field(name, format!("must be 1 to {max}"))),
+        }
+    }
+
+    pub(crate) fn duration(&mut self, name: &str) -> Result<Option<std::time::Duration>, Failure> {
+        let parse = |text: String| {
+            parse_duration(&text).map_err(|fault| Failure::field(name, fault.to_string()))
+        };
+        self.take(name).map(parse).transpose()
+    }
+
+    /// Nothing may be left.
+    pub(crate) fn done(self) -> Result<(), Failure> {
+        match self.0.into_iter().next() {
+            None => Ok(()),
+            Some((name, _)) => Err(Failure::field(name, "is not a parameter here")),
+        }
+    }
+}
+
+/// The namespace of a call that has no other parameter.
+pub(crate) fn only_namespace(uri: &Uri) -> Result<Namespace, Failure> {
+    let mut params = Params::of(uri)?;
+    let namespace = params.namespace()?;
+    params.done()?;
+    Ok(namespace)
+}
+
+/// `None` if it does not decode to UTF-8.
+pub(crate) fn percent_decoded(text: &str) -> Option<String> {
+    if !text.contains('%') {
+        return Some(text.into());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        if byte == b'%' {
+            let digits =
+                after.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+            let digits = std::str::from_utf8(digits).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &after[2..];
+        } else {
+            bytes.push(byte);
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// A part of a path, decoded.
+pub(crate) fn path_part(text: &str) -> Result<String, Failure> {
+    percent_decoded(text).ok_or_else(|| {
+        Failure::new(Code::InvalidRequest, "the path is not valid percent-encoded UTF-8")
+    })
+}
+
+/// A path that ends in a verb: everything before its last slash, and what follows that.
+pub(crate) fn named_and_verb<'a>(uri: &'a Uri, prefix: &str) -> Option<(&'a str, &'a str)> {
+    uri.path().strip_prefix(prefix)?.rsplit_once('/')
+}
+
+/// The body as JSON. Only an object will do: serde would take an array of the values in order.
+pub(crate) async fn json<T: DeserializeOwned>(app: &App, request: Request) -> Result<T, Failure> {
+    let (parts, body) = request.into_parts();
+    check_content_type(&parts.headers)?;
+    parse(&read(app, &parts.headers, body).await?)
+}
+
+/// The same, for a body that may be left out.
+pub(crate) async fn json_if_any<T: DeserializeOwned + Default>(
+    app: &App,
+    request: Request,
+) -> Result<T, Failure> {
+    let (parts, body) = request.into_parts();
+    let bytes = read(app, &parts.headers, body).await?;
+    if bytes.is_empty() {
+        return Ok(T::default());
+    }
+    check_content_type(&parts.headers)?;
+    parse(&bytes)
+}
+
+fn check_content_type(headers: &HeaderMap) -> Result<(), Failure> {
+    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = given.map(|given| given.split(';').next().unwrap_or("").trim());
+    match kind {
+        Some(kind) if kind.eq_ignore_ascii_case("application/json") => Ok(()),
+        Some(_) | None => {
+            Err(Failure::new(Code::UnsupportedMediaType, "send Content-Type: application/json"))
+        }
+    }
+}
+
+async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
+    let max = app.config.body_bytes_max;
+    let too_large = || Failure::new(Code::TooLarge, format!("the body is larger than {max} bytes"));
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|len: usize| len > max) {
+        return Err(too_large());
+    }
+    let reading = Limited::new(body, max).collect();
+    match tokio::time::timeout(app.config.body_timeout, reading).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(Failure::new(Code::InvalidRequest, "the body broke off")),
+        Err(_) => Err(Failure::new(Code::RequestTimeout, "the body did not arrive in time")),
+    }
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    if first != Some(&b'{') {
+        return Err(Failure::new(Code::InvalidRequest, "the body must be a JSON object"));
+    }
+    serde_json::from_slice(bytes).map_err(|_| explain::<T>(bytes))
+}
+
+/// Reads once more, slowly, to find out which field is wrong.
+fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Failure {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let Err(fault) = serde_path_to_error::deserialize::<_, T>(&mut json) else {
+        return Failure::new(Code::InvalidRequest, "there is something after the JSON object");
+    };
+    let path = fault.path().to_string();
+    let message = fault.into_inner().to_string();
+    let named = message.split('`').nth(1);
+    let is_about_a_name = message.starts_with("unknown field")
+        || message.starts_with("missing field")
+        || message.starts_with("duplicate field");
+    let field: Cow<'_, str> = match (named, path.as_str()) {
+        (Some(named), ".") if is_about_a_name => named.into(),
+        (_, ".") => return Failure::new(Code::InvalidRequest, message),
+        (_, path) => path.into(),
+    };
+    let errors = vec![FieldError { field: field.into_owned(), message: message.clone() }];
+    Problem { errors, ..Problem::new(Code::InvalidRequest, message) }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leasehold_api::AcquireRequest;
+
+    #[test]
+    fn percent_codes_are_decoded_strictly() {
+        assert_eq!(percent_decoded("a%2Fb%20c").as_deref(), Some("a/b c"));
+        assert_eq!(percent_decoded("%c3%a9").as_deref(), Some("é"));
+        for text in ["%", "%2", "%zz", "%ff", "%ed%a0%80", "%+1"] {
+            assert_eq!(percent_decoded(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_given_once_and_all_are_known() {
+        let params = |text: &str| Params::of(&text.parse().unwrap());
+        let mut good = params("/x?prefix=a%2F+b&page_size=3").unwrap();
+        assert_eq!(good.take("prefix").as_deref(), Some("a/ b"));
+        assert_eq!(good.size("page_size", 10, 100).unwrap(), 3);
+        good.done().unwrap();
+        assert!(params("/x?a=1&a=2").is_err());
+        assert!(params("/x?a=%ff").is_err());
+        assert!(params("/x?other=1").unwrap().done().is_err());
+        for text in ["-1", "+1", "1.5", "", "99999999999999999999"] {
+            assert!(params(&format!("/x?n={text}")).unwrap().number("n").is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn fault_in_a_body_names_its_field() {
+        let field = |text: &str| {
+            let Failure(problem) = parse::<AcquireRequest>(text.as_bytes()).unwrap_err();
+            assert_eq!(problem.code, Code::InvalidRequest);
+            problem.errors.first().map_or(String::new(), |error| error.field.clone())
+        };
+        assert_eq!(field(r#"{"owner_id":"a","ttl_ms":"5"}"#), "ttl_ms");
+        assert_eq!(field(r#"{"owner_id":"a","ttl_ms":1.5}"#), "ttl_ms");
+        assert_eq!(field(r#"{"owner_id":"a","ttl":5}"#), "ttl");
+        assert_eq!(field(r#"{"ttl_ms":5}"#), "owner_id");
+        assert_eq!(field(r#"{"owner_id":"a","owner_id":"b"}"#), "owner_id");
+        for text in ["", "[]", "5", "null", "{", "\u{feff}{}", r#"{"owner_id":"a"} x"#] {
+            assert_eq!(field(text), "", "{text}");
+        }
+    }
+}

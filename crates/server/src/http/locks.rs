@@ -1,0 +1,349 @@
+//! One lock, and lists of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::Uri;
+use leasehold_api::{
+    AcquireRequest, BreakRequest, Broken, CheckRequest, Checked, Code, Grant, Lock, LockPage,
+    Problem, ReleaseRequest, Released, RenewRequest, Renewed, TestRequest, Tested,
+};
+use leasehold_core::{
+    Answer, Break, Claim, Command, ListQuery, Namespace, Owner, Release, Renew, Scope, is_prefix,
+};
+use leasehold_engine::{Query, View};
+
+use super::{Answered, input, ok};
+use crate::app::App;
+use crate::convert;
+use crate::metrics::{self, Op, Stopwatch};
+use crate::openapi::{NamespaceParam, Problems};
+use crate::problem::Failure;
+
+const PREFIX: &str = "/v1/locks/";
+const PAGE_SIZE: usize = 100;
+const PAGE_SIZE_MAX: usize = 1000;
+/// How many locks are looked at for one page at most, so that a filter that hardly matches stops nobody.
+const LOOKED_AT_MAX: usize = 10_000;
+const REASON_LEN_MAX: usize = 255;
+
+/// Takes the verb off the path.
+pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answered {
+    let uri = request.uri().clone();
+    let Some((lock, verb)) = input::named_and_verb(&uri, PREFIX) else {
+        return Err(unknown_verb());
+    };
+    let watch = Stopwatch::start();
+    let (op, answered) = match verb {
+        "acquire" => return acquire(&app, watch, lock, request).await,
+        "renew" => (Op::Renew, renew(&app, lock, request).await),
+        "release" => (Op::Release, release(&app, lock, request).await),
+        "test" => (Op::Test, test(&app, lock, request).await),
+        "check" => (Op::Check, check(&app, lock, request).await),
+        "break" => (Op::Break, break_(&app, lock, request).await),
+        _ => return Err(unknown_verb()),
+    };
+    app.metrics.answered(op, watch.took(), outcome(&answered));
+    answered
+}
+
+fn unknown_verb() -> Failure {
+    let said = "a POST names what to do: acquire, renew, release, test, check or break";
+    Failure::new(Code::NotFound, said)
+}
+
+pub(crate) fn outcome<T>(answered: &Result<T, Failure>) -> Result<(), Code> {
+    match answered {
+        Ok(_) => Ok(()),
+        Err(failure) => Err(failure.0.code),
+    }
+}
+
+fn scope(text: &str) -> Result<Scope, Failure> {
+    let text = input::percent_decoded(text).ok_or_else(|| {
+        Failure::new(Code::InvalidLockName, "the name is not valid percent-encoded UTF-8")
+    })?;
+    convert::scope(&text)
+}
+
+/// Acquire a lock
+#[utoipa::path(
+    post, path = "/v1/locks/{lock}/acquire", tag = "locks",
+    params(("lock" = String, Path, description = "The lock's name; slashes may be raw or %2F"), NamespaceParam),
+    request_body = AcquireRequest,
+    responses(
+        (status = 200, description = "The lock is yours", body = Grant),
+        (status = 409, description = "lock_held, reclaim_window, deadlock, lease_lost, limit_mismatch, request_id_reused, file_removed or no_grace",
+            body = Problem, content_type = "application/problem+json"),
+        Problems,
+    )
+)]
+pub(crate) async fn acquire(app: &App, watch: Stopwatch, lock: &str, request: Request) -> Answered {
+    let asked = async {
+        let namespace = input::only_namespace(request.uri())?;
+        let scope = scope(lock)?;
+        let body: AcquireRequest = input::json(app, request).await?;
+        let claim = Claim { scope, mode: convert::mode(body.mode, body.permits)? };
+        Ok((claim.clone(), convert::acquire(namespace, vec![claim], &body)?))
+    };
+    let (claim, acquire) = match asked.await {
+        Ok(asked) => asked,
+        Err(failure) => return not_asked(app, watch, failure),
+    };
+    let kind = metrics::kind(claim.scope.kind());
+    let grant = granted(app, watch, kind, acquire).await?;
+    ok(&convert::grant(app.now(), app.epoch(), &claim, &grant))
+}
+
+/// A request that never came to the engine counts as failed all the same.
+pub(crate) fn not_asked(app: &App, watch: Stopwatch, failure: Failure) -> Answered {
+    app.metrics.answered(Op::Acquire, watch.took(), Err(failure.0.code));
+    Err(failure)
+}
+
+/// Waits for a grant, and counts what comes of it.
+pub(crate) async fn granted(
+    app: &App,
+    watch: Stopwatch,
+    kind: &'static str,
+    acquire: leasehold_core::Acquire,
+) -> Result<leasehold_core::Grant, Failure> {
+    let namespace = acquire.namespace.clone();
+    let granted = app.engine.acquire(acquire).await.map_err(|error| app.failure(&error));
+    let waited = match &granted {
+        Ok(grant) => grant.waited,
+        Err(failure) => Duration::from_millis(failure.0.waited_ms.unwrap_or(0)),
+    };
+    app.metrics.acquired(namespace.as_str(), kind, watch.took(), waited, outcome(&granted));
+    granted
+}
+
+/// Renew a lock's lease
+#[utoipa::path(
+    post, path = "/v1/locks/{lock}/renew", tag = "locks",
+    params(("lock" = String, Path, description = "The lock's name"), NamespaceParam),
+    request_body = RenewRequest,
+    responses(
+        (status = 200, description = "The lease stands for its full length again", body = Renewed),
+        (status = 409, description = "lease_lost or not_holder", body = Problem, content_type = "application/problem+json"),
+        Problems,
+    )
+)]
+pub(crate) async fn renew(app: &App, lock: &str, request: Request) -> Answered {
+    let namespace = input::only_namespace(request.uri())?;
+    let scope = scope(lock)?;
+    let body: RenewRequest = input::json(app, request).await?;
+    let renew = Renew {
+        namespace,
+        scope,
+        owner: convert::owner(&body.owner_id)?,
+        lease: convert::lease_id("lease_id", &body.lease_id)?,
+        fence: convert::fence(body.fencing_token)?,
+        ttl: body.ttl_ms.map(Duration::from_millis),
+    };
+    let Answer::Renewed(renewed) = app.command(Command::Renew(renew.clone())).await? else {
+        return Err(unexpected());
+    };
+    ok(&convert::renewed(app.now(), app.epoch(), &renew, renewed))
+}
+
+/// Release a lock
+#[utoipa::path(
+    post, path = "/v1/locks/{lock}/release", tag = "locks",
+    params(("lock" = String, Path, description = "The lock's name"), NamespaceParam),
+    request_body = ReleaseRequest,
+    responses(
+        (status = 200, description = "It is free for the next one", body = Released),
+        (status = 409, description = "not_holder", body = Problem, content_type = "application/problem+json"),
+        Problems,
+    )
+)]
+pub(crate) async fn release(app: &App, lock: &str, request: Request) -> Answered {
+    let namespace = input::only_namespace(request.uri())?;
+    let scope = scope(lock)?;
+    let body: ReleaseRequest = input::json(app, request).await?;
+    let release = Release {
+        namespace,
+        scope,
+        owner: convert::owner(&body.owner_id)?,
+        lease: convert::lease_id("lease_id", &body.lease_id)?,
+        fence: convert::fence(body.fencing_token)?,
+    };
+    let Answer::Released { held } = app.command(Command::Release(release)).await? else {
+        return Err(unexpected());
+    };
+    ok(&Released { released: true, held_ms: convert::millis(held) })
+}
+
+/// Look at a lock
+#[utoipa::path(
+    get, path = "/v1/locks/{lock}", tag = "locks",
+    params(("lock" = String, Path, description = "The lock's name"), NamespaceParam),
+    responses((status = 200, description = "The lock as it is now; one that nobody uses is free", body = Lock), Problems)
+)]
+pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
+    let watch = Stopwatch::start();
+    let answered = look(&app, &uri).await;
+    app.metrics.answered(Op::Get, watch.took(), outcome(&answered));
+    answered
+}
+
+async fn look(app: &App, uri: &Uri) -> Answered {
+    let namespace = input::only_namespace(uri)?;
+    let scope = scope(uri.path().strip_prefix(PREFIX).unwrap_or(""))?;
+    let query = Query::Get { namespace: namespace.clone(), scope };
+    let View::Lock(view) = app.query(query).await? else { return Err(unexpected()) };
+    ok(&convert::lock(app.now(), &namespace, &view))
+}
+
+/// Ask whether a lock could be had now
+#[utoipa::path(
+    post, path = "/v1/locks/{lock}/test", tag = "locks",
+    params(("lock" = String, Path, description = "The lock's name"), NamespaceParam),
+    request_body = TestRequest,
+    responses((status = 200, description = "Free, or the first grant in the way", body = Tested), Problems)
+)]
+pub(crate) async fn test(app: &App, lock: &str, request: Request) -> Answered {
+    let namespace = input::only_namespace(request.uri())?;
+    let scope = scope(lock)?;
+    let body: TestRequest = input::json(app, request).await?;
+    let owner = convert::owner(&body.owner_id)?;
+    let claim = Claim { scope, mode: convert::mode(body.mode, body.permits)? };
+    let text = claim.scope.to_string();
+    let query = Query::Test { namespace, owner, claim };
+    let View::Tested(conflict) = app.query(query).await? else { return Err(unexpected()) };
+    let conflict = conflict.map(|holder| convert::holder(app.now(), &holder));
+    ok(&Tested { lock: text, free: conflict.is_none(), conflict })
+}
+
+/// Ask whether a fencing token is a current holder's
+#[utoipa::path(
+    post, path = "/v1/locks/{lock}/check", tag = "locks",
+    params(("lock" = String, Path, description = "The lock's name"), NamespaceParam),
+    request_body = CheckRequest,
+    responses((status = 200, description = "Whether it is, and whose", body = Checked), Problems)
+)]
+pub(crate) async fn check(app: &App, lock: &str, request: Request) -> Answered {
+    let namespace = input::only_namespace(request.uri())?;
+    let scope = scope(lock)?;
+    let body: CheckRequest = input::json(app, request).await?;
+    let fence = convert::fence(body.fencing_token)?;
+    let lease = body.lease_id.map(|id| convert::lease_id("lease_id", &id)).transpose()?;
+    let text = scope.to_string();
+    let query = Query::Check { namespace, scope, fence, lease };
+    let View::Checked(check) = app.query(query).await? else { return Err(unexpected()) };
+    ok(&Checked {
+        lock: text,
+        fencing_token: fence.get(),
+        valid: check.valid,
+        holder: check.holder.map(|holder| convert::holder(app.now(), &holder)),
+    })
+}
+
+/// Break a lock
+#[utoipa::path(
+    post, path = "/v1/locks/{lock}/break", tag = "locks",
+    params(("lock" = String, Path, description = "The lock's name"), NamespaceParam),
+    request_body = BreakRequest,
+    responses((status = 200, description = "How many grants ended", body = Broken), Problems)
+)]
+pub(crate) async fn break_(app: &App, lock: &str, request: Request) -> Answered {
+    let namespace = input::only_namespace(request.uri())?;
+    let scope = scope(lock)?;
+    let body: BreakRequest = input::json(app, request).await?;
+    check_reason(&body.reason)?;
+    let fence = body.fencing_token.map(convert::fence).transpose()?;
+    let text = scope.to_string();
+    let reason = body.reason.as_str();
+    let command = Break { namespace: namespace.clone(), scope, fence, reason: reason.into() };
+    let Answer::Broken { grants } = app.command(Command::Break(command)).await? else {
+        return Err(unexpected());
+    };
+    let namespace = namespace.as_str();
+    tracing::warn!(target: "leasehold::audit", lock = text, namespace, reason, grants, "a lock was broken");
+    ok(&Broken { lock: text, broken: grants as u64 })
+}
+
+fn check_reason(reason: &str) -> Result<(), Failure> {
+    // The rules for an owner's name are the rules for any text that is shown in one line.
+    Owner::new(reason)
+        .map(|_| ())
+        .map_err(|fault| Failure::field("reason", format!("{fault} (1 to {REASON_LEN_MAX} bytes)")))
+}
+
+/// List held locks
+#[utoipa::path(
+    get, path = "/v1/locks", tag = "locks",
+    params(
+        NamespaceParam,
+        ("prefix" = Option<String>, Query, description = "Canonical names that start with this"),
+        ("state" = Option<String>, Query, description = "held, recovering or reclaim_window"),
+        ("owner_id" = Option<String>, Query, description = "Held by this owner"),
+        ("session_id" = Option<String>, Query, description = "Held under this session: its id, or its number"),
+        ("page_size" = Option<u64>, Query, description = "1 to 1000, 100 if left out"),
+        ("page_token" = Option<String>, Query, description = "next_page_token of the page before"),
+    ),
+    responses((status = 200, description = "A page of locks in the order of their names", body = LockPage), Problems)
+)]
+pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Answered {
+    let watch = Stopwatch::start();
+    let answered = page(&app, &uri).await;
+    app.metrics.answered(Op::List, watch.took(), outcome(&answered));
+    answered
+}
+
+async fn page(app: &App, uri: &Uri) -> Answered {
+    let mut params = input::Params::of(uri)?;
+    let namespace = params.namespace()?;
+    let prefix = params.take("prefix").unwrap_or_default();
+    if !is_prefix(&prefix) {
+        return Err(Failure::field("prefix", "cannot begin the name of a lock"));
+    }
+    let owner = params.take("owner_id").map(|owner| convert::owner(&owner)).transpose()?;
+    let session = params.take("session_id");
+    let state = params.take("state").map(|state| convert::lock_state(&state)).transpose()?;
+    let after = params.take("page_token").map(|token| convert::list_cursor(&token)).transpose()?;
+    let len_max = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
+    params.done()?;
+    let session = match session {
+        Some(session) => Some(session_number(app, &namespace, &session).await?),
+        None => None,
+    };
+    let query = ListQuery {
+        namespace,
+        prefix,
+        owner,
+        session,
+        inode: None,
+        state,
+        after,
+        len_max,
+        looked_at_max: LOOKED_AT_MAX,
+    };
+    let View::Page(page) = app.query(Query::List(query)).await? else { return Err(unexpected()) };
+    ok(&convert::lock_page(app.now(), &page))
+}
+
+/// A session is named by its id, which is a secret, or by its number, which everybody sees.
+async fn session_number(app: &App, namespace: &Namespace, text: &str) -> Result<u64, Failure> {
+    if text.len() < 32
+        && let Ok(number) = text.parse()
+    {
+        return Ok(number);
+    }
+    let id = convert::lease_id("session_id", text)?;
+    let query = Query::Session { namespace: namespace.clone(), id };
+    let View::Session(found) = app.query(query).await? else { return Err(unexpected()) };
+    found.map(|session| session.number).ok_or_else(no_session)
+}
+
+pub(crate) fn no_session() -> Failure {
+    Failure::new(Code::SessionNotFound, "there is no such session")
+}
+
+/// The engine answered something else than it was asked.
+pub(crate) fn unexpected() -> Failure {
+    tracing::error!("an answer does not fit what was asked");
+    Failure::new(Code::Internal, "the server has a fault; its log says more")
+}

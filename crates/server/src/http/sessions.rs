@@ -1,0 +1,167 @@
+//! Sessions. Their ids are secrets: they come back to who opened one, and are in no list.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, Uri};
+use leasehold_api::{
+    Closed, KeepAliveRequest, KeptAlive, OpenRequest, Opened, Session, SessionPage,
+};
+use leasehold_core::{
+    Adapter, Answer, CloseSession, Command, KeepAlive, LeaseId, Millis, OpenSession,
+};
+use leasehold_engine::{Query, View};
+
+use super::locks::{no_session, outcome, unexpected};
+use super::{Answered, input, json, ok};
+use crate::app::App;
+use crate::convert;
+use crate::metrics::{Op, Stopwatch};
+use crate::openapi::{NamespaceParam, Problems};
+use crate::problem::Failure;
+use crate::random;
+
+const PREFIX: &str = "/v1/sessions/";
+const PAGE_SIZE: usize = 100;
+const PAGE_SIZE_MAX: usize = 1000;
+
+/// Open a session
+#[utoipa::path(
+    post, path = "/v1/sessions", tag = "sessions",
+    params(NamespaceParam),
+    request_body = OpenRequest,
+    responses((status = 201, description = "The session is open", body = Opened), Problems)
+)]
+pub(crate) async fn open(State(app): State<Arc<App>>, request: Request) -> Answered {
+    let watch = Stopwatch::start();
+    let opened = open_one(&app, request).await;
+    app.metrics.answered(Op::Session, watch.took(), outcome(&opened));
+    opened
+}
+
+async fn open_one(app: &App, request: Request) -> Answered {
+    let namespace = input::only_namespace(request.uri())?;
+    let body: OpenRequest = input::json(app, request).await?;
+    let adapter = body.adapter.as_deref().unwrap_or("http");
+    let open = OpenSession {
+        namespace,
+        id: random::lease_id(),
+        owner: convert::owner(&body.owner_id)?,
+        ttl: Duration::from_millis(body.ttl_ms),
+        adapter: Adapter::new(adapter)
+            .map_err(|fault| Failure::field("adapter", fault.to_string()))?,
+        on_disconnect: convert::on_disconnect(&body)?,
+        metadata: convert::metadata(body.metadata.as_ref())?,
+    };
+    let command = Command::OpenSession(open.clone());
+    let Answer::SessionOpened { number, deadline } = app.command(command).await? else {
+        return Err(unexpected());
+    };
+    let opened = Opened {
+        session_id: convert::lease_id_text(open.id),
+        session: number,
+        owner_id: open.owner.to_string(),
+        adapter: open.adapter.to_string(),
+        ttl_ms: Millis::from_duration(open.ttl).unwrap_or_default().get().into(),
+        lease_expiry_ms: deadline.as_millis(),
+        expires_in_ms: convert::millis(deadline.since(app.now())),
+        expires_at: convert::moment(deadline),
+        epoch: app.epoch(),
+    };
+    Ok(json(StatusCode::CREATED, &opened))
+}
+
+fn session_id(uri: &Uri, suffix: &str) -> Result<LeaseId, Failure> {
+    let text = uri.path().strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(suffix));
+    convert::lease_id("session_id", text.unwrap_or(""))
+}
+
+/// Keep a session, or a set's lease, alive
+#[utoipa::path(
+    post, path = "/v1/sessions/{session_id}/keepalive", tag = "sessions",
+    params(("session_id" = String, Path, description = "The session's id, or the lease_id of a set"), NamespaceParam),
+    request_body = Option<KeepAliveRequest>,
+    responses((status = 200, description = "It stands for its full length again", body = KeptAlive), Problems)
+)]
+pub(crate) async fn keepalive(State(app): State<Arc<App>>, request: Request) -> Answered {
+    let watch = Stopwatch::start();
+    let kept = keep(&app, request).await;
+    app.metrics.answered(Op::Renew, watch.took(), outcome(&kept));
+    kept
+}
+
+async fn keep(app: &App, request: Request) -> Answered {
+    let namespace = input::only_namespace(request.uri())?;
+    let session = session_id(request.uri(), "/keepalive")?;
+    let body: KeepAliveRequest = input::json_if_any(app, request).await?;
+    let ttl = body.ttl_ms.map(Duration::from_millis);
+    let command = Command::KeepAlive(KeepAlive { namespace, session, ttl });
+    let Answer::Renewed(renewed) = app.command(command).await? else {
+        return Err(unexpected());
+    };
+    ok(&convert::kept_alive(app.now(), app.epoch(), renewed))
+}
+
+/// Close a session, or a set's lease, and release everything under it
+#[utoipa::path(
+    delete, path = "/v1/sessions/{session_id}", tag = "sessions",
+    params(("session_id" = String, Path, description = "The session's id, or the lease_id of a set"), NamespaceParam),
+    responses((status = 200, description = "Everything under it is released", body = Closed), Problems)
+)]
+pub(crate) async fn close(State(app): State<Arc<App>>, uri: Uri) -> Answered {
+    let watch = Stopwatch::start();
+    let closed = close_one(&app, &uri).await;
+    app.metrics.answered(Op::Session, watch.took(), outcome(&closed));
+    closed
+}
+
+async fn close_one(app: &App, uri: &Uri) -> Answered {
+    let namespace = input::only_namespace(uri)?;
+    let session = session_id(uri, "")?;
+    let command = Command::CloseSession(CloseSession { namespace, session });
+    let Answer::SessionClosed { grants } = app.command(command).await? else {
+        return Err(unexpected());
+    };
+    ok(&Closed { closed: true, released: grants as u64 })
+}
+
+/// Look at a session
+#[utoipa::path(
+    get, path = "/v1/sessions/{session_id}", tag = "sessions",
+    params(("session_id" = String, Path, description = "The session's id"), NamespaceParam),
+    responses((status = 200, description = "The session as it is now", body = Session), Problems)
+)]
+pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
+    let namespace = input::only_namespace(&uri)?;
+    let id = session_id(&uri, "")?;
+    let View::Session(found) = app.query(Query::Session { namespace, id }).await? else {
+        return Err(unexpected());
+    };
+    ok(&convert::session(app.now(), &*found.ok_or_else(no_session)?))
+}
+
+/// List sessions
+#[utoipa::path(
+    get, path = "/v1/sessions", tag = "sessions",
+    params(
+        NamespaceParam,
+        ("page_size" = Option<u64>, Query, description = "1 to 1000, 100 if left out"),
+        ("page_token" = Option<String>, Query, description = "next_page_token of the page before"),
+    ),
+    responses((status = 200, description = "A page of sessions by number", body = SessionPage), Problems)
+)]
+pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Answered {
+    let mut params = input::Params::of(&uri)?;
+    let namespace = params.namespace()?;
+    let len_max = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
+    let after = params.number("page_token")?.unwrap_or(0);
+    params.done()?;
+    let query = Query::Sessions { namespace, after, len_max };
+    let View::Sessions(found) = app.query(query).await? else { return Err(unexpected()) };
+    let is_full = found.len() == len_max;
+    let next_page_token =
+        found.last().filter(|_| is_full).map(|session| session.number.to_string());
+    let sessions = found.iter().map(|session| convert::session(app.now(), session)).collect();
+    ok(&SessionPage { sessions, next_page_token })
+}

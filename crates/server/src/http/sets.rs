@@ -1,0 +1,71 @@
+//! Several locks at once.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use leasehold_api::{AcquireRequest, AcquireSetRequest, Problem, SetGrant};
+use leasehold_core::Claim;
+
+use super::{Answered, input, locks, ok};
+use crate::app::App;
+use crate::convert;
+use crate::metrics::Stopwatch;
+use crate::openapi::{NamespaceParam, Problems};
+use crate::problem::Failure;
+
+/// Acquire a set of locks, all or nothing
+#[utoipa::path(
+    post, path = "/v1/sets/acquire", tag = "locks",
+    params(NamespaceParam),
+    request_body = AcquireSetRequest,
+    responses(
+        (status = 200, description = "All of them are yours, under one lease and one token", body = SetGrant),
+        (status = 409, description = "as for one lock; none of them is yours",
+            body = Problem, content_type = "application/problem+json"),
+        Problems,
+    )
+)]
+pub(crate) async fn acquire(State(app): State<Arc<App>>, request: Request) -> Answered {
+    let watch = Stopwatch::start();
+    let asked = async {
+        let namespace = input::only_namespace(request.uri())?;
+        let body: AcquireSetRequest = input::json(&app, request).await?;
+        let claims = body.locks.iter().enumerate().map(|(at, claim)| read_claim(at, claim));
+        let claims = claims.collect::<Result<Vec<Claim>, Failure>>()?;
+        Ok((claims.clone(), convert::acquire(namespace, claims, &as_one(body))?))
+    };
+    let (claims, acquire) = match asked.await {
+        Ok(asked) => asked,
+        Err(failure) => return locks::not_asked(&app, watch, failure),
+    };
+    let grant = locks::granted(&app, watch, "set", acquire).await?;
+    ok(&convert::set_grant(app.now(), app.epoch(), &claims, &grant))
+}
+
+fn read_claim(at: usize, claim: &leasehold_api::Claim) -> Result<Claim, Failure> {
+    let named = |mut failure: Failure| {
+        for error in &mut failure.0.errors {
+            error.field = format!("locks[{at}].{}", error.field);
+        }
+        failure
+    };
+    let scope = convert::scope(&claim.lock)?;
+    Ok(Claim { scope, mode: convert::mode(claim.mode, claim.permits).map_err(named)? })
+}
+
+/// What a set is asked with beside its locks.
+fn as_one(body: AcquireSetRequest) -> AcquireRequest {
+    AcquireRequest {
+        owner_id: body.owner_id,
+        ttl_ms: body.ttl_ms,
+        wait_ms: body.wait_ms,
+        mode: None,
+        permits: None,
+        session_id: body.session_id,
+        request_id: body.request_id,
+        reclaim_ms: body.reclaim_ms,
+        reclaim: body.reclaim,
+        ticket: body.ticket,
+        metadata: body.metadata,
+    }
+}

@@ -1,0 +1,131 @@
+//! The description of the interface, in OpenAPI 3.1, made from the same types and handlers that serve it.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use axum::http::{HeaderValue, StatusCode};
+use leasehold_api as api;
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoParams, IntoResponses, OpenApi};
+
+use crate::http::{Answered, with_type};
+use crate::http::{fences, graph, health, inodes, locks, sessions, sets, simple, watch};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Leasehold",
+        description = "A lock service: leases, fencing tokens, fair queues. Every error is problem+json, and its `code` is what programs decide by.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
+    ),
+    paths(
+        locks::acquire, locks::renew, locks::release, locks::get, locks::test, locks::check, locks::break_, locks::list,
+        sets::acquire,
+        sessions::open, sessions::list, sessions::get, sessions::keepalive, sessions::close,
+        fences::accept, fences::get,
+        inodes::remove,
+        watch::watch, watch::events, graph::graph,
+        simple::post, simple::delete, simple::get,
+        health::livez, health::readyz, health::healthz, health::version, health::cluster, health::metrics,
+        openapi,
+    ),
+    components(schemas(api::Problem, api::Code, api::Event)),
+    tags(
+        (name = "locks", description = "Asking for locks, keeping them, giving them back"),
+        (name = "sessions", description = "Many locks under one lease"),
+        (name = "fences", description = "High-water marks for fencing tokens"),
+        (name = "watch", description = "What happens, and who waits for whom"),
+        (name = "simple", description = "One lock, the simplest way"),
+        (name = "service", description = "The service itself"),
+    ),
+)]
+struct Document;
+
+/// Every call takes a namespace.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "read by the derive")]
+pub(crate) struct NamespaceParam {
+    /// Locks of two namespaces never meet; `default` if left out.
+    namespace: Option<String>,
+}
+
+/// What every call can also be answered with.
+pub(crate) struct Problems;
+
+impl IntoResponses for Problems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+        let response = ResponseBuilder::new()
+            .description("Why not, in problem+json")
+            .content("application/problem+json", content)
+            .build();
+        BTreeMap::from([("default".to_string(), response.into())])
+    }
+}
+
+/// This description
+#[utoipa::path(get, path = "/openapi.json", tag = "service",
+    responses((status = 200, description = "OpenAPI 3.1", body = Object), Problems))]
+pub(crate) async fn openapi() -> Answered {
+    let json = HeaderValue::from_static("application/json");
+    Ok(with_type(StatusCode::OK, json, document()))
+}
+
+/// The description as it is served.
+pub fn document() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| {
+        Document::openapi().to_pretty_json().expect("the description is plain data")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn parsed() -> Value {
+        serde_json::from_str(document()).unwrap()
+    }
+
+    #[test]
+    fn description_is_openapi_3_1() {
+        assert_eq!(parsed()["openapi"], "3.1.0");
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        fn check(value: &Value, whole: &Value) {
+            match value {
+                Value::Object(map) => {
+                    if let Some(Value::String(target)) = map.get("$ref") {
+                        let pointer = target.strip_prefix('#').unwrap();
+                        assert!(whole.pointer(pointer).is_some(), "{target} leads nowhere");
+                    }
+                    map.values().for_each(|value| check(value, whole));
+                }
+                Value::Array(values) => values.iter().for_each(|value| check(value, whole)),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            }
+        }
+        let whole = parsed();
+        check(&whole, &whole);
+    }
+
+    #[test]
+    fn requests_allow_no_unknown_field() {
+        let schemas = parsed()["components"]["schemas"].clone();
+        for name in ["AcquireRequest", "RenewRequest", "ReleaseRequest", "OpenRequest", "Claim"] {
+            assert_eq!(schemas[name]["additionalProperties"], false, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_code_is_listed() {
+        let codes = parsed()["components"]["schemas"]["Code"].to_string();
+        for code in api::Code::ALL {
+            assert!(codes.contains(&format!("\"{code}\"")), "{code}");
+        }
+    }
+}

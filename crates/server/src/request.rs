@@ -1,0 +1,284 @@
+//! Around every request: its id, what is refused before anybody looks at it, and a line in the log.
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Poll;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::header::HOST;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use leasehold_api::Code;
+use tower_service::Service as _;
+
+use crate::app::App;
+use crate::config::AccessLog;
+use crate::connection::Connection;
+use crate::http::input;
+use crate::metrics::Stopwatch;
+use crate::problem::{self, Failure};
+use crate::random;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const REQUEST_ID_LEN_MAX: usize = 128;
+const URI_LEN_MAX: usize = 8 * 1024;
+
+/// Where a request comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) peer: SocketAddr,
+    pub(crate) connection: Arc<Connection>,
+}
+
+/// Answers one request, whatever it is.
+pub(crate) async fn answer(
+    app: Arc<App>,
+    router: Router,
+    origin: Origin,
+    request: Request<Incoming>,
+) -> Result<Response, Infallible> {
+    let watch = Stopwatch::start();
+    let _in_flight = origin.connection.begin(request.version() == Version::HTTP_2);
+    let request_id = request_id(request.headers());
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let response = match check(&app, &origin, &request) {
+        Ok(()) => dispatch(router, request.map(Body::new)).await,
+        Err(failure) => failure.into_response(),
+    };
+    let (mut response, code) = problem::finish(response, &request_id);
+    if is_logged(&app, code) {
+        let status = response.status().as_u16();
+        log(&Line {
+            origin: &origin,
+            method: &method,
+            uri: &uri,
+            status,
+            code,
+            request_id: &request_id,
+            watch,
+        });
+    }
+    if let Ok(value) = HeaderValue::from_str(&request_id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    Ok(response)
+}
+
+/// Runs the handler. A panic in it is a bug of ours, and no reason to leave the caller without an answer.
+async fn dispatch(mut router: Router, request: Request<Body>) -> Response {
+    let handling = router.call(request);
+    let mut handling = std::pin::pin!(handling);
+    let handled = std::future::poll_fn(|cx| {
+        match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(Ok(response))) => Poll::Ready(Ok(response)),
+            Ok(Poll::Ready(Err(never))) => match never {},
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    });
+    match handled.await {
+        Ok(response) => response,
+        Err(panic) => {
+            tracing::error!(panic = said(&*panic), "a handler panicked");
+            Failure::new(Code::Internal, "the server has a fault; its log says more")
+                .into_response()
+        }
+    }
+}
+
+fn said(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
+}
+
+/// The caller's own id for the request if it is fit to be logged, else a new one.
+fn request_id(headers: &HeaderMap) -> String {
+    let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
+    match given {
+        Some(given) if is_request_id(given) => given.into(),
+        Some(_) | None => format!("{:016x}", random::number()),
+    }
+}
+
+fn is_request_id(text: &str) -> bool {
+    (1..=REQUEST_ID_LEN_MAX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/+=".contains(&byte))
+}
+
+/// What is wrong with a request before it matters what it asks.
+fn check<B>(app: &App, origin: &Origin, request: &Request<B>) -> Result<(), Failure> {
+    if origin.connection.is_ambiguous() {
+        let said = "a request has a Content-Length or a Transfer-Encoding, not both";
+        return Err(Failure::new(Code::InvalidRequest, said));
+    }
+    let uri = request.uri();
+    let uri_len = uri.path().len() + uri.query().map_or(0, str::len);
+    if uri_len > URI_LEN_MAX {
+        let said = format!("path and query have {uri_len} bytes, the limit is {URI_LEN_MAX}");
+        return Err(Failure::new(Code::UriTooLong, said));
+    }
+    check_host(app, request)
+}
+
+/// A page in a browser can make it ask any address under a name of the attacker's. On loopback, where nothing else
+/// protects the locks, only names of this machine are answered.
+fn check_host<B>(app: &App, request: &Request<B>) -> Result<(), Failure> {
+    let mut given = request.headers().get_all(HOST).iter();
+    let host = match (request.uri().authority(), given.next()) {
+        (Some(authority), _) => authority.as_str(),
+        (None, Some(host)) => host.to_str().unwrap_or(""),
+        (None, None) => {
+            return Err(Failure::new(Code::InvalidRequest, "the Host header is missing"));
+        }
+    };
+    if given.next().is_some() {
+        return Err(Failure::new(Code::InvalidRequest, "there is more than one Host header"));
+    }
+    if app.is_open_to_others() || is_own_name(host, &app.config.hosts) {
+        return Ok(());
+    }
+    Err(Failure::new(Code::MisdirectedRequest, "this server only answers to names of this machine"))
+}
+
+fn is_own_name(host: &str, others: &[String]) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or("", |(name, _)| name),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        || others.iter().any(|other| other.eq_ignore_ascii_case(name))
+}
+
+struct Line<'a> {
+    origin: &'a Origin,
+    method: &'a Method,
+    uri: &'a Uri,
+    status: u16,
+    code: Option<Code>,
+    request_id: &'a str,
+    watch: Stopwatch,
+}
+
+fn is_logged(app: &App, code: Option<Code>) -> bool {
+    match app.config.access_log {
+        AccessLog::All => true,
+        AccessLog::Errors => code.is_some_and(|code| !is_refusal(code)),
+        AccessLog::Off => false,
+    }
+}
+
+/// One line for one request, without anything secret: a session's id is part of its path.
+fn log(line: &Line<'_>) {
+    let (route, lock) = route(line.uri.path());
+    tracing::info!(
+        target: "leasehold::access",
+        method = %line.method,
+        route,
+        lock = lock.as_deref(),
+        status = line.status,
+        code = line.code.map(Code::as_str),
+        request_id = line.request_id,
+        peer = %line.origin.peer,
+        took_us = u64::try_from(line.watch.took().as_micros()).unwrap_or(u64::MAX),
+        "request"
+    );
+}
+
+/// What a path asks for, as far as it may be logged, and the lock that it names.
+fn route(path: &str) -> (&'static str, Option<String>) {
+    const WHOLE: [&str; 16] = [
+        "/",
+        "/v1/locks",
+        "/v1/sets/acquire",
+        "/v1/sessions",
+        "/v1/watch",
+        "/v1/events",
+        "/v1/graph",
+        "/v1/version",
+        "/v1/cluster",
+        "/metrics",
+        "/livez",
+        "/readyz",
+        "/healthz",
+        "/openapi.json",
+        "/lock",
+        "/v1/locks/",
+    ];
+    if let Some(lock) = path.strip_prefix("/v1/locks/") {
+        return ("/v1/locks/{lock}", input::percent_decoded(lock));
+    }
+    if let Some(whole) = WHOLE.into_iter().find(|&whole| whole == path) {
+        return (whole, None);
+    }
+    for (prefix, route) in [
+        ("/v1/sessions/", "/v1/sessions/{session_id}"),
+        ("/v1/fences/", "/v1/fences/{name}"),
+        ("/v1/inodes/", "/v1/inodes/{inode}"),
+    ] {
+        if path.starts_with(prefix) {
+            return (route, None);
+        }
+    }
+    ("unknown", None)
+}
+
+/// An expected "no": an answer, not a failure.
+fn is_refusal(code: Code) -> bool {
+    matches!(code.http_status(), 409 | 410 | 412)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_its_own() {
+        let others = ["locks.test".to_string()];
+        for host in [
+            "localhost",
+            "LOCALHOST:8080",
+            "127.0.0.1:1",
+            "127.8.8.8",
+            "[::1]:8080",
+            "[::1]",
+            "locks.test:80",
+        ] {
+            assert!(is_own_name(host, &others), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "10.0.0.1",
+            "[::2]",
+            "127.0.0.1.evil.example:80",
+        ] {
+            assert!(!is_own_name(host, &others), "{host}");
+        }
+    }
+
+    #[test]
+    fn path_of_a_session_is_never_logged() {
+        let path = "/v1/sessions/0123456789abcdef0123456789abcdef/keepalive";
+        assert_eq!(route(path), ("/v1/sessions/{session_id}", None));
+        assert_eq!(route("/v1/locks/a%2Fb"), ("/v1/locks/{lock}", Some("a/b".into())));
+        assert_eq!(route("/0123"), ("unknown", None));
+    }
+
+    #[test]
+    fn request_id_that_could_break_a_log_line_is_replaced() {
+        assert!(is_request_id("5f2c-a.b:c/d+e="));
+        for text in ["", "a b", "a\"b", "a{b", &"x".repeat(129)] {
+            assert!(!is_request_id(text), "{text}");
+        }
+    }
+}
