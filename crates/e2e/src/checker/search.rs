@@ -1,13 +1,20 @@
 //! The search through the explanations of one lock's history.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use super::state::State;
 use super::{Fault, Rules, moments};
-use crate::history::{Acquired, Event, Kept, LockIndex, Mode, Moment, Operation, Token};
+use crate::history::{Acquired, Event, Kept, LockIndex, Mode, Moment, Operation};
 
 /// How many operations before a fault are shown.
 const SHOWN_LEN: usize = 12;
+
+const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
+
+fn place(mode: Mode) -> usize {
+    usize::from(mode == Mode::Shared)
+}
 
 /// One way to explain what was seen so far.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,17 +31,52 @@ pub(super) struct Search {
     configurations: Vec<Configuration>,
     /// Called and not answered.
     open: Vec<usize>,
-    /// Acquires without an answer: if they were granted, nobody knows the token, so nothing but refusals can come of them.
-    phantoms: Vec<Phantom>,
-    /// Until when requests that stood in the queue were there: exclusive ones, shared ones.
+    /// Those that asked for each mode.
+    phantoms: [Phantom; 2],
+    /// Until when requests for each mode that stood in the queue were there.
     queued_until: [Option<Moment>; 2],
     configurations_most: usize,
 }
 
+/// Acquires without an answer: if one was granted, nobody knows the token, so nothing but refusals can come of it.
+#[derive(Clone, Copy, Default)]
 struct Phantom {
-    mode: Mode,
-    ttl: std::time::Duration,
-    until: Moment,
+    ttl: Duration,
+    until: Option<Moment>,
+}
+
+impl Phantom {
+    fn may_be_granted(&mut self, ttl: Duration, returned: Moment) {
+        self.ttl = self.ttl.max(ttl);
+        self.until = self.until.max(Some(returned + ttl));
+    }
+
+    fn restart(&mut self, down: Moment, returned: Moment) {
+        if self.until >= Some(down) {
+            self.until = self.until.max(Some(returned + self.ttl));
+        }
+    }
+}
+
+impl Configuration {
+    /// Whether it explains all that the other explains.
+    fn is_better_than(&self, other: &Configuration) -> bool {
+        self.done == other.done && self.state.is_earlier_than(&other.state)
+    }
+
+    /// What comes of it cannot be known, so from its call on it may have happened or not.
+    fn note_unknown(&mut self, operation: &Operation) {
+        match operation.event {
+            Event::Renew { token, ttl, outcome: Kept::Unknown } => {
+                self.state.may_be_renewed(token, ttl, operation.returned);
+            }
+            Event::Release { token, outcome: Kept::Unknown } => self.state.may_be_released(token),
+            Event::Renew { outcome: Kept::Done | Kept::Lost, .. }
+            | Event::Release { outcome: Kept::Done | Kept::Lost, .. }
+            | Event::Acquire { .. }
+            | Event::Restart { .. } => {}
+        }
+    }
 }
 
 impl Search {
@@ -45,7 +87,7 @@ impl Search {
             rules,
             configurations: vec![Configuration { state: State::default(), done: Vec::new() }],
             open: Vec::new(),
-            phantoms: Vec::new(),
+            phantoms: [Phantom::default(); 2],
             queued_until: [None; 2],
             configurations_most: 1,
         }
@@ -67,18 +109,17 @@ impl Search {
     fn call(&mut self, index: usize) {
         let operation = self.operations[index];
         if let Event::Acquire { mode, ttl, outcome: Acquired::Unknown, .. } = operation.event {
-            self.phantoms.push(Phantom { mode, ttl, until: operation.returned + ttl });
+            self.phantoms[place(mode)].may_be_granted(ttl, operation.returned);
         }
         if let Event::Restart { down } = operation.event {
-            for phantom in self.phantoms.iter_mut().filter(|phantom| phantom.until >= down) {
-                phantom.until = phantom.until.max(operation.returned + phantom.ttl);
-            }
+            self.phantoms.iter_mut().for_each(|phantom| phantom.restart(down, operation.returned));
         }
-        let late_max = self.rules.late_max;
-        self.phantoms.retain(|phantom| phantom.until + late_max >= operation.invoked);
-        self.open.push(index);
+        if operation.returned < Moment::NEVER {
+            self.open.push(index);
+        }
         let mut configurations = std::mem::take(&mut self.configurations);
         for configuration in &mut configurations {
+            configuration.note_unknown(&operation);
             self.mark_refusals(configuration);
         }
         self.configurations = configurations;
@@ -108,10 +149,7 @@ impl Search {
                 return Err(Fault::Undecided { lock: self.lock, operation });
             }
         }
-        // Nobody knows whether it took effect; if it did, then before its answer would have come.
-        if unknown_token(&operation).is_some() {
-            explained.extend(before);
-        } else if explained.is_empty() {
+        if explained.is_empty() {
             return Err(self.unexplained(index, &before));
         }
         self.configurations = explained.into_iter().collect();
@@ -149,65 +187,63 @@ impl Search {
         }
     }
 
-    /// Grants that nobody heard of, and refusals because of others that were waiting or may have been granted.
+    /// What nobody got an answer to, and refusals because of others that were waiting or may have been granted.
     fn needs_no_explanation(&self, operation: &Operation) -> bool {
         match operation.event {
-            Event::Acquire { outcome: Acquired::Unknown, .. } => true,
+            Event::Acquire { outcome: Acquired::Unknown, .. }
+            | Event::Renew { outcome: Kept::Unknown, .. }
+            | Event::Release { outcome: Kept::Unknown, .. } => true,
             Event::Acquire { mode, outcome: Acquired::Refused, .. } => {
                 self.is_behind_phantom(mode, operation) || self.is_behind_waiter(mode, operation)
             }
             Event::Acquire { outcome: Acquired::Granted(_), .. }
-            | Event::Renew { .. }
-            | Event::Release { .. }
+            | Event::Renew { outcome: Kept::Done | Kept::Lost, .. }
+            | Event::Release { outcome: Kept::Done | Kept::Lost, .. }
             | Event::Restart { .. } => false,
         }
     }
 
     fn is_behind_phantom(&self, mode: Mode, operation: &Operation) -> bool {
-        self.phantoms.iter().any(|phantom| {
-            phantom.mode.conflicts_with(mode)
-                && operation.invoked <= phantom.until + self.rules.late_max
+        MODES.into_iter().filter(|other| other.conflicts_with(mode)).any(|other| {
+            let until = self.phantoms[place(other)].until;
+            until.is_some_and(|until| operation.invoked <= until + self.rules.late_max)
         })
     }
 
     fn is_behind_waiter(&self, mode: Mode, operation: &Operation) -> bool {
-        let gone = [Mode::Exclusive, Mode::Shared].into_iter().zip(self.queued_until);
-        let mut gone = gone.filter_map(|(other, until)| Some((other, until?)));
-        let is_gone = gone
-            .any(|(other, until)| other.conflicts_with(mode) && operation.invoked <= until);
-        is_gone
-            || self.open.iter().map(|&index| &self.operations[index]).any(|other| {
-                other != operation
-                    && queued_mode(other).is_some_and(|other| other.conflicts_with(mode))
-            })
+        let is_open = |other: Mode| {
+            let mut open = self.open.iter().map(|&index| &self.operations[index]);
+            open.any(|queued| queued != operation && queued_mode(queued) == Some(other))
+        };
+        let is_over = |other: Mode| self.queued_until[place(other)] >= Some(operation.invoked);
+        let mut others = MODES.into_iter().filter(|other| other.conflicts_with(mode));
+        others.any(|other| is_over(other) || is_open(other))
     }
 
     fn close(&mut self, index: usize) {
         let operation = self.operations[index];
-        let mut closed = self.without_object();
-        closed.push(index);
-        self.open.retain(|open| !closed.contains(open));
+        self.open.retain(|&open| open != index);
         for configuration in &mut self.configurations {
-            configuration.done.retain(|done| !closed.contains(done));
+            configuration.done.retain(|&done| done != index);
         }
         if let Some(mode) = queued_mode(&operation) {
-            let until = &mut self.queued_until[usize::from(mode == Mode::Shared)];
+            let until = &mut self.queued_until[place(mode)];
             *until = Some(operation.returned);
         }
-        if self.configurations.len() > 1 {
-            let distinct: HashSet<Configuration> = self.configurations.drain(..).collect();
-            self.configurations.extend(distinct);
-        }
+        self.forget_needless();
     }
 
-    /// Open operations without an answer whose lease is there in no configuration any more: nothing can come of them.
-    fn without_object(&self) -> Vec<usize> {
-        let is_without = |index: &&usize| {
-            let operation = &self.operations[**index];
-            let Some(token) = unknown_token(operation) else { return false };
-            !self.configurations.iter().any(|configuration| configuration.state.knows(token))
-        };
-        self.open.iter().filter(is_without).copied().collect()
+    /// Keeps of several configurations only those that can explain something that no other one can.
+    fn forget_needless(&mut self) {
+        let mut kept: Vec<Configuration> = Vec::with_capacity(self.configurations.len());
+        for new in self.configurations.drain(..) {
+            if kept.iter().any(|old| old.is_better_than(&new)) {
+                continue;
+            }
+            kept.retain(|old| !new.is_better_than(old));
+            kept.push(new);
+        }
+        self.configurations = kept;
     }
 
     fn unexplained(&self, index: usize, before: &[Configuration]) -> Fault {
@@ -222,18 +258,6 @@ impl Search {
             held: before.first().map(|first| format!("{:?}", first.state)).unwrap_or_default(),
             before: earlier.split_off(before_len),
         }
-    }
-}
-
-/// The lease that an operation without an answer was about.
-fn unknown_token(operation: &Operation) -> Option<Token> {
-    match operation.event {
-        Event::Renew { token, outcome: Kept::Unknown, .. }
-        | Event::Release { token, outcome: Kept::Unknown } => Some(token),
-        Event::Renew { outcome: Kept::Done | Kept::Lost, .. }
-        | Event::Release { outcome: Kept::Done | Kept::Lost, .. }
-        | Event::Acquire { .. }
-        | Event::Restart { .. } => None,
     }
 }
 

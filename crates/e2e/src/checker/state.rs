@@ -16,7 +16,7 @@ pub(super) struct State {
     released: Vec<Held>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Held {
     token: Token,
     mode: Mode,
@@ -25,7 +25,7 @@ struct Held {
     deadline: Moment,
     /// Its deadline cannot be after this.
     deadline_latest: Moment,
-    /// Whether it must be there; what a restart may have brought back need not.
+    /// Whether it must be there: not if it may have been released, or if only a restart can have brought it back.
     is_certain: bool,
 }
 
@@ -39,12 +39,14 @@ impl State {
             Event::Acquire { mode, ttl, outcome: Acquired::Granted(token), .. } => {
                 state.grant(mode, ttl, token, operation.returned)?;
             }
-            // A refusal takes no effect; what an unknown grant may do is known to the search.
-            Event::Acquire { outcome: Acquired::Refused | Acquired::Unknown, .. } => return None,
-            Event::Renew { token, ttl, outcome: Kept::Done | Kept::Unknown } => {
+            // A refusal takes no effect. What nobody got an answer to is noted when it is called.
+            Event::Acquire { outcome: Acquired::Refused | Acquired::Unknown, .. }
+            | Event::Renew { outcome: Kept::Unknown, .. }
+            | Event::Release { outcome: Kept::Unknown, .. } => return None,
+            Event::Renew { token, ttl, outcome: Kept::Done } => {
                 state.renew(token, ttl, operation.returned)?;
             }
-            Event::Release { token, outcome: Kept::Done | Kept::Unknown } => {
+            Event::Release { token, outcome: Kept::Done } => {
                 let released = state.take(token)?;
                 state.released.push(released);
             }
@@ -62,9 +64,15 @@ impl State {
             .any(|held| held.mode.conflicts_with(mode) && invoked <= held.deadline_latest + late_max)
     }
 
-    /// Whether the lease is there, or may come back.
-    pub(super) fn knows(&self, token: Token) -> bool {
-        self.held.iter().chain(&self.released).any(|held| held.token == token)
+    /// Whether it differs from the other in nothing but earlier moments. Then it explains all that the other explains.
+    pub(super) fn is_earlier_than(&self, other: &State) -> bool {
+        let is_earlier = |held: &[Held], others: &[Held]| {
+            held.len() == others.len() && held.iter().zip(others).all(|(a, b)| a.is_earlier_than(b))
+        };
+        self.now <= other.now
+            && self.token == other.token
+            && is_earlier(&self.held, &other.held)
+            && is_earlier(&self.released, &other.released)
     }
 
     fn grant(&mut self, mode: Mode, ttl: Duration, token: Token, returned: Moment) -> Option<()> {
@@ -96,9 +104,23 @@ impl State {
         let held = self.held.iter_mut().find(|held| held.token == token)?;
         held.ttl = ttl;
         held.deadline = now + ttl;
-        held.deadline_latest = returned + ttl;
+        held.deadline_latest = held.deadline_latest.max(returned + ttl);
         held.is_certain = true;
         Some(())
+    }
+
+    /// Somebody may renew it, up to `returned`. If so it lasts longer, but nobody can build on that.
+    pub(super) fn may_be_renewed(&mut self, token: Token, ttl: Duration, returned: Moment) {
+        for held in self.held.iter_mut().filter(|held| held.token == token) {
+            held.deadline_latest = held.deadline_latest.max(returned + ttl);
+        }
+    }
+
+    /// Somebody may release it, now or later: from here on it need not be there.
+    pub(super) fn may_be_released(&mut self, token: Token) {
+        for held in self.held.iter_mut().filter(|held| held.token == token) {
+            held.is_certain = false;
+        }
     }
 
     fn take(&mut self, token: Token) -> Option<Held> {
@@ -128,5 +150,11 @@ impl State {
             held.deadline_latest = returned + held.ttl;
         }
         self.held.sort_by_key(|held| held.token);
+    }
+}
+
+impl Held {
+    fn is_earlier_than(&self, other: &Held) -> bool {
+        self.deadline <= other.deadline && *self == Held { deadline: self.deadline, ..*other }
     }
 }

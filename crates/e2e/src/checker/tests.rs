@@ -37,8 +37,8 @@ struct Lease {
     token: Token,
     mode: Mode,
     deadline: Moment,
-    /// Whether its client got the answer: nobody else can renew or release it.
-    is_known: bool,
+    /// When its client got an answer: before that nobody can renew or release it.
+    known: Moment,
 }
 
 impl World {
@@ -53,8 +53,13 @@ impl World {
     }
 
     /// Writes down an operation that takes effect now; what clients know is only an interval around that.
-    fn write(&mut self, lock: usize, event: Event) {
-        let invoked = Moment(self.now.0 - self.random.below(400_000));
+    fn write(&mut self, lock: usize, event: Event) -> Moment {
+        self.write_after(Moment::default(), lock, event)
+    }
+
+    /// The client asks only after `known`. Returns when it has the answer.
+    fn write_after(&mut self, known: Moment, lock: usize, event: Event) -> Moment {
+        let invoked = Moment((known.0 + 1).max(self.now.0 - self.random.below(400_000)));
         let mut returned = self.now + Duration::from_nanos(self.random.below(400_000));
         let is_unknown = match event {
             Event::Acquire { outcome, .. } => outcome == Acquired::Unknown,
@@ -69,6 +74,7 @@ impl World {
         let client = u32::try_from(self.history.len() % 32).expect("32 fits");
         let lock = u32::try_from(lock).expect("there are few locks");
         self.history.push(Operation { client, lock, invoked, returned, event });
+        returned
     }
 
     fn pass(&mut self, time: Duration) {
@@ -104,12 +110,14 @@ impl World {
             |lease: &Lease| lease.mode.conflicts_with(mode) && lease.deadline >= now;
         if self.locks[lock].iter().any(is_in_the_way) {
             let outcome = Acquired::Refused;
-            return self.write(lock, Event::Acquire { mode, ttl: TTL, waited, outcome });
+            self.write(lock, Event::Acquire { mode, ttl: TTL, waited, outcome });
+            return;
         }
         let is_known = !self.random.chance(3);
         if !is_known && self.random.chance(50) {
             let outcome = Acquired::Unknown;
-            return self.write(lock, Event::Acquire { mode, ttl: TTL, waited, outcome });
+            self.write(lock, Event::Acquire { mode, ttl: TTL, waited, outcome });
+            return;
         }
         self.grant(lock, mode, waited, is_known);
     }
@@ -118,42 +126,48 @@ impl World {
         self.locks[lock].retain(|lease| !lease.mode.conflicts_with(mode));
         self.token += 1 + self.random.below(3);
         let (token, deadline) = (self.token, self.now + TTL);
-        self.locks[lock].push(Lease { token, mode, deadline, is_known });
         let outcome = if is_known { Acquired::Granted(token) } else { Acquired::Unknown };
-        self.write(lock, Event::Acquire { mode, ttl: TTL, waited, outcome });
+        let returned = self.write(lock, Event::Acquire { mode, ttl: TTL, waited, outcome });
+        let known = if is_known { returned } else { Moment::NEVER };
+        self.locks[lock].push(Lease { token, mode, deadline, known });
     }
 
     fn renew(&mut self, lock: usize) {
         let now = self.now;
         let mut leases = self.locks[lock].iter_mut();
-        let Some(lease) = leases.find(|lease| lease.is_known && lease.deadline >= now) else {
+        let Some(lease) = leases.find(|lease| lease.known < now && lease.deadline >= now) else {
             return;
         };
         lease.deadline = now + TTL;
-        let token = lease.token;
+        let (token, known) = (lease.token, lease.known);
         let outcome = if self.random.chance(3) { Kept::Unknown } else { Kept::Done };
-        self.write(lock, Event::Renew { token, ttl: TTL, outcome });
+        let known = self.write_after(known, lock, Event::Renew { token, ttl: TTL, outcome });
+        let mut leases = self.locks[lock].iter_mut();
+        if let Some(lease) = leases.find(|lease| lease.token == token) {
+            lease.known = known;
+        }
     }
 
     fn lose(&mut self, lock: usize) {
         let now = self.now;
         let mut leases = self.locks[lock].iter();
-        let Some(at) = leases.position(|lease| lease.is_known && lease.deadline < now) else {
+        let Some(at) = leases.position(|lease| lease.known < now && lease.deadline < now) else {
             return;
         };
-        let token = self.locks[lock].remove(at).token;
-        self.write(lock, Event::Renew { token, ttl: TTL, outcome: Kept::Lost });
+        let Lease { token, known, .. } = self.locks[lock].remove(at);
+        self.write_after(known, lock, Event::Renew { token, ttl: TTL, outcome: Kept::Lost });
     }
 
     fn release(&mut self, lock: usize) {
-        let Some(at) = self.locks[lock].iter().position(|lease| lease.is_known) else { return };
+        let now = self.now;
+        let Some(at) = self.locks[lock].iter().position(|lease| lease.known < now) else { return };
         let lease = self.locks[lock].remove(at);
         let outcome = match (lease.deadline < self.now, self.random.chance(3)) {
             (true, _) => Kept::Lost,
             (false, true) => Kept::Unknown,
             (false, false) => Kept::Done,
         };
-        self.write(lock, Event::Release { token: lease.token, outcome });
+        self.write_after(lease.known, lock, Event::Release { token: lease.token, outcome });
     }
 
     /// Every lease that still runs stands for its full length again.
