@@ -197,8 +197,8 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Failure {
         || message.starts_with("missing field")
         || message.starts_with("duplicate field");
     let field: Cow<'_, str> = match (named, path.as_str()) {
-        (Some(named), ".") if is_about_a_name => named.into(),
-        (_, ".") => return Failure::new(Code::InvalidRequest, message),
+        (Some(named), "." | "?") if is_about_a_name => named.into(),
+        (_, "." | "?") => return Failure::new(Code::InvalidRequest, message),
         (_, path) => path.into(),
     };
     let errors = vec![FieldError { field: field.into_owned(), message: message.clone() }];
