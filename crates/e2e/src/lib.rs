@@ -10,6 +10,9 @@
 
 pub mod history;
 pub mod checker;
+pub mod client;
+pub mod server;
+pub mod faults;
 pub mod random;
 
 /// Whether the long forms of the tests were asked for, with `LEASEHOLD_E2E=full`.
