@@ -24,7 +24,7 @@ mod convert;
 mod retry;
 mod random;
 mod metrics;
-mod metered;
+mod readings;
 
 pub use config::{AccessLog, Config, ConfigError, Grace, Store};
 pub use leasehold_core::{Fence, GracePolicy, Limits};

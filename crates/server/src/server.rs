@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold_core::{Fence, ListQuery, Namespace, Page};
-use leasehold_engine::{Handle, Query, Recovery, Runner, Stop, SystemClock, View, Watch, Watched};
+use leasehold_core::Fence;
+use leasehold_engine::{Recovery, Runner, Stop, SystemClock};
 use leasehold_store::sqlite::{Options, SqliteJournal};
 use leasehold_store::{Candidate, Journal, MemoryJournal, OpenError};
 use tokio::net::TcpListener;
@@ -18,7 +18,6 @@ use crate::accept;
 use crate::app::App;
 use crate::config::{Config, ConfigError, Store};
 use crate::http;
-use crate::metered::Metered;
 use crate::metrics::Metrics;
 use crate::random;
 
@@ -33,7 +32,6 @@ pub struct Server {
     engine: Stop,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
-    counting: JoinHandle<()>,
 }
 
 /// Why a server could not start.
@@ -75,16 +73,14 @@ impl Server {
             .map_err(|source| StartError::Listen { address: config.listen, source })?;
         let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
         let journal = open(&config.store).await?;
-        let journal = Arc::new(Metered { journal, metrics: metrics.clone() });
         let clock = SystemClock::new();
         let (handle, engine) =
             leasehold_engine::start(runner(&config, address), Arc::new(clock), journal).await?;
-        let counting = count(handle.clone(), metrics.clone());
         let app = Arc::new(App { engine: handle, clock, metrics, config });
         let (stop, stopped) = watch::channel(false);
         let router = http::router(app.clone());
         let accepting = tokio::spawn(accept::accept(listener, app, router, stopped));
-        Ok(Server { address, engine, stop, accepting, counting })
+        Ok(Server { address, engine, stop, accepting })
     }
 
     /// Where it listens.
@@ -101,7 +97,6 @@ impl Server {
         if tokio::time::timeout(CONNECTIONS_STOP_MAX, self.accepting).await.is_err() {
             tracing::warn!("some connections were cut off");
         }
-        self.counting.abort();
     }
 
     /// Waits until the engine ends by itself, because it lost its store.
@@ -156,49 +151,4 @@ async fn open(store: &Store) -> Result<Arc<dyn Journal>, StartError> {
 fn make_directory(path: &Path) -> Result<(), StartError> {
     std::fs::create_dir_all(path)
         .map_err(|source| StartError::Directory { path: path.display().to_string(), source })
-}
-
-/// Follows the events for the sake of the metrics.
-fn count(handle: Handle, metrics: Arc<Metrics>) -> JoinHandle<()> {
-    let watch = handle.watch(None).expect("the events from now on are always remembered");
-    tokio::spawn(async move {
-        count_what_stands(&handle, &metrics).await;
-        count_events(watch, &metrics).await;
-    })
-}
-
-async fn count_what_stands(handle: &Handle, metrics: &Metrics) {
-    let mut after = None;
-    loop {
-        let query = ListQuery {
-            namespace: Namespace::default(),
-            prefix: String::new(),
-            owner: None,
-            session: None,
-            inode: None,
-            state: None,
-            after,
-            len_max: 1000,
-            looked_at_max: 1000,
-        };
-        let Ok(View::Page(page)) = handle.query(Query::List(query)).await else { return };
-        let Page { locks, next, .. } = *page;
-        for lock in locks {
-            metrics.stood_before("default", &lock.scope, lock.holders_len);
-        }
-        match next {
-            Some(next) => after = Some(next),
-            None => return,
-        }
-    }
-}
-
-async fn count_events(mut watch: Watch, metrics: &Metrics) {
-    loop {
-        match watch.next().await {
-            Watched::Event(event) => metrics.happened(&event),
-            Watched::Missed(number) => metrics.events_missed(number),
-            Watched::End => return,
-        }
-    }
 }

@@ -16,6 +16,7 @@ use crate::convert;
 use crate::metrics::Format;
 use crate::openapi::Problems;
 use crate::problem::Failure;
+use crate::readings::Readings;
 
 const FRONT: &str = "<!doctype html><meta charset=utf-8><title>Leasehold</title>\
     <h1>Leasehold</h1><p>A lock service. <a href=\"/openapi.json\">What it speaks</a>, \
@@ -151,7 +152,7 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> 
     let stats = stats(&app).await.unwrap_or_default();
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     let format = Format::asked_by(accept);
-    let text = app.metrics.text(&app.engine.status(), &stats, format);
+    let text = app.metrics.text(Readings::of(&app.engine, stats), format);
     Ok(with_type(StatusCode::OK, HeaderValue::from_static(format.content_type()), text))
 }
 

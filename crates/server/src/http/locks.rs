@@ -17,9 +17,10 @@ use leasehold_engine::{Query, View};
 use super::{Answered, input, ok};
 use crate::app::App;
 use crate::convert;
-use crate::metrics::{self, Op, Stopwatch};
+use crate::metrics::{Op, Stopwatch};
 use crate::openapi::{NamespaceParam, Problems};
 use crate::problem::Failure;
+use crate::readings;
 
 const PREFIX: &str = "/v1/locks/";
 const PAGE_SIZE: usize = 100;
@@ -91,7 +92,7 @@ pub(crate) async fn acquire(app: &App, watch: Stopwatch, lock: &str, request: Re
         Ok(asked) => asked,
         Err(failure) => return not_asked(app, watch, failure),
     };
-    let kind = metrics::kind(claim.scope.kind());
+    let kind = readings::kind(claim.scope.kind());
     let grant = granted(app, watch, kind, acquire).await?;
     ok(&convert::grant(app.now(), app.epoch(), &claim, &grant))
 }

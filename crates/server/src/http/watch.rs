@@ -17,7 +17,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use hyper::body::Frame;
 use leasehold_api::{Code, EventPage, News, Problem};
 use leasehold_core::{Event, ListQuery, Namespace, Revision, is_prefix};
-use leasehold_engine::{Phase, Query, Status, View, Watch, Watched};
+use leasehold_engine::{Phase, Published, Query, Status, View, Watch, Watched};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
@@ -129,8 +129,7 @@ pub(crate) async fn watch(State(app): State<Arc<App>>, uri: Uri, headers: Header
     let watch = follow(&app, &mut filter, has_after).await?;
     let (chunks, body) = mpsc::channel(CHUNKS_AHEAD);
     let revision = filter.after;
-    let feed =
-        Feed { app, filter, format, watch, next: None, revision, text: String::new(), chunks };
+    let feed = Feed { app, filter, format, watch, revision, text: String::new(), chunks };
     tokio::spawn(feed.run());
     let kind = HeaderValue::from_static(format.content_type());
     let mut response = with_type(StatusCode::OK, kind, Body::new(Chunks(body)));
@@ -191,8 +190,6 @@ struct Feed {
     filter: Filter,
     format: Format,
     watch: Watch,
-    /// Looked at already, to see whether the event before it was the last of its revision.
-    next: Option<Watched>,
     /// Everything up to here has been looked at.
     revision: Revision,
     text: String,
@@ -205,17 +202,14 @@ impl Feed {
         self.mark(News::Bookmark);
         while self.flush().await.is_ok() {
             let heartbeat = self.app.config.watch_heartbeat;
-            let happened = match self.next.take() {
-                Some(happened) => happened,
-                None => tokio::select! {
-                    happened = self.watch.next() => happened,
-                    () = self.chunks.closed() => return,
-                    _ = status.wait_for(is_ending) => return,
-                    () = tokio::time::sleep(heartbeat) => {
-                        self.mark(News::Bookmark);
-                        continue;
-                    }
-                },
+            let happened = tokio::select! {
+                happened = self.watch.next() => happened,
+                () = self.chunks.closed() => return,
+                _ = status.wait_for(is_ending) => return,
+                () = tokio::time::sleep(heartbeat) => {
+                    self.mark(News::Bookmark);
+                    continue;
+                }
             };
             if !self.take_in(happened) {
                 // Told so, and closed: the reader has to look at the table again.
@@ -237,22 +231,20 @@ impl Feed {
                 }
                 Watched::End => return false,
             };
-            let next = ready(&mut self.watch);
-            let is_last =
-                !matches!(&next, Some(Watched::Event(next)) if next.revision == event.revision);
-            if self.filter.wants(&event) {
+            let Published { event, last_of_revision: is_last } = &*event;
+            if self.filter.wants(event) {
                 let id = is_last.then_some(event.revision);
-                self.format.write(&mut self.text, &convert::event(&event), id);
+                self.format.write(&mut self.text, &convert::event(event), id);
             }
-            if is_last {
+            if *is_last {
                 self.revision = self.revision.max(event.revision);
             }
-            match next {
-                Some(next) if self.text.len() < CHUNK_BYTES => happened = next,
-                next => {
-                    self.next = next;
-                    return true;
-                }
+            if self.text.len() >= CHUNK_BYTES {
+                return true;
+            }
+            match ready(&mut self.watch) {
+                Some(next) => happened = next,
+                None => return true,
             }
         }
     }
@@ -356,21 +348,22 @@ async fn page(
                 _ = status.wait_for(is_ending) => return Ok(page),
             },
         };
-        let event = match next {
-            Watched::Event(event) => event,
+        let published = match next {
+            Watched::Event(published) => published,
             Watched::Missed(_) => {
                 let said = "events came faster than they could be told: list the locks";
                 return Err(Failure::new(Code::RevisionCompacted, said));
             }
             Watched::End => return Ok(page),
         };
+        let event = &published.event;
         // A page never ends in the middle of a revision.
         if page.events.len() >= size && event.revision.0 > page.revision {
             return Ok(page);
         }
         page.revision = page.revision.max(event.revision.0);
-        if filter.wants(&event) {
-            page.events.push(convert::event(&event));
+        if filter.wants(event) {
+            page.events.push(convert::event(event));
         }
     }
 }

@@ -1,0 +1,203 @@
+//! What is read off the engine when somebody asks for the metrics: its own counts, and how things stand.
+
+use std::collections::BTreeMap;
+use std::fmt::Error;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use leasehold_core::{ScopeKind, Stats};
+use leasehold_engine::{Commits, Counts, Handle, Histogram, Phase, Status};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+use crate::metrics::NamespaceLabels;
+
+/// One look at the engine.
+#[derive(Clone, Debug)]
+pub(crate) struct Readings {
+    pub(crate) status: Status,
+    pub(crate) stats: Stats,
+    pub(crate) counts: Counts,
+    pub(crate) commits: Commits,
+}
+
+impl Readings {
+    pub(crate) fn of(engine: &Handle, stats: Stats) -> Readings {
+        Readings {
+            status: engine.status(),
+            stats,
+            counts: engine.counts(),
+            commits: engine.commits(),
+        }
+    }
+}
+
+/// Tells the last look at the engine as metrics.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    readings: Mutex<Option<Readings>>,
+    namespaces: NamespaceLabels,
+}
+
+impl Gauges {
+    pub(crate) fn set(&self, readings: Readings) {
+        *self.readings() = Some(readings);
+    }
+
+    fn readings(&self) -> MutexGuard<'_, Option<Readings>> {
+        self.readings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends by namespace and by whose doing it was.
+    fn releases(&self, counts: &Counts) -> BTreeMap<(String, &'static str), u64> {
+        let mut releases = BTreeMap::new();
+        for ((namespace, ending), count) in &counts.ended {
+            if let Some(reason) = reason(ending) {
+                let label = self.namespaces.label(namespace.as_str());
+                *releases.entry((label, reason)).or_insert(0) += count;
+            }
+        }
+        releases
+    }
+
+    fn active(&self, stats: &Stats) -> BTreeMap<(String, &'static str), u64> {
+        let mut active = BTreeMap::new();
+        for (namespace, scope_kind, count) in &stats.kinds {
+            let label = self.namespaces.label(namespace.as_str());
+            *active.entry((label, kind(*scope_kind))).or_insert(0) += *count as u64;
+        }
+        active
+    }
+}
+
+impl Collector for Gauges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let Some(readings) = self.readings().clone() else { return Ok(()) };
+        let Readings { status, stats, counts, commits } = &readings;
+        let mut out = Out(&mut encoder);
+        out.gauge("locks_held", "Grants that stand now", stats.grants as u64)?;
+        out.counter("lock_expired", "Locks whose lease lapsed", expired(counts))?;
+        out.by(
+            "leasehold_locks_release",
+            "Locks that ended, by namespace and reason",
+            MetricType::Counter,
+            "reason",
+            &self.releases(counts),
+        )?;
+        out.by(
+            "leasehold_locks_active_count",
+            "Grants that stand now, by namespace and kind",
+            MetricType::Gauge,
+            "type",
+            &self.active(stats),
+        )?;
+        out.gauge("leasehold_waiters", "Requests that wait in a queue", stats.waiters as u64)?;
+        out.counter("leasehold_deadlocks", "Deadlocks found and refused", counts.deadlocks)?;
+        out.gauge(
+            "leasehold_locks_grace_period_active",
+            "1 while a recovery grace is on",
+            u64::from(status.grace.is_some()),
+        )?;
+        let leads = u64::from(status.phase == Phase::Leading);
+        out.gauge("leasehold_leader", "1 if this server decides", leads)?;
+        out.gauge("leasehold_epoch", "The number of the authority that decides", status.epoch.0)?;
+        out.histogram(
+            "leasehold_commit_seconds",
+            "How long the store took to keep a batch",
+            &commits.seconds,
+        )?;
+        out.histogram(
+            "leasehold_commit_batch_size",
+            "How many changes went into one batch",
+            &commits.batch_size,
+        )?;
+        out.counter("leasehold_commit_failures", "Batches the store did not keep", commits.failures)
+    }
+}
+
+fn expired(counts: &Counts) -> u64 {
+    let lapsed = |ending: &str| matches!(ending, "expired" | "grace_expired");
+    counts.ended.iter().filter(|((_, ending), _)| lapsed(ending)).map(|(_, count)| count).sum()
+}
+
+/// Whose doing it was that a lock ended; `None` if nobody lost anything. The words are those of `Ending`.
+fn reason(ending: &str) -> Option<&'static str> {
+    match ending {
+        "released" | "closed" | "file_removed" => Some("explicit"),
+        "expired" => Some("timeout"),
+        "grace_expired" => Some("grace_expired"),
+        "disconnected" => Some("disconnect"),
+        "revoked" => Some("revoked"),
+        // Replaced, withdrawn, reclaimed; and the end of a window is not a second end of the lock.
+        _ => None,
+    }
+}
+
+/// The label for a kind of lock.
+pub(crate) const fn kind(kind: ScopeKind) -> &'static str {
+    match kind {
+        ScopeKind::Named => "named",
+        ScopeKind::Path => "path",
+        ScopeKind::Subtree => "subtree",
+        ScopeKind::Inode => "inode",
+        ScopeKind::Range => "range",
+    }
+}
+
+/// Writes metrics that are known by their value alone.
+struct Out<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+
+impl Out<'_, '_> {
+    fn begin<'s>(
+        &'s mut self,
+        name: &'s str,
+        help: &str,
+        kind: MetricType,
+    ) -> Result<MetricEncoder<'s>, Error> {
+        self.0.encode_descriptor(name, help, None, kind)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
+        self.begin(name, help, MetricType::Gauge)?.encode_gauge(&signed(value))
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
+        let mut out = self.begin(name, help, MetricType::Counter)?;
+        out.encode_counter::<NoLabelSet, u64, f64>(&value, None)
+    }
+
+    fn by(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        label: &'static str,
+        values: &BTreeMap<(String, &'static str), u64>,
+    ) -> Result<(), Error> {
+        let mut out = self.begin(name, help, kind)?;
+        for ((namespace, other), value) in values {
+            let labels = [("namespace", namespace.as_str()), (label, *other)];
+            let mut out = out.encode_family(&labels)?;
+            match kind {
+                MetricType::Counter => out.encode_counter::<NoLabelSet, u64, f64>(value, None)?,
+                MetricType::Gauge
+                | MetricType::Histogram
+                | MetricType::Info
+                | MetricType::Unknown => out.encode_gauge(&signed(*value))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, values: &Histogram) -> Result<(), Error> {
+        let bounds = values.bounds.iter().copied().chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(values.counts.iter().copied()).collect();
+        let count = values.counts.iter().sum();
+        let mut out = self.begin(name, help, MetricType::Histogram)?;
+        out.encode_histogram::<NoLabelSet>(values.sum, count, &buckets, None)
+    }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
