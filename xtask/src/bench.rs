@@ -13,6 +13,7 @@ pub(crate) const CHORE: Chore = Chore {
     about: "Run the benchmarks, or the one that is named",
     help: "NAME is one of:
   core      the rules alone, in one thread
+  store     records: encoding them, writing them to this disk, loading a million locks
 
 Without a NAME all of them run, one after the other. ARGS go to the benchmark as they are.",
     run: bench,
@@ -24,7 +25,10 @@ struct Bench {
 }
 
 /// A new one is a line here and a line in the help.
-const BENCHES: &[Bench] = &[Bench { name: "core", package: "leasehold-core" }];
+const BENCHES: &[Bench] = &[
+    Bench { name: "core", package: "leasehold-core" },
+    Bench { name: "store", package: "leasehold-store" },
+];
 
 fn bench(root: &Path, args: &[String]) -> Result<()> {
     let (chosen, rest) = choose(args)?;
@@ -70,7 +74,7 @@ mod tests {
     #[test]
     fn unknown_name_is_refused_with_the_known_ones() {
         let fault = choose(&["cores".to_string()]).err().unwrap().to_string();
-        assert_eq!(fault, "there is no benchmark \"cores\"; there are: core");
+        assert_eq!(fault, "there is no benchmark \"cores\"; there are: core, store");
     }
 
     #[test]

@@ -275,7 +275,12 @@ impl LockTable {
             }
         }
         self.put_piece(space, owner, inode, piece);
-        self.space_mut(space).entangle_all(owner, inode);
+        let at = self.space_mut(space);
+        at.entangle_all(owner, inode);
+        // With these bytes in hand, a waiter of the same owner may no longer stand behind others.
+        if at.waits_of(owner).next().is_some() {
+            self.freed.push((space, Scope::range(inode, asked)));
+        }
     }
 
     /// Takes `hole` out of one piece; what lies outside it stays.

@@ -82,7 +82,8 @@ impl LockTable {
             return nothing;
         };
         let at = self.space(space);
-        let found = self.grants_overlapping(space, scope).into_iter().find(|grant| match grant {
+        let mut found = self.grants_overlapping(space, scope);
+        found.retain(|grant| match grant {
             Blocker::Grant { fence: own, .. } => *own == fence,
             Blocker::Piece { inode, range, owner, .. } => {
                 let piece = &at.inodes[inode].pieces[&(*owner, range.start())];
@@ -91,8 +92,21 @@ impl LockTable {
             }
             Blocker::Waiter { .. } => false,
         });
-        let Some(grant) = found else { return nothing };
-        let covers = match (&grant, scope) {
+        let valid = found.iter().find(|grant| self.is_good(space, grant, scope, lease));
+        let Some(grant) = valid.or(found.first()) else { return nothing };
+        Check { valid: valid.is_some(), holder: self.holder(space, grant) }
+    }
+
+    /// Whether a grant gives its holder all of the scope, and stands under this lease.
+    fn is_good(
+        &self,
+        space: SpaceNo,
+        grant: &Blocker,
+        scope: &Scope,
+        lease: Option<LeaseId>,
+    ) -> bool {
+        let at = self.space(space);
+        let covers = match (grant, scope) {
             (Blocker::Grant { key, .. }, Scope::Key(asked)) => key == asked || covers(key, asked),
             (Blocker::Piece { range, .. }, Scope::Range { range: asked, .. }) => {
                 range.covers(*asked)
@@ -103,7 +117,7 @@ impl LockTable {
         let good = held.is_some_and(|held| {
             !held.is_over() && !held.is_due(self.now) && lease.is_none_or(|id| held.id == id)
         });
-        Check { valid: covers && good, holder: self.holder(space, &grant) }
+        covers && good
     }
 
     /// The high-water mark of a fence register.

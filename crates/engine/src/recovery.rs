@@ -77,7 +77,13 @@ pub async fn recover(
                         table.apply(&transition)?;
                     }
                 }
-                Loaded::Torn { fence_jump: jump, .. } => fence_jump = jump,
+                Loaded::Torn { seq, fence_jump: jump } => {
+                    tracing::error!(
+                        record = seq.0,
+                        "the last record is torn and was left out: what it held may have been promised"
+                    );
+                    fence_jump = jump;
+                }
             }
         }
         position = page.next;

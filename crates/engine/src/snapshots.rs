@@ -22,7 +22,7 @@ enum Stage {
         as_of: Seq,
         index: u32,
     },
-    /// All chunks are there; it counts once the record it is as of is durable.
+    /// All chunks are there.
     Committing {
         as_of: Seq,
         chunks: u32,
@@ -67,6 +67,10 @@ impl Snapshots {
     ) -> Option<Pending<Done>> {
         match self.stage {
             Stage::Idle => None,
+            // Nothing of a snapshot goes out before the record it is as of: that one may still fail.
+            Stage::Writing { as_of, .. } | Stage::Committing { as_of, .. } if durable < as_of => {
+                None
+            }
             Stage::Writing { as_of, index } => {
                 let call = journal.put_chunk(next_chunk(table, epoch, as_of, index));
                 self.stage = if table.is_snapshotting() {
@@ -76,7 +80,6 @@ impl Snapshots {
                 };
                 Some(Box::pin(async move { call.await.map(|()| Done::Chunk) }))
             }
-            Stage::Committing { as_of, .. } if durable < as_of => None,
             Stage::Committing { as_of, chunks } => {
                 let call = journal.commit_snapshot(epoch, as_of, chunks);
                 Some(Box::pin(async move { call.await.map(|()| Done::Committed) }))

@@ -83,6 +83,10 @@ impl Error {
 
     /// The same failure with what lies behind it.
     #[must_use]
+    #[cfg_attr(
+        not(feature = "sqlite"),
+        allow(dead_code, reason = "memory fails for no deeper reason")
+    )]
     pub(crate) fn because(self, cause: impl StdError + Send + Sync + 'static) -> Error {
         let cause: Option<Cause> = Some(Arc::new(cause));
         match self {

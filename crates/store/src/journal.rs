@@ -56,7 +56,8 @@ pub struct Seq(pub u64);
 
 /// Where transitions last. See the top of this file for how the calls go together.
 ///
-/// At most one append is under way at a time. Calls about snapshots may be under way beside it.
+/// At most one append is under way at a time. One call about a snapshot may be under way beside it; no order is promised
+/// between the two.
 pub trait Journal: Send + Sync + fmt::Debug {
     fn traits(&self) -> Traits;
 
@@ -89,6 +90,8 @@ pub trait Journal: Send + Sync + fmt::Debug {
 
     /// Writes the next chunk of a snapshot while appends go on. Chunk 0 begins a new one; what is there of an older
     /// one that was never finished is forgotten. Nothing is visible before it is committed.
+    ///
+    /// Refused as long as the record that it is as of is not there: begin when its append was answered.
     fn put_chunk(&self, chunk: Chunk) -> Pending<()>;
 
     /// Makes the snapshot with this number of chunks the one that is loaded from now on. Atomic; may be repeated

@@ -7,7 +7,7 @@
 //! - [`Error`] is every way to fail, sorted by what can be done about it.
 //! - [`MemoryJournal`] forgets when the process ends. [`SqliteJournal`](sqlite::SqliteJournal) is one file, for one
 //!   server.
-//! - [`conformance`] is the suite that every store passes, whatever it is built on. Only with the feature of that name.
+//! - `conformance` is the suite that every store passes, whatever it is built on. Only with the feature of that name.
 //!
 //! A store never looks at what a record means. Two things in `sqlite/` do, beside the journal and not in its way:
 //! the table of locks for people, and the restore of a backup, which must know how far fences had come.

@@ -69,3 +69,27 @@ impl PageWriter {
         Page { items: self.items, next: None }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::Epoch;
+
+    use super::*;
+
+    #[test]
+    fn record_that_turns_up_in_another_place_is_corrupt() {
+        let batch = Batch::new(Epoch(1), Seq(7), []);
+        let error = stored_batch(Seq(8), batch.shared_bytes(), true).unwrap_err();
+        assert_eq!(error.to_string(), "the store is corrupt: journal record 8 holds record 7");
+    }
+
+    #[test]
+    fn chunk_that_turns_up_in_another_place_is_corrupt() {
+        let chunk = Chunk::new(Epoch(1), Seq(7), 2, []);
+        for (as_of, index) in [(7, 1), (6, 2)] {
+            let error = stored_chunk(Seq(as_of), index, chunk.shared_bytes()).unwrap_err();
+            let shown = error.to_string();
+            assert!(shown.ends_with("holds chunk 2 as of record 7"), "{shown}");
+        }
+    }
+}

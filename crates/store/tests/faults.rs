@@ -3,6 +3,7 @@
 //! A child process writes records and tells what it was answered. `strace` lets one of its system calls fail, or
 //! kills it there. Then the file is opened and compared with what was told. Where strace cannot be used these tests
 //! say so and pass.
+#![allow(clippy::unwrap_used, reason = "in a test the panic is the report")]
 
 mod common;
 

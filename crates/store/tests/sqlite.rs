@@ -1,4 +1,5 @@
 //! What only SQLite promises: one server a file, one plain file, readable with plain SQL.
+#![allow(clippy::unwrap_used, reason = "in a test the panic is the report")]
 
 mod common;
 
@@ -16,6 +17,7 @@ use leasehold_store::conformance::block_on;
 use leasehold_store::sqlite::{Options, SqliteJournal};
 use leasehold_store::{Batch, Chunk, Error, Journal, OpenError, Pruned, Seq};
 use rusqlite::Connection;
+use rusqlite::types::Value;
 
 fn refusal(path: &Path) -> String {
     match SqliteJournal::open(path, Options::default()) {
@@ -245,12 +247,14 @@ fn rows(connection: &Connection, query: &str) -> Vec<String> {
     let rows = statement
         .query_map([], |row| {
             let values = (0..columns).map(|column| {
-                let value: rusqlite::types::Value = row.get(column)?;
+                let value: Value = row.get(column)?;
                 Ok(match value {
-                    rusqlite::types::Value::Null => "-".into(),
-                    rusqlite::types::Value::Integer(number) => number.to_string(),
-                    rusqlite::types::Value::Text(text) => text,
-                    other => format!("{other:?}"),
+                    Value::Null => "-".into(),
+                    Value::Integer(number) => number.to_string(),
+                    Value::Text(text) => text,
+                    other @ (Value::Real(_) | Value::Blob(_)) => {
+                        format!("{other:?}")
+                    }
                 })
             });
             values.collect::<rusqlite::Result<Vec<String>>>()

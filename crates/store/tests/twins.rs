@@ -1,4 +1,5 @@
 //! Memory and SQLite side by side: whatever is asked of them, in whatever order, they give the same answers.
+#![allow(clippy::unwrap_used, reason = "in a test the panic is the report")]
 
 mod common;
 

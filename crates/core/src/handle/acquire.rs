@@ -524,13 +524,12 @@ impl LockTable {
         conflict.waited = self.now.since(since);
         let conflict = Box::new(conflict);
         match (reason, grace_left) {
-            (Reason::Nothing, Some(ends_in)) => Refusal::GracePeriod { ends_in, conflict: None },
-            (Reason::Nothing, None) if self.suspended && place.is_none() => Refusal::Suspended,
+            (Reason::Nothing, _) if self.suspended && place.is_none() => Refusal::Suspended,
             (Reason::Recovering, Some(ends_in)) => {
                 Refusal::GracePeriod { ends_in, conflict: Some(conflict) }
             }
             (Reason::ReclaimWindow, _) => Refusal::ReclaimWindow(conflict),
-            (Reason::Nothing | Reason::Recovering, None) | (Reason::Held, _) => {
+            (Reason::Recovering, None) | (Reason::Nothing | Reason::Held, _) => {
                 Refusal::Held(conflict)
             }
         }

@@ -270,6 +270,13 @@ impl LockTable {
             self.wait_timers.remove(&(timer, ticket, space));
         }
         waiter.standing = Standing::Parked { until };
+        // From here on it is known by its ticket alone.
+        if let Some(id) = &waiter.request.request_id {
+            let key = (waiter.owner, id.clone());
+            if at.requests.get(&key) == Some(&Known::Waiting(ticket)) {
+                at.requests.remove(&key);
+            }
+        }
         for call in std::mem::take(&mut waiter.calls) {
             at.calls.remove(&call);
         }

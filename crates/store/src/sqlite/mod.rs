@@ -38,7 +38,6 @@ use crate::error::{Error, OpenError};
 use crate::journal::{
     Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq, Traits,
 };
-use crate::mishap::Mishap;
 use crate::record::{Batch, Chunk};
 
 pub use backup::{Backup, backup};
@@ -201,7 +200,7 @@ impl Journal for SqliteJournal {
 #[cfg(feature = "conformance")]
 impl SqliteJournal {
     /// Lets the next append go wrong.
-    pub fn mishap(&self, mishap: Mishap) -> Pending<()> {
+    pub fn mishap(&self, mishap: crate::mishap::Mishap) -> Pending<()> {
         self.ask(gone, move |writer| {
             writer.mishap = Some(mishap);
             Ok(())

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
+use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::lock::private;
@@ -249,14 +250,12 @@ pub(super) fn check_durable(connection: &Connection, path: &Path) -> Result<(), 
     let fault = |error| failed_to_open(path, "its settings cannot be read", error);
     for (setting, wanted) in [("journal_mode", "wal"), ("synchronous", "2")] {
         let found = connection
-            .pragma_query_value(None, setting, |row| row.get::<_, rusqlite::types::Value>(0))
+            .pragma_query_value(None, setting, |row| row.get::<_, Value>(0))
             .map_err(fault)?;
         let found = match found {
-            rusqlite::types::Value::Text(text) => text,
-            rusqlite::types::Value::Integer(number) => number.to_string(),
-            other @ (rusqlite::types::Value::Null
-            | rusqlite::types::Value::Real(_)
-            | rusqlite::types::Value::Blob(_)) => format!("{other:?}"),
+            Value::Text(text) => text,
+            Value::Integer(number) => number.to_string(),
+            other @ (Value::Null | Value::Real(_) | Value::Blob(_)) => format!("{other:?}"),
         };
         if found != wanted {
             return Err(OpenError::NotDurable {

@@ -1,0 +1,199 @@
+//! Who stands in the way of a request.
+
+use super::{Held, Lease, LeaseState, Model, Waiter};
+use leasehold_core::*;
+
+/// Whether a request is looked at as it arrives or as it stands in the queue: an owner that comes back for what is in
+/// its own reclaim window need not stand behind those who queued up for it meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    Arriving,
+    Queued,
+}
+
+/// Those in the way of one claim.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Blockers {
+    pub(crate) holders: Vec<Held>,
+    pub(crate) waiters: Vec<Waiter>,
+}
+
+impl Blockers {
+    pub(crate) fn none(&self) -> bool {
+        self.holders.is_empty() && self.waiters.is_empty()
+    }
+}
+
+impl Model {
+    /// "A waiter whose scope conflicts with no holder and no earlier waiter is granted at once, whatever else is
+    /// queued", but only if it is still there, its session is live, and grants are made at all.
+    pub(crate) fn may_be_granted(&self, waiter: &Waiter) -> bool {
+        waiter.parked_until.is_none()
+            && waiter.until.is_none_or(|until| self.now <= until)
+            && !self.suspended
+            && !self.strict_grace()
+            && self.session_is_live(waiter)
+            && self.is_free(&waiter.ask, waiter.ticket, View::Queued)
+    }
+
+    pub(crate) fn strict_grace(&self) -> bool {
+        self.grace.is_some_and(|grace| grace.policy == GracePolicy::Strict)
+    }
+
+    /// "A grant is made only to a waiter that is still there": a session past its deadline is not.
+    fn session_is_live(&self, waiter: &Waiter) -> bool {
+        match waiter.ask.under {
+            Under::NewLease { .. } => true,
+            Under::Session(id) => self
+                .standing(&waiter.ask.namespace, id)
+                .is_some_and(|lease| self.now <= lease.deadline),
+        }
+    }
+
+    /// Whether nothing stands in the way of any claim.
+    pub(crate) fn is_free(&self, ask: &Acquire, ticket: Ticket, view: View) -> bool {
+        let free = |claim| self.blockers(&ask.namespace, &ask.owner, claim, ticket, view).none();
+        ask.claims.iter().all(free)
+    }
+
+    /// The holders and the earlier waiters that stand in the way of one claim.
+    pub(crate) fn blockers(
+        &self,
+        namespace: &Namespace,
+        owner: &Owner,
+        claim: &Claim,
+        ticket: Ticket,
+        view: View,
+    ) -> Blockers {
+        let in_front = |waiter: &&Waiter| {
+            waiter.parked_until.is_none()
+                && waiter.ask.namespace == *namespace
+                && waiter.ticket < ticket
+        };
+        let held = self.held.iter().filter(|held| held.namespace == *namespace);
+        let mut blockers = match &claim.scope {
+            Scope::Key(_) => Blockers {
+                holders: held.filter(|held| key_in_the_way(owner, claim, held)).cloned().collect(),
+                waiters: self
+                    .waiters
+                    .iter()
+                    .filter(in_front)
+                    .filter(|waiter| waiter.ask.claims.iter().any(|theirs| clash(claim, theirs)))
+                    .cloned()
+                    .collect(),
+            },
+            Scope::Range { .. } => Blockers {
+                holders: held
+                    .filter(|held| held.owner != *owner)
+                    .filter(|held| clash(claim, &held.claim()))
+                    .cloned()
+                    .collect(),
+                waiters: self
+                    .waiters
+                    .iter()
+                    .filter(in_front)
+                    .filter(|waiter| waiter.ask.owner != *owner)
+                    .filter(|waiter| waiter.ask.claims.iter().any(|theirs| clash(claim, theirs)))
+                    .cloned()
+                    .collect(),
+            },
+        };
+        if self.need_not_queue(namespace, owner, claim, view) {
+            blockers.waiters.clear();
+        }
+        if let Mode::Permits(limit) = claim.mode {
+            blockers = count_permits(claim, limit.get() as usize, blockers);
+        }
+        blockers
+    }
+
+    pub(crate) fn queued_blockers(&self, waiter: &Waiter, claim: &Claim) -> Blockers {
+        let ask = &waiter.ask;
+        self.blockers(&ask.namespace, &ask.owner, claim, waiter.ticket, View::Queued)
+    }
+
+    /// An upgrade does not stand behind those who wait for the owner itself; nor does an owner that comes back for
+    /// what is in its own reclaim window.
+    fn need_not_queue(
+        &self,
+        namespace: &Namespace,
+        owner: &Owner,
+        claim: &Claim,
+        view: View,
+    ) -> bool {
+        match &claim.scope {
+            Scope::Key(_) => {
+                view == View::Arriving && self.has_window(namespace, owner, &claim.scope)
+            }
+            Scope::Range { inode, range } => self.covers(namespace, owner, *inode, *range),
+        }
+    }
+
+    /// Whether the owner's own reclaim window is open on exactly this key.
+    pub(crate) fn has_window(&self, namespace: &Namespace, owner: &Owner, scope: &Scope) -> bool {
+        self.held.iter().any(|held| {
+            held.namespace == *namespace
+                && held.scope == *scope
+                && held.owner == *owner
+                && held.window_until.is_some()
+        })
+    }
+
+    pub(crate) fn lease_of(&self, held: &Held) -> &Lease {
+        self.lease(&held.namespace, held.lease).expect("what is held stands under a lease")
+    }
+
+    pub(crate) fn state_of(&self, held: &Held) -> HolderState {
+        match self.lease_of(held).state {
+            LeaseState::Live => HolderState::Held,
+            LeaseState::Recovering if self.grace.is_some() => HolderState::Recovering,
+            LeaseState::Recovering => HolderState::Held,
+            LeaseState::Lapsed => HolderState::ReclaimWindow,
+        }
+    }
+}
+
+impl Held {
+    pub(crate) fn claim(&self) -> Claim {
+        Claim { scope: self.scope.clone(), mode: self.mode }
+    }
+}
+
+/// On names and paths an owner conflicts with itself too, but never with its own reclaim window.
+fn key_in_the_way(owner: &Owner, claim: &Claim, held: &Held) -> bool {
+    let own_window = held.owner == *owner && held.window_until.is_some();
+    !own_window && clash(claim, &held.claim())
+}
+
+/// "Overlapping scopes conflict unless both are shared."
+pub(crate) fn clash(one: &Claim, other: &Claim) -> bool {
+    one.scope.overlaps(&other.scope) && one.mode.conflicts_with(other.mode)
+}
+
+/// Whether both ask for a permit of the very same scope.
+pub(crate) fn same_semaphore(claim: &Claim, other: &Claim) -> bool {
+    claim.scope == other.scope && claim.mode.permits().is_some() && other.mode.permits().is_some()
+}
+
+/// "A scope can also be held by up to `limit` holders at once": those of the same semaphore are in the way only once
+/// they are as many as that.
+fn count_permits(claim: &Claim, limit: usize, blockers: Blockers) -> Blockers {
+    let rival = |held: &Held| same_semaphore(claim, &held.claim());
+    let wants =
+        |waiter: &Waiter| waiter.ask.claims.iter().any(|other| same_semaphore(claim, other));
+    let taken = blockers.holders.iter().filter(|held| rival(held)).count()
+        + blockers.waiters.iter().filter(|waiter| wants(waiter)).count();
+    if taken >= limit {
+        return blockers;
+    }
+    // A waiter that wants another scope which overlaps this one keeps it out as an exclusive lock does; one that
+    // wants this scope and another such is counted by what it wants of the other.
+    let clashes_elsewhere = |waiter: &Waiter| {
+        let theirs = waiter.ask.claims.iter();
+        theirs.filter(|other| !same_semaphore(claim, other)).any(|other| clash(claim, other))
+    };
+    Blockers {
+        holders: blockers.holders.into_iter().filter(|held| !rival(held)).collect(),
+        waiters: blockers.waiters.into_iter().filter(clashes_elsewhere).collect(),
+    }
+}

@@ -1,0 +1,163 @@
+//! A new authority, the recovery grace, and taking up again what was held before it.
+
+use std::time::Duration;
+
+use super::range::{bytes_of, covered};
+use super::{Answered, Grace, Held, LeaseState, Model, millis};
+use leasehold_core::*;
+
+impl Model {
+    /// "All stored grants come back as `recovering`, with their full ttl counted from now; the epoch has risen."
+    pub(crate) fn begin_epoch(&mut self, ask: &BeginEpoch) -> Answered {
+        if ask.epoch <= self.epoch {
+            let (presented, current) = (ask.epoch, self.epoch);
+            return Err(Refusal::StaleEpoch { presented, current });
+        }
+        self.epoch = ask.epoch;
+        self.waiters.clear();
+        self.record(Transition::EpochBegan { epoch: ask.epoch });
+        self.tell(&Namespace::default(), News::EpochBegan { epoch: ask.epoch });
+        let now = self.now;
+        for lease in self.leases.iter_mut().filter(|lease| lease.state != LeaseState::Lapsed) {
+            let kept = match lease.session.as_ref().map(|session| session.terms.on_disconnect) {
+                Some(OnDisconnect::Keep(kept)) => millis(kept),
+                Some(OnDisconnect::Release) | None => Millis::ZERO,
+            };
+            lease.state = LeaseState::Recovering;
+            lease.deadline = now.plus(lease.ttl.max(kept));
+            if let Some(session) = &mut lease.session {
+                session.attached = false;
+            }
+        }
+        for held in self.held.iter_mut().filter(|held| held.window_until.is_some()) {
+            held.window_until = Some(now.plus(held.window));
+        }
+        let recovering = self.recovering();
+        let on = ask.grace == GracePolicy::Strict || recovering > 0;
+        let ends_at = now.plus(millis(ask.grace_length));
+        self.grace = on.then_some(Grace { policy: ask.grace, ends_at });
+        Ok(Answer::EpochBegun { recovering })
+    }
+
+    /// After a restore: both go on above anything handed out since the backup.
+    pub(crate) fn jump(&mut self, ask: &Jump) -> Answer {
+        self.epoch = self.epoch.max(ask.epoch);
+        self.fence = self.fence.max(ask.fence);
+        self.record(Transition::Jumped { epoch: ask.epoch, fence: ask.fence });
+        Answer::Done
+    }
+
+    pub(crate) fn recovering(&self) -> usize {
+        self.leases.iter().filter(|lease| lease.state == LeaseState::Recovering).count()
+    }
+
+    /// "The grace is over when every expected session has come back or lapsed (early exit), and at the latest when its
+    /// timer ends." Where nobody knows who is expected, only the timer ends it.
+    pub(crate) fn end_grace_if_over(&mut self) {
+        let all_back = !self.strict_grace() && self.recovering() == 0;
+        if self.grace.is_some_and(|grace| all_back || grace.ends_at < self.now) {
+            self.end_grace();
+        }
+    }
+
+    /// "Then refusals for grace stop, and a recovering grant still inside its ttl is simply a grant."
+    pub(crate) fn end_grace(&mut self) {
+        self.grace = None;
+        self.tell(&Namespace::default(), News::GraceEnded);
+    }
+
+    /// The holder was heard of.
+    pub(crate) fn revive(&mut self, namespace: &Namespace, id: LeaseId) {
+        let now = self.now;
+        let lease = self.lease_mut(namespace, id);
+        lease.state = LeaseState::Live;
+        lease.deadline = now.plus(lease.ttl);
+        self.end_grace_if_over();
+    }
+
+    /// "An acquire with `reclaim: true` by the same owner and session makes the grant live again": what the owner
+    /// holds already is the answer, and its lease was heard of.
+    pub(crate) fn hear_again(&mut self, held: &[Held]) -> Grant {
+        let newest = held.iter().max_by_key(|held| held.fences.1).expect("a set has claims");
+        self.revive(&newest.namespace, newest.lease);
+        let lease = self.lease_of(newest);
+        Grant {
+            lease: lease.id,
+            owner: newest.owner.clone(),
+            fence: newest.fences.1,
+            ttl: lease.ttl,
+            deadline: lease.deadline,
+            granted_at: newest.granted_at,
+            waited: Duration::ZERO,
+            replayed: true,
+            gained: Vec::new(),
+        }
+    }
+
+    /// What is not held any more can be reclaimed inside one's own window, or where nobody knows who held what.
+    pub(crate) fn check_reclaim(&self, ask: &Acquire) -> Result<(), Refusal> {
+        if ask.claims.iter().all(|claim| self.may_take_back(ask, &claim.scope)) {
+            return Ok(());
+        }
+        match self.grace.map(|grace| grace.policy) {
+            None => Err(Refusal::NoGrace),
+            Some(GracePolicy::Conflicting) => Err(Refusal::LeaseLost),
+            Some(GracePolicy::Strict) => Ok(()),
+        }
+    }
+
+    /// Whether all of a scope is in the owner's own reclaim window.
+    fn may_take_back(&self, ask: &Acquire, scope: &Scope) -> bool {
+        let Scope::Range { inode, range } = *scope else {
+            return self.has_window(&ask.namespace, &ask.owner, scope);
+        };
+        let own = self.held.iter().filter(|held| {
+            held.namespace == ask.namespace
+                && held.owner == ask.owner
+                && held.window_until.is_some()
+        });
+        let bytes: Vec<ByteRange> = own.filter_map(|held| bytes_of(held, inode)).collect();
+        covered(range, &bytes)
+    }
+
+    /// All that a reclaim asks for, if the owner holds all of it in that mode under the lease it names.
+    pub(crate) fn held_already(&self, ask: &Acquire) -> Option<Vec<Held>> {
+        let Under::Session(id) = ask.under else {
+            return None;
+        };
+        // What is still in doubt can be claimed while the grace is on, and no longer.
+        let lease = self.standing(&ask.namespace, id)?;
+        if lease.state == LeaseState::Recovering && self.grace.is_none() {
+            return None;
+        }
+        let own: Vec<&Held> = self
+            .held
+            .iter()
+            .filter(|held| held.namespace == ask.namespace && held.owner == ask.owner)
+            .filter(|held| held.lease == id && held.window_until.is_none())
+            .collect();
+        let mut matched = Vec::new();
+        for claim in &ask.claims {
+            let same_mode = own.iter().filter(|held| held.mode == claim.mode);
+            let found: Vec<Held> = same_mode
+                .filter(|held| held.scope.overlaps(&claim.scope))
+                .filter(|held| {
+                    matches!(held.scope, Scope::Range { .. }) || held.scope == claim.scope
+                })
+                .map(|held| Held::clone(held))
+                .collect();
+            if let Scope::Range { inode, range } = claim.scope {
+                let bytes: Vec<ByteRange> =
+                    found.iter().filter_map(|held| bytes_of(held, inode)).collect();
+                if !covered(range, &bytes) {
+                    return None;
+                }
+            }
+            if found.is_empty() {
+                return None;
+            }
+            matched.extend(found);
+        }
+        Some(matched)
+    }
+}

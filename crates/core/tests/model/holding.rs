@@ -1,0 +1,229 @@
+//! Keeping and giving back what is held, taking it away, and the registers.
+
+use std::time::Duration;
+
+use super::range::{bytes_of, range_of};
+use super::{Answered, Held, Model, Register};
+use leasehold_core::*;
+
+impl Model {
+    /// "`renew` and `release` must present owner, lease id and token; all three are compared."
+    pub(crate) fn renew(&mut self, ask: &Renew) -> Answered {
+        if let Some(ttl) = ask.ttl {
+            self.check_ttl(ttl)?;
+        }
+        if self.standing(&ask.namespace, ask.lease).is_none() {
+            return Err(Refusal::LeaseLost);
+        }
+        let own = self.presented(&ask.namespace, &ask.owner, ask.lease, &ask.scope);
+        if !own.iter().any(|held| good_for(held, ask.fence)) {
+            return Err(Refusal::NotHolder(ask.scope.clone()));
+        }
+        Ok(self.renew_lease(&ask.namespace, ask.lease, ask.ttl))
+    }
+
+    /// What the owner holds of the scope under the lease.
+    fn presented(
+        &self,
+        namespace: &Namespace,
+        owner: &Owner,
+        lease: LeaseId,
+        scope: &Scope,
+    ) -> Vec<Held> {
+        let own = self.held.iter().filter(|held| {
+            held.namespace == *namespace && held.owner == *owner && held.lease == lease
+        });
+        own.filter(|held| match scope {
+            Scope::Key(_) => held.scope == *scope,
+            Scope::Range { .. } => held.scope.overlaps(scope),
+        })
+        .cloned()
+        .collect()
+    }
+
+    /// A key takes everything with it that was granted with the same fence; a range just the named bytes.
+    pub(crate) fn release(&mut self, ask: &Release) -> Answered {
+        let refused = || Refusal::NotHolder(ask.scope.clone());
+        self.standing(&ask.namespace, ask.lease).ok_or_else(refused)?;
+        let own = self.presented(&ask.namespace, &ask.owner, ask.lease, &ask.scope);
+        let held = match ask.scope {
+            Scope::Key(_) => {
+                let own = own.iter().find(|held| good_for(held, ask.fence)).ok_or_else(refused)?;
+                self.end_fence(&ask.namespace, ask.lease, ask.fence, &Ending::Released);
+                self.now.since(own.granted_at)
+            }
+            Scope::Range { range, .. } => {
+                if !own.iter().all(|held| good_for(held, ask.fence)) {
+                    return Err(refused());
+                }
+                match own.iter().min_by_key(|held| held.granted_at) {
+                    None => Duration::ZERO,
+                    Some(first) => {
+                        self.end_range(first, range, &Ending::Released);
+                        self.now.since(first.granted_at)
+                    }
+                }
+            }
+        };
+        Ok(Answer::Released { held })
+    }
+
+    /// "Unlocking what is not held succeeds and changes nothing."
+    pub(crate) fn unlock(&mut self, ask: &Unlock) -> Answered {
+        self.standing(&ask.namespace, ask.session).ok_or(Refusal::SessionNotFound)?;
+        let scope = Scope::range(ask.inode, ask.range);
+        let own = self.presented(&ask.namespace, &ask.owner, ask.session, &scope);
+        if let Some(first) = own.first() {
+            self.end_range(first, ask.range, &Ending::Released);
+        }
+        Ok(Answer::Unlocked { changed: !own.is_empty() })
+    }
+
+    /// "A waiter that leaves is forgotten at once", unless it came back for a kept place: that is kept once more.
+    pub(crate) fn cancel(&mut self, ask: &Cancel) -> Answer {
+        let found = self.waiters.iter_mut().find(|waiter| {
+            waiter.ask.namespace == ask.namespace && waiter.calls.contains(&ask.call)
+        });
+        let Some(waiter) = found else {
+            return Answer::Cancelled { waiting: false };
+        };
+        waiter.calls.retain(|call| *call != ask.call);
+        if waiter.calls.is_empty() {
+            let ticket = waiter.ticket;
+            let waiter = self.take_waiter(ticket);
+            if waiter.returned {
+                self.park(waiter);
+            } else {
+                self.tell_left(&waiter);
+            }
+        }
+        Answer::Cancelled { waiting: true }
+    }
+
+    /// "A named high-water mark that accepts a token only if it is not lower than the last one accepted."
+    pub(crate) fn accept_fence(&mut self, ask: &AcceptFence) -> Answered {
+        self.check_namespace(&ask.namespace)?;
+        let of = |register: &&mut Register| register.namespace == ask.namespace;
+        let found = self.registers.iter_mut().filter(of).find(|r| r.name == ask.register);
+        let raised = match found {
+            Some(register) if ask.fence < register.high_water => {
+                let (presented, high_water) = (ask.fence, register.high_water);
+                return Err(Refusal::StaleFence { presented, high_water });
+            }
+            Some(register) => std::mem::replace(&mut register.high_water, ask.fence) < ask.fence,
+            None => {
+                let max = self.limits.registers_per_namespace_max;
+                if self.registers.iter_mut().filter(of).count() >= max {
+                    let namespace = ask.namespace.clone();
+                    return Err(Refusal::Limit(Limit::Registers { namespace, max }));
+                }
+                let (namespace, name) = (ask.namespace.clone(), ask.register.clone());
+                self.registers.push(Register { namespace, name, high_water: ask.fence });
+                true
+            }
+        };
+        if raised {
+            let (namespace, register, fence) = (&ask.namespace, ask.register.clone(), ask.fence);
+            self.record(Transition::FenceAccepted {
+                namespace: namespace.clone(),
+                register: register.clone(),
+                fence,
+            });
+            self.tell(namespace, News::FenceAccepted { register, fence });
+        }
+        Ok(Answer::FenceAccepted { high_water: ask.fence })
+    }
+
+    /// An operator ends every grant that overlaps the scope: keys with all their set, files just inside the scope.
+    pub(crate) fn break_grants(&mut self, ask: &Break) -> Answer {
+        let ending = Ending::Revoked(ask.reason.clone());
+        let meant = |held: &&Held| {
+            held.namespace == ask.namespace
+                && held.scope.overlaps(&ask.scope)
+                && ask.fence.is_none_or(|fence| fence == held.fences.1)
+        };
+        let mut found: Vec<Held> = self.held.iter().filter(meant).cloned().collect();
+        found.sort_by_key(|held| (held.fences.1, held.scope.clone()));
+        for held in &found {
+            match (&held.scope, &ask.scope) {
+                (Scope::Range { range, .. }, Scope::Range { range: asked, .. }) => {
+                    self.tell_held_lost(held, &ending);
+                    let bytes = range.intersection(*asked).expect("they overlap");
+                    self.end_range(held, bytes, &ending);
+                }
+                // An earlier ending may have taken it along: the whole set goes with its fence.
+                _ if self.is_held(held) => {
+                    self.tell_held_lost(held, &ending);
+                    self.end_fence(&held.namespace, held.lease, held.fences.1, &ending);
+                }
+                _ => {}
+            }
+        }
+        Answer::Broken { grants: found.len() }
+    }
+
+    pub(crate) fn is_held(&self, held: &Held) -> bool {
+        self.held.iter().any(|other| {
+            (&other.namespace, other.lease, &other.scope, other.fences)
+                == (&held.namespace, held.lease, &held.scope, held.fences)
+        })
+    }
+
+    /// Who is in its reclaim window has lost it before.
+    fn tell_held_lost(&mut self, held: &Held, ending: &Ending) {
+        if held.window_until.is_none() {
+            self.tell_lost(&held.namespace, held.lease, Some(held.fences.1), ending);
+        }
+    }
+
+    /// "`remove file` drops all grants and fails all waiters of an inode."
+    pub(crate) fn remove_file(&mut self, ask: &RemoveFile) -> Answer {
+        let whole = Scope::inode(ask.inode);
+        let wants = |claim: &Claim| claim.scope.overlaps(&whole);
+        let gone = self.take_waiters(|waiter| {
+            waiter.ask.namespace == ask.namespace && waiter.ask.claims.iter().any(wants)
+        });
+        for waiter in &gone {
+            self.tell_left(waiter);
+            self.refuse_waiter(waiter, &Refusal::FileRemoved(ask.inode));
+        }
+        let of = |held: &&Held| held.namespace == ask.namespace && held.scope.overlaps(&whole);
+        let mut found: Vec<Held> = self.held.iter().filter(of).cloned().collect();
+        found.sort_by_key(|held| (held.fences.1, held.scope.clone()));
+        for held in &found {
+            self.tell_held_lost(held, &Ending::FileRemoved);
+            self.end_range(held, range_of(held), &Ending::FileRemoved);
+        }
+        Answer::FileRemoved { grants: found.len(), waiters: gone.len() }
+    }
+
+    /// "A grant whose reply could not be delivered is released again at once": its keys, and the bytes that came with
+    /// it. Bytes held before stay held.
+    pub(crate) fn withdraw(&mut self, ask: &Withdraw) -> Answer {
+        let under = |held: &Held| {
+            held.namespace == ask.namespace && held.lease == ask.lease && good_for(held, ask.fence)
+        };
+        let mut found = false;
+        for &(inode, gained) in &ask.gained {
+            for held in self.held.clone().iter().filter(|held| under(held)) {
+                let bytes = bytes_of(held, inode).and_then(|range| range.intersection(gained));
+                if let Some(bytes) = bytes {
+                    self.end_range(held, bytes, &Ending::Withdrawn);
+                    found = true;
+                }
+            }
+        }
+        let is_key = |held: &Held| matches!(held.scope, Scope::Key(_));
+        if self.held.iter().any(|held| under(held) && is_key(held)) {
+            self.sets.retain(|set| set.fence != ask.fence);
+            self.end_fence(&ask.namespace, ask.lease, ask.fence, &Ending::Withdrawn);
+            found = true;
+        }
+        Answer::Withdrawn { found }
+    }
+}
+
+/// Any fence that merged into a piece is good for it.
+fn good_for(held: &Held, fence: Fence) -> bool {
+    held.window_until.is_none() && held.fences.0 <= fence && fence <= held.fences.1
+}

@@ -1,0 +1,149 @@
+//! Sessions: opened, kept alive, bound to a stream, closed.
+
+use super::check::invalid;
+use super::{Answered, Lease, LeaseState, Model, Session, millis};
+use leasehold_core::*;
+
+impl Model {
+    pub(crate) fn open_session(&mut self, ask: &OpenSession) -> Answered {
+        self.check_ttl(ask.ttl)?;
+        let max = self.limits.disconnect_ttl_max;
+        if let OnDisconnect::Keep(ttl) = ask.on_disconnect
+            && ttl > max
+        {
+            return invalid(Invalid::DisconnectTtl { ttl, max });
+        }
+        self.check_metadata(ask.metadata.as_deref())?;
+        self.check_sessions(&ask.adapter)?;
+        if self.suspended {
+            return Err(Refusal::Suspended);
+        }
+        self.check_namespace(&ask.namespace)?;
+        self.check_new_id(&ask.namespace, ask.id)?;
+        let ttl = millis(ask.ttl);
+        let terms = SessionTerms {
+            number: self.revision.0 + 1,
+            adapter: ask.adapter.clone(),
+            on_disconnect: ask.on_disconnect,
+            metadata: ask.metadata.clone(),
+        };
+        self.record(Transition::SessionOpened(SessionOpened {
+            namespace: ask.namespace.clone(),
+            lease: ask.id,
+            owner: ask.owner.clone(),
+            ttl,
+            opened_at: self.now,
+            terms: terms.clone(),
+        }));
+        let news = News::SessionOpened {
+            number: terms.number,
+            owner: ask.owner.clone(),
+            adapter: ask.adapter.clone(),
+        };
+        self.tell(&ask.namespace, news);
+        let (number, deadline) = (terms.number, self.now.plus(ttl));
+        self.leases.push(Lease {
+            namespace: ask.namespace.clone(),
+            id: ask.id,
+            owner: ask.owner.clone(),
+            ttl,
+            deadline,
+            state: LeaseState::Live,
+            session: Some(Session { terms, opened_at: self.now, attached: false }),
+            fence_max: Fence::ZERO,
+        });
+        Ok(Answer::SessionOpened { number, deadline })
+    }
+
+    /// "Per adapter there is a limit on sessions."
+    fn check_sessions(&self, adapter: &Adapter) -> Result<(), Refusal> {
+        let max = self.limits.sessions_per_adapter_max;
+        let open = self.leases.iter().filter(|lease| {
+            let session = lease.session.as_ref();
+            lease.state != LeaseState::Lapsed
+                && session.is_some_and(|session| session.terms.adapter == *adapter)
+        });
+        if open.count() >= max {
+            let adapter = adapter.clone();
+            return Err(Refusal::Limit(Limit::Sessions { adapter, max }));
+        }
+        Ok(())
+    }
+
+    fn check_standing(&self, namespace: &Namespace, id: LeaseId) -> Result<(), Refusal> {
+        match self.standing(namespace, id) {
+            Some(_) => Ok(()),
+            None => Err(Refusal::SessionNotFound),
+        }
+    }
+
+    pub(crate) fn check_session(&self, namespace: &Namespace, id: LeaseId) -> Result<(), Refusal> {
+        match self.standing(namespace, id).and_then(|lease| lease.session.as_ref()) {
+            Some(_) => Ok(()),
+            None => Err(Refusal::SessionNotFound),
+        }
+    }
+
+    /// "One heartbeat renews them all."
+    pub(crate) fn keep_alive(&mut self, ask: &KeepAlive) -> Answered {
+        if let Some(ttl) = ask.ttl {
+            self.check_ttl(ttl)?;
+        }
+        self.check_standing(&ask.namespace, ask.session)?;
+        Ok(self.renew_lease(&ask.namespace, ask.session, ask.ttl))
+    }
+
+    /// "Renewing sets deadline = now + ttl"; another ttl is a lasting change.
+    pub(crate) fn renew_lease(
+        &mut self,
+        namespace: &Namespace,
+        id: LeaseId,
+        ttl: Option<std::time::Duration>,
+    ) -> Answer {
+        let lease = self.lease(namespace, id).expect("it was looked up").clone();
+        if let Some(ttl) = ttl.map(millis).filter(|ttl| *ttl != lease.ttl) {
+            self.record(Transition::TtlChanged { namespace: namespace.clone(), lease: id, ttl });
+            self.tell(namespace, News::TtlChanged { owner: lease.owner, ttl });
+            self.lease_mut(namespace, id).ttl = ttl;
+        }
+        self.revive(namespace, id);
+        let lease = self.lease(namespace, id).expect("it was looked up");
+        Answer::Renewed(Renewed { ttl: lease.ttl, deadline: lease.deadline })
+    }
+
+    /// "One close releases them all."
+    pub(crate) fn close_session(&mut self, ask: &CloseSession) -> Answered {
+        self.check_standing(&ask.namespace, ask.session)?;
+        let grants = self.grants_under(&ask.namespace, ask.session);
+        self.end_lease(&ask.namespace, ask.session, &Ending::Closed);
+        Ok(Answer::SessionClosed { grants })
+    }
+
+    pub(crate) fn attach(&mut self, ask: &Attach) -> Answered {
+        self.check_session(&ask.namespace, ask.session)?;
+        let lease = self.lease_mut(&ask.namespace, ask.session);
+        lease.session.as_mut().expect("it is a session").attached = true;
+        Ok(self.renew_lease(&ask.namespace, ask.session, None))
+    }
+
+    /// "`release` (at once, the NFS habit) or `keep` for `disconnect_ttl_ms` (the SMB durable-handle habit)."
+    pub(crate) fn disconnect(&mut self, ask: &Disconnect) -> Answered {
+        self.check_session(&ask.namespace, ask.session)?;
+        let now = self.now;
+        let lease = self.lease_mut(&ask.namespace, ask.session);
+        let session = lease.session.as_mut().expect("it is a session");
+        match session.terms.on_disconnect {
+            OnDisconnect::Release => {
+                self.end_lease(&ask.namespace, ask.session, &Ending::Disconnected);
+                Ok(Answer::Disconnected { kept_until: None })
+            }
+            OnDisconnect::Keep(kept) => {
+                session.attached = false;
+                lease.deadline = now.plus(millis(kept));
+                let kept_until = Some(lease.deadline);
+                self.fail_waiters_of(&ask.namespace, ask.session);
+                Ok(Answer::Disconnected { kept_until })
+            }
+        }
+    }
+}

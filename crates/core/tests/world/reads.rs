@@ -1,0 +1,114 @@
+//! The reads that answer more than a plain look: `test`, `check`, lists page by page, the wait-for graph.
+
+use leasehold_core::*;
+
+use super::World;
+use super::compare::same;
+use super::resolve::namespace_of;
+use crate::model::Held;
+
+impl World {
+    pub(super) fn compare_reads(&self) -> Result<(), String> {
+        for namespace in (0..3).map(namespace_of) {
+            self.compare_lists(&namespace)?;
+            self.compare_graph(&namespace)?;
+        }
+        self.compare_tests()?;
+        self.compare_checks()
+    }
+
+    /// Every waiter asks for its claims again: the first holder in its way is the answer.
+    fn compare_tests(&self) -> Result<(), String> {
+        for waiter in &self.model.waiters {
+            for claim in &waiter.ask.claims {
+                let (namespace, owner) = (&waiter.ask.namespace, &waiter.ask.owner);
+                let expected = self.model.test(namespace, owner, claim);
+                same("test", &expected, &self.table.test(namespace, owner, claim))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last few fences are shown for everything held: each is good for what it was stamped on, and for no more.
+    fn compare_checks(&self) -> Result<(), String> {
+        let last = self.model.fence.get();
+        for held in &self.model.held {
+            for fence in last.saturating_sub(5)..=last {
+                self.compare_check(held, Fence::new(fence).unwrap(), None)?;
+            }
+            for fence in [held.fences.0, held.fences.1] {
+                self.compare_check(held, fence, Some(held.lease))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn compare_check(
+        &self,
+        held: &Held,
+        fence: Fence,
+        lease: Option<LeaseId>,
+    ) -> Result<(), String> {
+        let (namespace, scope) = (&held.namespace, &held.scope);
+        let expected = self.model.check(namespace, scope, fence, lease);
+        let actual = self.table.check(namespace, scope, fence, lease).valid;
+        same("check", &expected, &actual).map_err(|why| format!("{why} {scope} {fence} {lease:?}"))
+    }
+
+    /// All pages together, with and without filters.
+    fn compare_lists(&self, namespace: &Namespace) -> Result<(), String> {
+        let all = ListQuery {
+            namespace: namespace.clone(),
+            prefix: String::new(),
+            owner: None,
+            session: None,
+            inode: None,
+            state: None,
+            after: None,
+            len_max: 2,
+            looked_at_max: 3,
+        };
+        let first = self.model.held.first();
+        let owner = first.map(|held| held.owner.clone());
+        let session = first.and_then(|held| self.model.holder(held).session);
+        let queries = [
+            ListQuery { prefix: "path:/x/".into(), ..all.clone() },
+            ListQuery { prefix: "inode:1".into(), ..all.clone() },
+            ListQuery { owner, ..all.clone() },
+            ListQuery { session, ..all.clone() },
+            ListQuery { inode: Some(1), ..all.clone() },
+            ListQuery { state: Some(LockState::ReclaimWindow), ..all.clone() },
+            all,
+        ];
+        for query in queries {
+            let pages = self.pages(query.clone())?;
+            same("list", &self.model.list(&query), &pages)
+                .map_err(|why| format!("{why} {query:?}"))?;
+        }
+        Ok(())
+    }
+
+    fn pages(&self, mut query: ListQuery) -> Result<Vec<LockSummary>, String> {
+        let mut locks = Vec::new();
+        for _ in 0..200 {
+            let page = self.table.list(&query);
+            locks.extend(page.locks);
+            query.after = page.next;
+            if query.after.is_none() {
+                return Ok(locks);
+            }
+        }
+        Err(format!("a list never ends: {query:?}"))
+    }
+
+    /// Who waits for whom; and nobody in a circle.
+    fn compare_graph(&self, namespace: &Namespace) -> Result<(), String> {
+        let graph = self.table.graph(namespace, usize::MAX);
+        same("circles", &Vec::new(), &graph.cycles)?;
+        let waits = graph.waits.into_iter().map(|mut wait| {
+            wait.blockers.sort();
+            wait
+        });
+        same("waits", &self.model.waits(namespace), &waits.collect())
+    }
+}
