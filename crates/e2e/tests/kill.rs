@@ -77,9 +77,9 @@ impl Worker {
     /// Returns how often a grant was there again after the server had gone.
     async fn run(mut self, is_over: Arc<AtomicBool>) -> Result<usize> {
         while !is_over.load(Ordering::Relaxed) {
-            let reached = match self.random.below(3) {
-                0 => self.acquire().await,
-                1 => self.renew().await,
+            let reached = match self.random.below(100) {
+                0..40 => self.acquire().await,
+                40..80 => self.renew().await,
                 _ => self.release().await,
             };
             if !reached {
@@ -110,7 +110,8 @@ impl Worker {
     }
 
     async fn renew(&mut self) -> bool {
-        let Some(at) = self.choose() else { return true };
+        let in_doubt = self.held.iter().position(|held| held.is_in_doubt);
+        let Some(at) = in_doubt.or_else(|| self.choose()) else { return true };
         match self.client.renew(&mut self.held[at].lease).await {
             Outcome::Done(()) => {
                 let was_in_doubt = std::mem::take(&mut self.held[at].is_in_doubt);

@@ -61,7 +61,7 @@ impl Phantom {
 impl Configuration {
     /// Whether it explains all that the other explains.
     fn is_better_than(&self, other: &Configuration) -> bool {
-        self.done == other.done && self.state.is_earlier_than(&other.state)
+        self.done == other.done && self.state.is_better_than(&other.state)
     }
 
     /// What comes of it cannot be known, so from its call on it may have happened or not.

@@ -47,7 +47,8 @@ impl State {
                 state.renew(token, ttl, operation.returned)?;
             }
             Event::Release { token, outcome: Kept::Done } => {
-                let released = state.take(token)?;
+                let mut released = state.take(token)?;
+                released.make_uncertain();
                 state.released.push(released);
             }
             Event::Renew { token, outcome: Kept::Lost, .. }
@@ -64,15 +65,16 @@ impl State {
             .any(|held| held.mode.conflicts_with(mode) && invoked <= held.deadline_latest + late_max)
     }
 
-    /// Whether it differs from the other in nothing but earlier moments. Then it explains all that the other explains.
-    pub(super) fn is_earlier_than(&self, other: &State) -> bool {
-        let is_earlier = |held: &[Held], others: &[Held]| {
-            held.len() == others.len() && held.iter().zip(others).all(|(a, b)| a.is_earlier_than(b))
-        };
+    /// Whether it explains all that the other explains. Earlier moments do, and so does what need not be there: it can
+    /// explain a refusal or an answer to its holder, and stands in nobody's way.
+    pub(super) fn is_better_than(&self, other: &State) -> bool {
+        let has = |held: &[Held], wanted: &Held| held.iter().any(|held| held.is_better_than(wanted));
+        let is_wanted = |held: &Held| other.held.iter().any(|other| other.token == held.token);
         self.now <= other.now
             && self.token == other.token
-            && is_earlier(&self.held, &other.held)
-            && is_earlier(&self.released, &other.released)
+            && other.held.iter().all(|wanted| has(&self.held, wanted))
+            && self.held.iter().all(|held| !held.is_certain || is_wanted(held))
+            && other.released.iter().all(|wanted| has(&self.released, wanted))
     }
 
     fn grant(&mut self, mode: Mode, ttl: Duration, token: Token, returned: Moment) -> Option<()> {
@@ -119,7 +121,7 @@ impl State {
     /// Somebody may release it, now or later: from here on it need not be there.
     pub(super) fn may_be_released(&mut self, token: Token) {
         for held in self.held.iter_mut().filter(|held| held.token == token) {
-            held.is_certain = false;
+            held.make_uncertain();
         }
     }
 
@@ -141,8 +143,7 @@ impl State {
     /// Every lease that cannot have ended before the server went down stands for its full length again.
     fn restart(&mut self, down: Moment, returned: Moment) {
         self.now = self.now.max(down);
-        let back = self.released.drain(..).map(|held| Held { is_certain: false, ..held });
-        self.held.extend(back);
+        self.held.append(&mut self.released);
         for held in &mut self.held {
             if held.deadline > down {
                 held.deadline = held.deadline.max(self.now + held.ttl);
@@ -154,7 +155,16 @@ impl State {
 }
 
 impl Held {
-    fn is_earlier_than(&self, other: &Held) -> bool {
-        self.deadline <= other.deadline && *self == Held { deadline: self.deadline, ..*other }
+    fn is_better_than(&self, other: &Held) -> bool {
+        self.token == other.token
+            && self.deadline <= other.deadline
+            && self.deadline_latest >= other.deadline_latest
+            && (!self.is_certain || other.is_certain)
+    }
+
+    /// Nothing has to wait for the deadline of what need not be there.
+    fn make_uncertain(&mut self) {
+        self.is_certain = false;
+        self.deadline = Moment::default();
     }
 }
