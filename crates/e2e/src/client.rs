@@ -136,7 +136,9 @@ impl<T> Outcome<T> {
     pub fn done(self) -> Result<T> {
         match self {
             Outcome::Done(done) => Ok(done),
-            Outcome::Refused(problem) => Err(anyhow!("refused: {}: {}", problem.code, problem.detail)),
+            Outcome::Refused(problem) => {
+                Err(anyhow!("refused: {}: {}", problem.code, problem.detail))
+            }
             Outcome::NoAnswer(reason) => Err(anyhow!("{reason}")),
         }
     }

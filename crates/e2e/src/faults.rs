@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use tempfile::NamedTempFile;
 
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -13,22 +14,49 @@ const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Injected {
     strace: Child,
     pid: u32,
+    calls: NamedTempFile,
 }
 
 impl Injected {
     /// Injects into all threads of the process. `what` is what strace takes after `inject=`.
     pub fn into_process(pid: u32, what: &[&str]) -> Result<Injected> {
         let mut command = Command::new("strace");
-        command.args(["-f", "-q", "-o", "/dev/null", "-p", &pid.to_string()]);
+        let calls = NamedTempFile::new()?;
+        command.args(["-f", "-q", "-o"]).arg(calls.path()).args(["-p", &pid.to_string()]);
         for what in what {
-            let (calls, _) = what.split_once(':').context("an injection names calls and a fault")?;
+            let (calls, _) =
+                what.split_once(':').context("an injection names calls and a fault")?;
             command.args(["-e", &format!("trace={calls}"), "-e", &format!("inject={what}")]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let strace = command.spawn().context("cannot start strace")?;
-        let mut injected = Injected { strace, pid };
+        let mut injected = Injected { strace, pid, calls };
         injected.wait_until_attached()?;
         Ok(injected)
+    }
+
+    /// Ends the fault. Returns how many calls it hit.
+    pub fn end(mut self) -> Result<usize> {
+        self.let_go();
+        let calls = std::fs::read_to_string(self.calls.path())?;
+        Ok(calls
+            .lines()
+            .filter(|line| line.contains("INJECTED") || line.contains("DELAYED"))
+            .count())
+    }
+
+    /// Asked to end, strace lets the process go as it was. Killed, it might leave it stopped.
+    fn let_go(&mut self) {
+        if let (Ok(None), Ok(pid)) =
+            (self.strace.try_wait(), libc::pid_t::try_from(self.strace.id()))
+        {
+            // SAFETY: the process is a child of ours that has not been waited for, so the id is still its own.
+            #[allow(unsafe_code, reason = "the standard library can only kill")]
+            unsafe {
+                libc::kill(pid, libc::SIGTERM);
+            }
+        }
+        let _ = self.strace.wait();
     }
 
     fn wait_until_attached(&mut self) -> Result<()> {
@@ -52,15 +80,7 @@ impl Injected {
 
 impl Drop for Injected {
     fn drop(&mut self) {
-        // Asked to end, strace lets the process go as it was. Killed, it might leave it stopped.
-        if let Ok(pid) = libc::pid_t::try_from(self.strace.id()) {
-            // SAFETY: the process is a child of ours that has not been waited for, so the id is still its own.
-            #[allow(unsafe_code, reason = "the standard library can only kill")]
-            unsafe {
-                libc::kill(pid, libc::SIGTERM);
-            }
-        }
-        let _ = self.strace.wait();
+        self.let_go();
     }
 }
 

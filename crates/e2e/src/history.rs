@@ -45,11 +45,25 @@ impl Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// `waited`: the request was ready to stand in the queue.
-    Acquire { mode: Mode, ttl: Duration, waited: bool, outcome: Acquired },
-    Renew { token: Token, ttl: Duration, outcome: Kept },
-    Release { token: Token, outcome: Kept },
+    Acquire {
+        mode: Mode,
+        ttl: Duration,
+        waited: bool,
+        outcome: Acquired,
+    },
+    Renew {
+        token: Token,
+        ttl: Duration,
+        outcome: Kept,
+    },
+    Release {
+        token: Token,
+        outcome: Kept,
+    },
     /// The server was stopped at once, at the latest at `down`, and another one took over.
-    Restart { down: Moment },
+    Restart {
+        down: Moment,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

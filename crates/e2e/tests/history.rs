@@ -32,7 +32,11 @@ async fn recorded_history_can_have_happened() -> Result<()> {
     let history = recorder.take();
     let began = Instant::now();
     let checked = check(&history, Rules::default())?;
-    println!("{} operations in {took:?}, judged in {:?}: {checked:?}", history.len(), began.elapsed());
+    println!(
+        "{} operations in {took:?}, judged in {:?}: {checked:?}",
+        history.len(),
+        began.elapsed()
+    );
     ensure!(history.len() >= operations && checked.grants > operations / 10, "{checked:?}");
     ensure!(checked.unknown == 0, "nothing was killed: {checked:?}");
     ensure!(checked.refusals > operations / 1000, "too little was fought for: {checked:?}");

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -37,7 +37,7 @@ async fn ten_thousand_waiters_are_served_in_order() -> Result<()> {
     let first: Grant = http.post(&format!("{LOCK}/acquire"), &asked(0)).await?.json()?;
 
     let (granted, mut grants) = mpsc::unbounded_channel();
-    let woken = Arc::new(AtomicU64::new(0));
+    let woken = Arc::new(AtomicUsize::new(0));
     let began = Instant::now();
     for waiter in 1..=WAITERS {
         let connection = connections[waiter % connections.len()].clone();
@@ -58,7 +58,7 @@ async fn ten_thousand_waiters_are_served_in_order() -> Result<()> {
     let mut holder = first;
     let mut seen = vec![false; WAITERS + 1];
     for turn in 1..=WAITERS {
-        ensure!(woken.load(Ordering::SeqCst) as usize == turn - 1, "one is woken for each release");
+        ensure!(woken.load(Ordering::SeqCst) == turn - 1, "one is woken for each release");
         release(&mut http, &holder).await?;
         let next = tokio::time::timeout(Duration::from_secs(20), grants.recv()).await;
         let (waiter, grant) = next.context("a waiter was lost")?.context("all are gone")?;
@@ -84,13 +84,10 @@ async fn connect(address: SocketAddr) -> Result<Connection> {
 }
 
 async fn wait(mut connection: Connection, waiter: usize) -> Result<Grant> {
-    let request = Request::post(format!("http://127.0.0.1{LOCK}/acquire"))
-        .header("content-type", "application/json")
-        .body(Full::new(json(&asked(waiter))))?;
     let mut ticket = None;
     loop {
         connection.ready().await?;
-        let answer = connection.send_request(request_with(&request, waiter, ticket)?).await?;
+        let answer = connection.send_request(request(waiter, ticket)?).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
         if status == 200 {
@@ -102,13 +99,9 @@ async fn wait(mut connection: Connection, waiter: usize) -> Result<Grant> {
     }
 }
 
-fn request_with(
-    like: &Request<Full<Bytes>>,
-    waiter: usize,
-    ticket: Option<String>,
-) -> Result<Request<Full<Bytes>>> {
+fn request(waiter: usize, ticket: Option<String>) -> Result<Request<Full<Bytes>>> {
     let body = AcquireRequest { ticket, ..asked(waiter) };
-    Ok(Request::post(like.uri())
+    Ok(Request::post(format!("http://127.0.0.1{LOCK}/acquire"))
         .header("content-type", "application/json")
         .body(Full::new(json(&body)))?)
 }

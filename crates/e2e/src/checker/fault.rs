@@ -28,7 +28,10 @@ impl fmt::Display for Fault {
                 write!(f, "a later token is not higher\n  {first:?}\n  {second:?}")
             }
             Fault::Unexplained { lock, operation, held, before } => {
-                write!(f, "lock {lock}: nothing explains\n  {operation:?}\nheld: {held}\nbefore it:")?;
+                write!(
+                    f,
+                    "lock {lock}: nothing explains\n  {operation:?}\nheld: {held}\nbefore it:"
+                )?;
                 before.iter().try_for_each(|operation| write!(f, "\n  {operation:?}"))
             }
             Fault::Undecided { lock, operation } => {

@@ -60,15 +60,16 @@ impl State {
 
     /// Whether a request in this mode, made at `invoked`, can have been refused because of a holder.
     pub(super) fn is_in_the_way(&self, mode: Mode, invoked: Moment, late_max: Duration) -> bool {
-        self.held
-            .iter()
-            .any(|held| held.mode.conflicts_with(mode) && invoked <= held.deadline_latest + late_max)
+        self.held.iter().any(|held| {
+            held.mode.conflicts_with(mode) && invoked <= held.deadline_latest + late_max
+        })
     }
 
     /// Whether it explains all that the other explains. Earlier moments do, and so does what need not be there: it can
     /// explain a refusal or an answer to its holder, and stands in nobody's way.
     pub(super) fn is_better_than(&self, other: &State) -> bool {
-        let has = |held: &[Held], wanted: &Held| held.iter().any(|held| held.is_better_than(wanted));
+        let has =
+            |held: &[Held], wanted: &Held| held.iter().any(|held| held.is_better_than(wanted));
         let is_wanted = |held: &Held| other.held.iter().any(|other| other.token == held.token);
         self.now <= other.now
             && self.token == other.token

@@ -195,12 +195,8 @@ impl World {
     }
 
     fn plant(&mut self, plant: Plant) {
-        let acquire = |outcome| Event::Acquire {
-            mode: Mode::Exclusive,
-            ttl: TTL,
-            waited: false,
-            outcome,
-        };
+        let acquire =
+            |outcome| Event::Acquire { mode: Mode::Exclusive, ttl: TTL, waited: false, outcome };
         match plant {
             Plant::Nothing => {}
             Plant::GrantOfHeldLock => {
@@ -339,8 +335,7 @@ fn refusal_of_a_free_lock_is_caught_unless_an_unknown_grant_may_hold_it() {
     // A grant nobody got an answer to may come at any later time, if nothing bounds it: that excuses refusals.
     let is_excused = |history: &[Operation]| {
         history.iter().any(|operation| {
-            operation.returned == Moment::NEVER
-                && matches!(operation.event, Event::Acquire { .. })
+            operation.returned == Moment::NEVER && matches!(operation.event, Event::Acquire { .. })
         })
     };
     let (mut caught, mut excused) = (0, 0);
@@ -385,12 +380,8 @@ fn released_lock_may_come_back_with_a_restart_and_only_then() {
         returned: Moment(invoked + 1),
         event,
     };
-    let acquire = |outcome| Event::Acquire {
-        mode: Mode::Exclusive,
-        ttl: TTL,
-        waited: false,
-        outcome,
-    };
+    let acquire =
+        |outcome| Event::Acquire { mode: Mode::Exclusive, ttl: TTL, waited: false, outcome };
     let restart = at(30, Event::Restart { down: Moment(30) });
     let mut history = vec![
         at(10, acquire(Acquired::Granted(1))),
