@@ -73,7 +73,11 @@ fn check_tokens(history: &[Operation]) -> Result<(), Fault> {
     let mut seen = HashMap::new();
     for &(operation, token) in &grants {
         if let Some(other) = seen.insert(token, operation) {
-            return Err(Fault::TokenTwice { token, first: *other, second: *operation });
+            return Err(Fault::TokenTwice {
+                token,
+                first: Box::new(*other),
+                second: Box::new(*operation),
+            });
         }
     }
     let mut answered = grants.clone();
@@ -90,7 +94,10 @@ fn check_tokens(history: &[Operation]) -> Result<(), Fault> {
         if let Some((first, high)) = highest
             && token <= high
         {
-            return Err(Fault::TokenLower { first: *first, second: *operation });
+            return Err(Fault::TokenLower {
+                first: Box::new(*first),
+                second: Box::new(*operation),
+            });
         }
     }
     Ok(())

@@ -7,13 +7,13 @@ use crate::history::{LockIndex, Operation, Token};
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// Two grants with the same token.
-    TokenTwice { token: Token, first: Operation, second: Operation },
+    TokenTwice { token: Token, first: Box<Operation>, second: Box<Operation> },
     /// A token that is not higher than one that was known before it was asked for.
-    TokenLower { first: Operation, second: Operation },
+    TokenLower { first: Box<Operation>, second: Box<Operation> },
     /// Nothing explains the answer of this operation.
-    Unexplained { lock: LockIndex, operation: Operation, held: String, before: Vec<Operation> },
+    Unexplained { lock: LockIndex, operation: Box<Operation>, held: String, before: Vec<Operation> },
     /// There are too many explanations to follow them all.
-    Undecided { lock: LockIndex, operation: Operation },
+    Undecided { lock: LockIndex, operation: Box<Operation> },
 }
 
 impl std::error::Error for Fault {}

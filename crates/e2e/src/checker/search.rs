@@ -146,7 +146,7 @@ impl Search {
                 }
             }
             if seen.len() > self.rules.configurations_max {
-                return Err(Fault::Undecided { lock: self.lock, operation });
+                return Err(Fault::Undecided { lock: self.lock, operation: Box::new(operation) });
             }
         }
         if explained.is_empty() {
@@ -254,7 +254,7 @@ impl Search {
         let before_len = earlier.len().saturating_sub(SHOWN_LEN);
         Fault::Unexplained {
             lock: self.lock,
-            operation,
+            operation: Box::new(operation),
             held: before.first().map(|first| format!("{:?}", first.state)).unwrap_or_default(),
             before: earlier.split_off(before_len),
         }
