@@ -348,8 +348,9 @@ fn kept<T>(outcome: &Outcome<T>) -> Option<Kept> {
     }
 }
 
+/// Another holder or waiter; after a restart also one of before it.
 fn is_in_the_way(code: Code) -> bool {
-    matches!(code, Code::LockHeld | Code::ReclaimWindow)
+    matches!(code, Code::LockHeld | Code::ReclaimWindow | Code::GracePeriod)
 }
 
 fn is_lost(code: Code) -> bool {
