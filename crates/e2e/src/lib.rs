@@ -13,6 +13,7 @@ pub mod checker;
 pub mod client;
 pub mod server;
 pub mod faults;
+pub mod power;
 pub mod random;
 
 /// Whether the long forms of the tests were asked for, with `LEASEHOLD_E2E=full`.

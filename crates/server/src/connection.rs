@@ -16,6 +16,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// A peer that does not take its answer for so long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A clock that starts meanwhile is noticed this late at the latest.
+const LOOK_AGAIN_MS: u64 = 1000;
+
 /// What is known about one connection. Times are milliseconds since it began, 0 for "not now".
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -73,27 +76,24 @@ impl Connection {
             let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
             since.saturating_add(timeout).checked_sub(now).filter(|&left| left > 0)
         };
-        let mut soonest = 1000;
+        let mut soonest = LOOK_AGAIN_MS;
         match self.write_blocked_since.load(Relaxed) {
             0 => {}
             since => soonest = soonest.min(left(since, WRITE_TIMEOUT)?),
         }
         if self.in_flight.load(Relaxed) == 0 {
-            match self.header_since.load(Relaxed) {
-                0 => soonest = left(self.last_busy.load(Relaxed), timeouts.idle)?.min(5000),
-                since => soonest = soonest.min(left(since, timeouts.header)?),
-            }
-        } else {
-            soonest = 5000;
+            soonest = soonest.min(match self.header_since.load(Relaxed) {
+                0 => left(self.last_busy.load(Relaxed), timeouts.idle)?,
+                since => left(since, timeouts.header)?,
+            });
         }
         Some(Duration::from_millis(soonest))
     }
 
+    /// Bytes without a request begin one; in HTTP/2 they may as well be a ping, which is no reason to stay.
     fn bytes_came(&self) {
-        let now = self.now();
-        self.last_busy.store(now, Relaxed);
         if self.in_flight.load(Relaxed) == 0 && !self.is_http2.load(Relaxed) {
-            let _ = self.header_since.compare_exchange(0, now, Relaxed, Relaxed);
+            let _ = self.header_since.compare_exchange(0, self.now(), Relaxed, Relaxed);
         }
     }
 
@@ -102,7 +102,6 @@ impl Connection {
             let _ = self.write_blocked_since.compare_exchange(0, self.now(), Relaxed, Relaxed);
         } else {
             self.write_blocked_since.store(0, Relaxed);
-            self.last_busy.store(self.now(), Relaxed);
         }
     }
 }

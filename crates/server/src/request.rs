@@ -4,21 +4,22 @@ use std::any::Any;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::HOST;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use axum::response::{IntoResponse, Response};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use leasehold_api::Code;
 use tower_service::Service as _;
 
 use crate::app::App;
 use crate::config::AccessLog;
-use crate::connection::Connection;
+use crate::connection::{Connection, InFlight};
 use crate::http::input;
 use crate::metrics::Stopwatch;
 use crate::problem::{self, Failure};
@@ -43,7 +44,7 @@ pub(crate) async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     let watch = Stopwatch::start();
-    let _in_flight = origin.connection.begin(request.version() == Version::HTTP_2);
+    let in_flight = origin.connection.begin(request.version() == Version::HTTP_2);
     let request_id = request_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let response = match check(&app, &origin, &request) {
@@ -66,7 +67,29 @@ pub(crate) async fn answer(
     if let Ok(value) = HeaderValue::from_str(&request_id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
+    // A stream is on its way until its last byte; everything else goes out at once.
+    if response.body().size_hint().exact().is_none() {
+        return Ok(response.map(|body| Body::new(Streaming { body, _in_flight: in_flight })));
+    }
     Ok(response)
+}
+
+/// A body that keeps its request in flight.
+struct Streaming {
+    body: Body,
+    _in_flight: InFlight,
+}
+
+impl HttpBody for Streaming {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
 }
 
 /// Runs the handler. A panic in it is a bug of ours, and no reason to leave the caller without an answer.

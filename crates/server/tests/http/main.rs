@@ -1,0 +1,9 @@
+//! The server as its users see it: real HTTP over a real socket.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod world;
+
+mod locks;
+mod watch;
+mod service;
+mod bad_inputs;
