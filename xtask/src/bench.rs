@@ -14,6 +14,7 @@ pub(crate) const CHORE: Chore = Chore {
     help: "NAME is one of:
   core      the rules alone, in one thread
   store     records: encoding them, writing them to this disk, loading a million locks
+  service   the server as a process, over HTTP, with SQLite and in memory
 
 Without a NAME all of them run, one after the other. ARGS go to the benchmark as they are.",
     run: bench,
@@ -28,6 +29,7 @@ struct Bench {
 const BENCHES: &[Bench] = &[
     Bench { name: "core", package: "leasehold-core" },
     Bench { name: "store", package: "leasehold-store" },
+    Bench { name: "service", package: "leasehold-cli" },
 ];
 
 fn bench(root: &Path, args: &[String]) -> Result<()> {

@@ -445,13 +445,13 @@ impl LockTable {
         self.freed.push((space, scope));
     }
 
-    /// A plain lease with nothing left under it is over; a session stays.
+    /// A plain lease with nothing left under it is over; a session stays. Of a lapsed one, the next window counts.
     fn drop_if_bare(&mut self, space: SpaceNo, lease: LeaseNo) {
-        let Some(held) = self.space(space).leases.get(lease.0) else {
-            return;
-        };
+        let Some(held) = self.space(space).leases.get(lease.0) else { return };
         if held.session.is_none() && held.held.is_empty() {
             self.forget_lease(space, lease);
+        } else if held.is_over() {
+            self.arm_window(space, lease);
         }
     }
 

@@ -498,9 +498,9 @@ pub fn invariant_indexes_agree_with_what_is_held(table: &LockTable) -> Checked {
         }
         ensure(holds == space.holds, PROMISE, || "holds by owner".into())?;
         ensure(facts.len() == space.grants_len, PROMISE, || "number of grants".into())?;
-        for kind in space.kinds.keys() {
+        for (kind, counted) in ScopeKind::ALL.iter().zip(space.kinds) {
             let len = facts.iter().filter(|fact| fact.scope.kind() == *kind).count();
-            ensure(space.kinds[kind] == len, PROMISE, || format!("number of {kind} grants"))?;
+            ensure(counted == len, PROMISE, || format!("number of {kind} grants"))?;
         }
         let held: BTreeSet<(Key, Fence, LeaseNo)> = space
             .held

@@ -8,7 +8,7 @@ use crate::fence::Fence;
 use crate::id::{LeaseId, Namespace, Owner, RegisterName, Ticket};
 use crate::lease::{Lease, LeaseState, metadata_of};
 use crate::refusal::{Holder, HolderState, Refusal};
-use crate::scope::Scope;
+use crate::scope::{Scope, ScopeKind};
 use crate::space::{Space, SpaceNo};
 use crate::table::LockTable;
 use crate::view::{
@@ -196,8 +196,8 @@ impl LockTable {
             stats.grants += space.grants_len;
             stats.leases += space.leases.len();
             stats.waiters += space.waiters.len();
-            let kinds = space.kinds.iter().filter(|(_, len)| **len > 0);
-            stats.kinds.extend(kinds.map(|(&kind, &len)| (space.name.clone(), kind, len)));
+            let kinds = ScopeKind::ALL.iter().zip(space.kinds).filter(|(_, len)| *len > 0);
+            stats.kinds.extend(kinds.map(|(&kind, len)| (space.name.clone(), kind, len)));
         }
         stats
     }

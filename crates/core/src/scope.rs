@@ -45,6 +45,12 @@ pub enum ScopeKind {
     Range,
 }
 
+impl ScopeKind {
+    /// In the order of their numbers.
+    pub const ALL: [ScopeKind; 5] =
+        [ScopeKind::Named, ScopeKind::Path, ScopeKind::Subtree, ScopeKind::Inode, ScopeKind::Range];
+}
+
 /// Why a text is not a scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {

@@ -38,7 +38,7 @@ pub(crate) struct Space {
     pub(crate) holds: BTreeMap<(OwnerNo, LeaseNo), u32>,
     pub(crate) grants_len: usize,
     /// How many of them are of each kind.
-    pub(crate) kinds: BTreeMap<ScopeKind, usize>,
+    pub(crate) kinds: [usize; ScopeKind::ALL.len()],
     /// Leases that are over but for their reclaim windows.
     pub(crate) lapsed_len: usize,
 
@@ -157,7 +157,7 @@ impl Space {
             inodes: BTreeMap::new(),
             holds: BTreeMap::new(),
             grants_len: 0,
-            kinds: BTreeMap::new(),
+            kinds: [0; ScopeKind::ALL.len()],
             lapsed_len: 0,
             waiters: BTreeMap::new(),
             queues: BTreeMap::new(),
@@ -229,7 +229,7 @@ impl Space {
 
     /// Counts one grant or piece more.
     pub(crate) fn count_hold(&mut self, owner: OwnerNo, lease: LeaseNo, kind: ScopeKind) {
-        *self.kinds.entry(kind).or_insert(0) += 1;
+        self.kinds[kind as usize] += 1;
         let count = self.holds.entry((owner, lease)).or_insert(0);
         *count += 1;
         if *count == 1 {
@@ -239,7 +239,7 @@ impl Space {
     }
 
     pub(crate) fn uncount_hold(&mut self, owner: OwnerNo, lease: LeaseNo, kind: ScopeKind) {
-        *self.kinds.get_mut(&kind).expect("every hold was counted") -= 1;
+        self.kinds[kind as usize] -= 1;
         let count = self.holds.get_mut(&(owner, lease)).expect("every hold was counted");
         *count -= 1;
         if *count == 0 {

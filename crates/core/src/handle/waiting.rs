@@ -11,7 +11,7 @@ use crate::graph::Requester;
 use crate::id::{Owner, Ticket};
 use crate::mode::Mode;
 use crate::queue::{Queue, Standing, Waiter};
-use crate::refusal::{Limit, Place, Refusal};
+use crate::refusal::{Invalid, Limit, Place, Refusal};
 use crate::scope::{Key, Scope};
 use crate::space::{Known, Space, SpaceNo};
 use crate::table::LockTable;
@@ -363,6 +363,12 @@ impl LockTable {
     }
 
     fn grant_waiter(&mut self, space: SpaceNo, ticket: Ticket, step: &mut Step) {
+        if let Under::NewLease { id, .. } = self.space(space).waiters[&ticket].request.under
+            && self.space(space).lease_no(id).is_some()
+        {
+            let refusal = Refusal::Invalid(Invalid::LeaseIdInUse);
+            return self.refuse_waiter(space, ticket, &refusal, step);
+        }
         let waiter = self.remove_waiter(space, ticket);
         let grant = self.grant(space, &waiter.request, waiter.digest, waiter.since, step);
         for call in waiter.calls {

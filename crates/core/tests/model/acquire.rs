@@ -1,10 +1,8 @@
 //! Asking for scopes: granted at once, queued, or refused with the reason.
 
-use std::time::Duration;
-
-use super::conflict::{Blockers, View};
-use super::view::covers;
-use super::{Asked, Held, Known, Lease, LeaseState, Model, Set, Waiter, millis};
+use super::conflict::View;
+use super::retry::asked;
+use super::{Held, Lease, LeaseState, Model, Set, Waiter, millis};
 use leasehold_core::*;
 
 impl Model {
@@ -95,111 +93,6 @@ impl Model {
         })
     }
 
-    fn forget_place(&mut self, waiter: &Waiter) {
-        self.waiters.retain(|other| other.ticket != waiter.ticket);
-    }
-
-    fn wait_limit(&self, ask: &Acquire) -> Option<Timestamp> {
-        match ask.wait {
-            Wait::Never => Some(self.now),
-            Wait::UpTo(length) => Some(self.now.plus(millis(length))),
-            Wait::Forever => None,
-        }
-    }
-
-    fn queue(&mut self, waiter: Waiter) -> Queued {
-        self.tell_holders(&waiter);
-        let queued = Queued { ticket: waiter.ticket, position: self.position(&waiter) };
-        self.tickets = self.tickets.max(waiter.ticket.0);
-        let news = News::Queued {
-            scopes: scopes(&waiter.ask),
-            owner: waiter.ask.owner.clone(),
-            ticket: waiter.ticket,
-        };
-        self.tell(&waiter.ask.namespace, news);
-        self.waiters.push(waiter);
-        queued
-    }
-
-    /// Sessions on a live stream hear that somebody has begun to wait for what they hold.
-    fn tell_holders(&mut self, waiter: &Waiter) {
-        for claim in &waiter.ask.claims {
-            let blockers = self.queued_blockers(waiter, claim);
-            for held in blockers.holders {
-                let lease = self.lease_of(&held);
-                if lease.session.as_ref().is_some_and(|session| session.attached) {
-                    self.step.effects.push(Effect::Wanted {
-                        namespace: waiter.ask.namespace.clone(),
-                        session: lease.id,
-                        scope: claim.scope.clone(),
-                        waiter: waiter.ask.owner.clone(),
-                    });
-                }
-            }
-        }
-    }
-
-    /// "How many waiters stand before it in its longest queue, plus one." Each scope is a queue.
-    pub(crate) fn position(&self, waiter: &Waiter) -> usize {
-        let in_front = |scope: &Scope| {
-            self.queue_of(&waiter.ask.namespace, scope)
-                .filter(|other| other.ticket < waiter.ticket)
-                .count()
-        };
-        waiter.ask.claims.iter().map(|claim| in_front(&claim.scope)).max().unwrap_or(0) + 1
-    }
-
-    pub(crate) fn place(&self, waiter: &Waiter) -> Place {
-        Place { ticket: waiter.ticket, position: self.position(waiter) }
-    }
-
-    /// Those that wait for exactly this scope.
-    pub(crate) fn queue_of(
-        &self,
-        namespace: &Namespace,
-        scope: &Scope,
-    ) -> impl Iterator<Item = &Waiter> {
-        self.waiting(namespace)
-            .filter(move |waiter| waiter.ask.claims.iter().any(|claim| claim.scope == *scope))
-    }
-
-    pub(crate) fn waiting(&self, namespace: &Namespace) -> impl Iterator<Item = &Waiter> {
-        self.waiters.iter().filter(move |waiter| {
-            waiter.parked_until.is_none() && waiter.ask.namespace == *namespace
-        })
-    }
-
-    /// "How many requests wait for that scope": for the key, or for any of the bytes.
-    pub(crate) fn waiting_for(
-        &self,
-        namespace: &Namespace,
-        scope: &Scope,
-    ) -> impl Iterator<Item = &Waiter> {
-        let wants = move |wanted: &Scope| match scope {
-            Scope::Key(_) => wanted == scope,
-            Scope::Range { .. } => wanted.overlaps(scope),
-        };
-        self.waiting(namespace)
-            .filter(move |waiter| waiter.ask.claims.iter().any(|claim| wants(&claim.scope)))
-    }
-
-    /// "If that leads back to the requester, the request is refused."
-    fn check_deadlock(&mut self, waiter: &Waiter) -> Result<(), Refusal> {
-        self.waiters.push(waiter.clone());
-        let cycle = self.cycle_from(&waiter.ask.namespace, &waiter.ask.owner);
-        self.waiters.pop();
-        match cycle {
-            Some(cycle) => {
-                if waiter.returned {
-                    self.forget_place(waiter);
-                    self.tell_left(waiter);
-                }
-                Err(self.deadlock(&waiter.ask, &cycle))
-            }
-            None => Ok(()),
-        }
-    }
-
     /// The waiter's turn has come.
     pub(crate) fn grant_waiter(&mut self, ticket: Ticket) {
         let waiter = self.take_waiter(ticket);
@@ -207,11 +100,6 @@ impl Model {
         for &call in &waiter.calls {
             self.step.effects.push(Effect::Granted { call, grant: Box::new(grant.clone()) });
         }
-    }
-
-    pub(crate) fn take_waiter(&mut self, ticket: Ticket) -> Waiter {
-        let place = self.waiters.iter().position(|waiter| waiter.ticket == ticket);
-        self.waiters.remove(place.expect("the waiter was just found"))
     }
 
     /// "A set is granted whole or not at all, in one step, under one lease with one token."
@@ -318,7 +206,7 @@ impl Model {
         };
         match claim.scope {
             Scope::Key(_) => self.held.push(new),
-            Scope::Range { .. } => self.lock_range(new),
+            Scope::Range { .. } => self.lock_range(&new),
         }
         let news = News::Granted {
             scope: claim.scope.clone(),
@@ -343,177 +231,6 @@ impl Model {
             });
         }
     }
-
-    /// Why a request is not granted: "a refused try says who holds it, since when, until when, how many wait".
-    pub(crate) fn why_not(&self, ask: &Acquire, waiter: &Waiter, view: View) -> Refusal {
-        let blocked = ask.claims.iter().find_map(|claim| {
-            let blockers = self.blockers(&ask.namespace, &ask.owner, claim, waiter.ticket, view);
-            (!blockers.none()).then(|| (claim.scope.clone(), blockers))
-        });
-        let ends_in = self.grace.map(|grace| Timestamp::since(grace.ends_at, self.now));
-        let Some((scope, blockers)) = blocked else {
-            // Only its time is over, or nobody is granted anything.
-            let nobody = self.conflict(ask.claims[0].scope.clone(), &Blockers::default(), waiter);
-            return match ends_in {
-                Some(ends_in) if self.strict_grace() => {
-                    Refusal::GracePeriod { ends_in, conflict: None }
-                }
-                _ if self.suspended => Refusal::Suspended,
-                _ => Refusal::Held(Box::new(nobody)),
-            };
-        };
-        let all = self.all_blockers(ask, waiter.ticket, view);
-        let state_is = |state| move |held: &Held| self.state_of(held) == state;
-        let recovering = all.holders.iter().any(state_is(HolderState::Recovering));
-        let only_windows =
-            all.waiters.is_empty() && all.holders.iter().all(state_is(HolderState::ReclaimWindow));
-        let conflict = Box::new(self.conflict(scope, &blockers, waiter));
-        match ends_in {
-            Some(ends_in) if self.strict_grace() && !ask.reclaim => {
-                Refusal::GracePeriod { ends_in, conflict: None }
-            }
-            Some(ends_in) if recovering => {
-                Refusal::GracePeriod { ends_in, conflict: Some(conflict) }
-            }
-            _ if only_windows => Refusal::ReclaimWindow(conflict),
-            _ => Refusal::Held(conflict),
-        }
-    }
-
-    /// Those in the way of any claim.
-    fn all_blockers(&self, ask: &Acquire, ticket: Ticket, view: View) -> Blockers {
-        let mut all = Blockers::default();
-        for claim in &ask.claims {
-            let more = self.blockers(&ask.namespace, &ask.owner, claim, ticket, view);
-            all.holders.extend(more.holders);
-            all.waiters.extend(more.waiters);
-        }
-        all
-    }
-
-    /// A refusal that tells of a kept place always names a conflict to tell it with.
-    pub(crate) fn with_place(&self, mut refusal: Refusal, waiter: &Waiter) -> Refusal {
-        let first = waiter.ask.claims[0].scope.clone();
-        let nobody = Box::new(self.conflict(first, &Blockers::default(), waiter));
-        if let Refusal::GracePeriod { conflict: conflict @ None, .. } = &mut refusal {
-            *conflict = Some(nobody);
-        } else if refusal == Refusal::Suspended {
-            refusal = Refusal::Held(nobody);
-        }
-        if let Refusal::Held(conflict)
-        | Refusal::ReclaimWindow(conflict)
-        | Refusal::GracePeriod { conflict: Some(conflict), .. } = &mut refusal
-        {
-            conflict.place = Some(self.place(waiter));
-        }
-        refusal
-    }
-
-    fn conflict(&self, scope: Scope, blockers: &Blockers, waiter: &Waiter) -> Conflict {
-        let mut holders: Vec<Holder> =
-            blockers.holders.iter().map(|held| self.holder(held)).collect();
-        holders.sort_by(|one, other| (one.fence, &one.scope).cmp(&(other.fence, &other.scope)));
-        holders.truncate(Conflict::HOLDERS_MAX);
-        Conflict {
-            waiters: self.waiting_for(&waiter.ask.namespace, &scope).count(),
-            scope,
-            holders,
-            waited: self.now.since(waiter.since),
-            place: None,
-        }
-    }
-
-    /// "`acquire` with the same `request_id` by the same owner returns the same grant, not a conflict."
-    fn replay(&mut self, ask: &Acquire) -> Result<Option<Outcome>, Refusal> {
-        let Some(id) = &ask.request_id else {
-            return Ok(None);
-        };
-        if let Some(before) = self.granted_before(ask, id) {
-            let same = before.asked == asked(ask);
-            return if same {
-                Ok(Some(self.replayed(before)))
-            } else {
-                Err(Refusal::RequestIdReused)
-            };
-        }
-        let (now, latest) = (self.now, self.wait_limit(ask));
-        // A kept place is known by its ticket alone.
-        let Some(waiter) = self.waiters.iter_mut().find(|waiter| {
-            waiter.parked_until.is_none()
-                && waiter.ask.namespace == ask.namespace
-                && waiter.ask.owner == ask.owner
-                && waiter.ask.request_id == ask.request_id
-        }) else {
-            return Ok(None);
-        };
-        if asked(&waiter.ask) != asked(ask) {
-            return Err(Refusal::RequestIdReused);
-        }
-        if ask.wait == Wait::Never {
-            let as_a_try = Waiter { since: now, ..Waiter::clone(waiter) };
-            return Err(self.why_not(ask, &as_a_try, View::Queued));
-        }
-        waiter.calls.push(ask.call);
-        waiter.until = waiter.until.and_then(|until| Some(until.max(latest?)));
-        let waiter = waiter.clone();
-        let position = self.position(&waiter);
-        Ok(Some(Outcome::Queued(Queued { ticket: waiter.ticket, position })))
-    }
-
-    /// The grant of an earlier request with the same id, as long as all of it is still held as it was granted.
-    fn granted_before(&self, ask: &Acquire, id: &RequestId) -> Option<&Known> {
-        self.known.iter().find(|known| {
-            known.namespace == ask.namespace
-                && known.owner == ask.owner
-                && known.id == *id
-                && known.asked.claims.iter().all(|claim| self.holds_as_granted(known, claim))
-        })
-    }
-
-    fn holds_as_granted(&self, known: &Known, claim: &Claim) -> bool {
-        self.held.iter().any(|held| {
-            held.namespace == known.namespace
-                && held.lease == known.lease
-                && held.owner == known.owner
-                && held.mode == claim.mode
-                && held.fences.1 == known.fence
-                && held.window_until.is_none()
-                && covers(&held.scope, &claim.scope)
-        })
-    }
-
-    fn remember_request(&mut self, ask: &Acquire, lease: LeaseId) {
-        let Some(id) = ask.request_id.clone() else {
-            return;
-        };
-        self.known.retain(|known| {
-            known.namespace != ask.namespace || known.owner != ask.owner || known.id != id
-        });
-        self.known.push(Known {
-            namespace: ask.namespace.clone(),
-            owner: ask.owner.clone(),
-            id,
-            asked: asked(ask),
-            lease,
-            fence: self.fence,
-            granted_at: self.now,
-        });
-    }
-
-    fn replayed(&self, known: &Known) -> Outcome {
-        let lease = self.lease(&known.namespace, known.lease).expect("it holds something");
-        granted(Grant {
-            lease: lease.id,
-            owner: known.owner.clone(),
-            fence: known.fence,
-            ttl: lease.ttl,
-            deadline: lease.deadline,
-            granted_at: known.granted_at,
-            waited: Duration::ZERO,
-            replayed: true,
-            gained: Vec::new(),
-        })
-    }
 }
 
 pub(crate) fn granted(grant: Grant) -> Outcome {
@@ -522,20 +239,4 @@ pub(crate) fn granted(grant: Grant) -> Outcome {
 
 pub(crate) fn scopes(ask: &Acquire) -> Vec<Scope> {
     ask.claims.iter().map(|claim| claim.scope.clone()).collect()
-}
-
-/// What makes a request the same request: everything but how long it waits and where its answer goes.
-pub(crate) fn asked(ask: &Acquire) -> Asked {
-    let (session, ttl) = match ask.under {
-        Under::Session(id) => (Some(id), None),
-        Under::NewLease { ttl, .. } => (None, Some(ttl)),
-    };
-    Asked {
-        claims: ask.claims.clone(),
-        session,
-        ttl,
-        reclaim_window: ask.reclaim_window,
-        reclaim: ask.reclaim,
-        metadata: ask.metadata.clone(),
-    }
 }

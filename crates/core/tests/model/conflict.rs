@@ -69,42 +69,23 @@ impl Model {
             waiter.parked_until.is_none()
                 && waiter.ask.namespace == *namespace
                 && waiter.ticket < ticket
+                && !harmless(claim, &waiter.ask.owner == owner, false)
+                && waiter.ask.claims.iter().any(|theirs| clash(claim, theirs))
         };
-        let held = self.held.iter().filter(|held| held.namespace == *namespace);
-        let mut blockers = match &claim.scope {
-            Scope::Key(_) => Blockers {
-                holders: held.filter(|held| key_in_the_way(owner, claim, held)).cloned().collect(),
-                waiters: self
-                    .waiters
-                    .iter()
-                    .filter(in_front)
-                    .filter(|waiter| waiter.ask.claims.iter().any(|theirs| clash(claim, theirs)))
-                    .cloned()
-                    .collect(),
-            },
-            Scope::Range { .. } => Blockers {
-                holders: held
-                    .filter(|held| held.owner != *owner)
-                    .filter(|held| clash(claim, &held.claim()))
-                    .cloned()
-                    .collect(),
-                waiters: self
-                    .waiters
-                    .iter()
-                    .filter(in_front)
-                    .filter(|waiter| waiter.ask.owner != *owner)
-                    .filter(|waiter| waiter.ask.claims.iter().any(|theirs| clash(claim, theirs)))
-                    .cloned()
-                    .collect(),
-            },
+        let holds = |held: &&Held| {
+            held.namespace == *namespace
+                && !harmless(claim, held.owner == *owner, held.window_until.is_some())
+                && clash(claim, &held.claim())
         };
-        if self.need_not_queue(namespace, owner, claim, view) {
-            blockers.waiters.clear();
+        let queues = !self.need_not_queue(namespace, owner, claim, view);
+        let blockers = Blockers {
+            holders: self.held.iter().filter(holds).cloned().collect(),
+            waiters: self.waiters.iter().filter(|_| queues).filter(in_front).cloned().collect(),
+        };
+        match claim.mode {
+            Mode::Permits(limit) => count_permits(claim, limit.get() as usize, blockers),
+            Mode::Exclusive | Mode::Shared => blockers,
         }
-        if let Mode::Permits(limit) = claim.mode {
-            blockers = count_permits(claim, limit.get() as usize, blockers);
-        }
-        blockers
     }
 
     pub(crate) fn queued_blockers(&self, waiter: &Waiter, claim: &Claim) -> Blockers {
@@ -159,10 +140,13 @@ impl Held {
     }
 }
 
-/// On names and paths an owner conflicts with itself too, but never with its own reclaim window.
-fn key_in_the_way(owner: &Owner, claim: &Claim, held: &Held) -> bool {
-    let own_window = held.owner == *owner && held.window_until.is_some();
-    !own_window && clash(claim, &held.claim())
+/// On names and paths an owner conflicts with itself too, but never with its own reclaim window; on bytes an owner never
+/// conflicts with itself.
+fn harmless(claim: &Claim, own: bool, window: bool) -> bool {
+    own && match claim.scope {
+        Scope::Key(_) => window,
+        Scope::Range { .. } => true,
+    }
 }
 
 /// "Overlapping scopes conflict unless both are shared."

@@ -107,8 +107,8 @@ impl Model {
             if held.namespace == lease.namespace && held.lease == lease.id {
                 let window = (held.window > Millis::ZERO).then_some(held.window);
                 self.tell_ended(&held, ending, window);
-                if window.is_none() && matches!(held.scope, Scope::Range { .. }) {
-                    self.bereft.push((held.namespace, held.owner));
+                if window.is_none() {
+                    self.lose(&held);
                 }
             }
         }

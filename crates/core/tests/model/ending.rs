@@ -85,7 +85,7 @@ impl Model {
             let bytes = range_of(held).intersection(range).expect("they overlap");
             let ended = Held { scope: Scope::Range { inode, range: bytes }, ..held.clone() };
             self.tell_ended(&ended, ending, None);
-            self.bereft.push((held.namespace.clone(), held.owner.clone()));
+            self.lose(held);
         }
         self.unlock_range(range, ends);
     }
@@ -93,11 +93,17 @@ impl Model {
     pub(crate) fn end_held(&mut self, ending: &Ending, ends: impl Fn(&Held) -> bool) {
         for held in self.held.clone().iter().filter(|held| ends(held)) {
             self.tell_ended(held, ending, None);
-            if matches!(held.scope, Scope::Range { .. }) {
-                self.bereft.push((held.namespace.clone(), held.owner.clone()));
-            }
+            self.lose(held);
         }
         self.held.retain(|held| !ends(held));
+    }
+
+    /// What follows when something held ends or is cut, whatever the reason.
+    pub(crate) fn lose(&mut self, held: &Held) {
+        self.forget_request_of(held);
+        if matches!(held.scope, Scope::Range { .. }) {
+            self.bereft.push((held.namespace.clone(), held.owner.clone()));
+        }
     }
 
     /// "Reclaiming gives a new token": the window on what is granted again is over. In the same mode each grant takes

@@ -6,17 +6,27 @@
 //! Every command runs in three parts: work off what is due, do what was asked, and after every change grant whatever
 //! waiter can be granted, in the order of arrival, until there is none.
 
+// Asking.
 mod acquire;
 mod check;
+mod retry;
 mod conflict;
-mod deadlock;
-mod due;
-mod ending;
-mod epoch;
-mod holding;
 mod range;
+mod queue;
+mod deadlock;
+mod refusal;
+
+// Holding, and how it ends.
+mod holding;
 mod session;
+mod ending;
+mod due;
+mod epoch;
+
 mod view;
+
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

@@ -24,17 +24,18 @@ impl Model {
     /// "A new lock over a range the owner already holds replaces it (upgrade, downgrade, extend); adjacent or
     /// overlapping ranges of one owner, one session and one mode merge." Under another lease "the overlapped part
     /// moves to the newer lease".
-    pub(crate) fn lock_range(&mut self, new: Held) {
+    pub(crate) fn lock_range(&mut self, new: &Held) {
         let (mut merged, mut rest, mut replaced) = (new.clone(), Vec::new(), Vec::new());
-        let new_range = range_of(&new);
+        let new_range = range_of(new);
         for old in std::mem::take(&mut self.held) {
-            if !same_file(&old, &new) || old.owner != new.owner {
+            if !same_file(&old, new) || old.owner != new.owner {
                 rest.push(old);
             } else if old.lease == new.lease
                 && old.mode == new.mode
                 && range_of(&old).touches(new_range)
             {
                 merge(&mut merged, &old);
+                self.forget_request_of(&old);
             } else {
                 if let Some(gone) = range_of(&old).intersection(new_range) {
                     replaced.push(Held { scope: same_inode(&old, gone), ..old.clone() });
@@ -46,7 +47,7 @@ impl Model {
         self.held = rest;
         for gone in &replaced {
             self.tell_ended(gone, &Ending::Replaced, None);
-            self.bereft.push((gone.namespace.clone(), gone.owner.clone()));
+            self.lose(gone);
         }
     }
 

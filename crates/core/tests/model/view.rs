@@ -221,7 +221,7 @@ impl Model {
 }
 
 /// Whether holding one scope is holding all of the other.
-pub(crate) fn covers(held: &Scope, asked: &Scope) -> bool {
+fn covers(held: &Scope, asked: &Scope) -> bool {
     match (held, asked) {
         (Scope::Range { inode, range }, Scope::Range { inode: i, range: r }) => {
             inode == i && range.covers(*r)

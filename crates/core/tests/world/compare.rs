@@ -91,13 +91,11 @@ fn plain_outcome(outcome: &Outcome) -> Outcome {
 
 /// A refusal without what may be told in more than one way: by which of the contenders a limit is in use.
 fn plain(refusal: &Refusal) -> Refusal {
-    match refusal {
-        Refusal::LimitMismatch { scope, current, asked } => {
-            let current = if current.permits().is_some() { *current } else { Mode::Exclusive };
-            Refusal::LimitMismatch { scope: scope.clone(), current, asked: *asked }
-        }
-        other => other.clone(),
+    let mut refusal = refusal.clone();
+    if let Refusal::LimitMismatch { current: current @ Mode::Shared, .. } = &mut refusal {
+        *current = Mode::Exclusive;
     }
+    refusal
 }
 
 /// What waiting calls were told, in order.
@@ -178,10 +176,9 @@ fn news(step: &Step) -> Vec<String> {
     sorted(step.effects.iter().filter_map(|effect| match effect {
         Effect::Event(event) => {
             let news = &event.news;
-            let revision = match &event.news {
-                News::Ended { ending: Ending::WindowOver | Ending::Withdrawn, .. } => 0,
-                _ => event.revision.0,
-            };
+            let any_order =
+                matches!(news, News::Ended { ending: Ending::WindowOver | Ending::Withdrawn, .. });
+            let revision = if any_order { 0 } else { event.revision.0 };
             Some(format!("{revision:06} {} {} {news:?}", event.at, event.namespace))
         }
         Effect::Granted { .. }

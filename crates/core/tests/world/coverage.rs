@@ -187,14 +187,17 @@ impl Coverage {
 
     fn refusal(&mut self, refusal: &Refusal) {
         self.count(refusal_name(refusal));
-        match refusal {
-            Refusal::Deadlock { cycle } => self.count(match cycle.len() {
+        if let Refusal::Deadlock { cycle } = refusal {
+            self.count(match cycle.len() {
                 0 | 1 => "deadlock of one",
                 2 => "deadlock of two",
                 _ => "deadlock of three or more",
-            }),
-            Refusal::Held(conflict) if conflict.place.is_some() => self.count("place kept"),
-            _ => {}
+            });
+        }
+        if let Refusal::Held(conflict) = refusal
+            && conflict.place.is_some()
+        {
+            self.count("place kept");
         }
     }
 

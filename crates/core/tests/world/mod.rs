@@ -39,12 +39,16 @@ pub(crate) struct Setup {
     pub(crate) focus: Focus,
     /// Limits so low that requests run into them.
     pub(crate) tight: bool,
+    /// More is due than one step works off. In which order is the table's own affair, so it is not compared with the
+    /// model; but its promises hold.
+    pub(crate) hurried: bool,
 }
 
 /// The table, the model, and what the moves are resolved against.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) focus: Focus,
+    hurried: bool,
     pub(crate) model: Model,
     pub(crate) table: LockTable,
     last_lease: u128,
@@ -67,6 +71,7 @@ impl World {
         let limits = setup.limits();
         World {
             focus: setup.focus,
+            hurried: setup.hurried,
             model: Model::new(limits.clone()),
             table: LockTable::new(limits, 7),
             last_lease: 0,
@@ -108,7 +113,9 @@ impl World {
         coverage.step(&expected_step);
         self.remember_grants(&command, &outcome, &step);
         self.steps += 1;
-        self.compare((&expected, &expected_step), (&outcome, &step))?;
+        if !self.hurried {
+            self.compare((&expected, &expected_step), (&outcome, &step))?;
+        }
         invariant::check_all(&self.table).map_err(|broken| broken.to_string())?;
         invariant::check_step(&before, &self.table, &step).map_err(|broken| broken.to_string())?;
         self.shadows.follow(self.steps, &mut self.table, &step)
@@ -161,7 +168,7 @@ impl Setup {
             registers_per_namespace_max: 3 * room,
             namespaces_max: 2,
             ticket_kept: ms(15),
-            deadlines_per_step_max: 1000,
+            deadlines_per_step_max: if self.hurried { 2 } else { 1000 },
         }
     }
 }
@@ -183,7 +190,9 @@ impl ReferenceStateMachine for Cases {
             2 => Just(Focus::Permits),
             2 => Just(Focus::Names),
         ];
-        (focus, any::<bool>()).prop_map(|(focus, tight)| Setup { focus, tight }).boxed()
+        (focus, any::<bool>(), prop::bool::weighted(0.1))
+            .prop_map(|(focus, tight, hurried)| Setup { focus, tight, hurried })
+            .boxed()
     }
 
     fn transitions(_: &Setup) -> BoxedStrategy<(After, Move)> {

@@ -124,11 +124,11 @@ impl World {
         LeaseId::from_u128(self.last_lease)
     }
 
-    /// A fresh id, or one that is in use.
+    /// A fresh id, or one that is in use. A table in a hurry may have given out others than the model.
     fn new_lease(&mut self, namespace: &Namespace, in_use: bool) -> LeaseId {
         let mut here = self.model.leases.iter().filter(|lease| lease.namespace == *namespace);
         match here.next() {
-            Some(lease) if in_use => lease.id,
+            Some(lease) if in_use && !self.hurried => lease.id,
             Some(_) | None => self.fresh_lease(),
         }
     }
@@ -354,7 +354,8 @@ impl World {
     fn lease_pick(&self, pick: Pick, fault: u8) -> (Namespace, LeaseId) {
         let usable = |lease: &&Lease| {
             fault == 3
-                || lease.state != LeaseState::Lapsed && (lease.session.is_some() || pick % 5 == 0)
+                || lease.state != LeaseState::Lapsed
+                    && (lease.session.is_some() || pick.is_multiple_of(5))
         };
         let leases: Vec<Lease> = self.model.leases.iter().filter(usable).cloned().collect();
         match picked(&leases, pick) {
