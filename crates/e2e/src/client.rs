@@ -198,8 +198,8 @@ impl Client {
         Client { id, owner, http: Http::new(address), recorder: recorder.clone() }
     }
 
-    pub fn owner(&self) -> &str {
-        &self.owner
+    pub fn id(&self) -> u32 {
+        self.id
     }
 
     pub async fn acquire(&mut self, lock: LockIndex, ask: Ask) -> Outcome<Lease> {
