@@ -115,7 +115,7 @@ async fn acquire_while_answered(
 }
 
 /// How many of them cannot be renewed.
-async fn missing(server: &Server, recorder: &Recorder, leases: Vec<(u32, Lease)>) -> Result<usize> {
+async fn missing(server: &Server, recorder: &Recorder, leases: Vec<Acknowledged>) -> Result<usize> {
     let mut missing = 0;
     for Acknowledged { mut lease, owner, .. } in leases {
         let mut client = Client::new(server.address(), owner, recorder);
