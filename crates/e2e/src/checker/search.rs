@@ -1,0 +1,273 @@
+//! The search through the explanations of one lock's history.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::state::State;
+use super::{Fault, Rules, moments};
+use crate::history::{Acquired, Event, Kept, LockIndex, Mode, Moment, Operation};
+
+/// How many operations before a fault are shown.
+const SHOWN_LEN: usize = 12;
+
+const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
+
+fn place(mode: Mode) -> usize {
+    usize::from(mode == Mode::Shared)
+}
+
+/// One way to explain what was seen so far.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Configuration {
+    state: State,
+    /// Operations that have taken effect and have not returned yet, in order.
+    done: Vec<usize>,
+}
+
+pub(super) struct Search {
+    lock: LockIndex,
+    operations: Vec<Operation>,
+    rules: Rules,
+    configurations: Vec<Configuration>,
+    /// Called and not answered.
+    open: Vec<usize>,
+    /// Those that asked for each mode.
+    phantoms: [Phantom; 2],
+    /// Until when requests for each mode that stood in the queue were there.
+    queued_until: [Option<Moment>; 2],
+    configurations_most: usize,
+}
+
+/// Acquires without an answer: if one was granted, nobody knows the token, so nothing but refusals can come of it.
+#[derive(Clone, Copy, Default)]
+struct Phantom {
+    ttl: Duration,
+    until: Option<Moment>,
+}
+
+impl Phantom {
+    fn may_be_granted(&mut self, ttl: Duration, returned: Moment) {
+        self.ttl = self.ttl.max(ttl);
+        self.until = self.until.max(Some(returned + ttl));
+    }
+
+    fn restart(&mut self, down: Moment, returned: Moment) {
+        if self.until >= Some(down) {
+            self.until = self.until.max(Some(returned + self.ttl));
+        }
+    }
+}
+
+impl Configuration {
+    /// Whether it explains all that the other explains.
+    fn is_better_than(&self, other: &Configuration) -> bool {
+        self.done == other.done && self.state.is_better_than(&other.state)
+    }
+
+    /// What comes of it cannot be known, so from its call on it may have happened or not.
+    fn note_unknown(&mut self, operation: &Operation) {
+        match operation.event {
+            Event::Renew { token, ttl, outcome: Kept::Unknown } => {
+                self.state.may_be_renewed(token, ttl, operation.returned);
+            }
+            Event::Release { token, outcome: Kept::Unknown } => self.state.may_be_released(token),
+            Event::Renew { outcome: Kept::Done | Kept::Lost, .. }
+            | Event::Release { outcome: Kept::Done | Kept::Lost, .. }
+            | Event::Acquire { .. }
+            | Event::Restart { .. } => {}
+        }
+    }
+}
+
+impl Search {
+    pub(super) fn new(lock: LockIndex, operations: Vec<Operation>, rules: Rules) -> Search {
+        Search {
+            lock,
+            operations,
+            rules,
+            configurations: vec![Configuration { state: State::default(), done: Vec::new() }],
+            open: Vec::new(),
+            phantoms: [Phantom::default(); 2],
+            queued_until: [None; 2],
+            configurations_most: 1,
+        }
+    }
+
+    /// The most configurations at a time, if the history can be explained.
+    pub(super) fn run(mut self) -> Result<usize, Fault> {
+        for (_, is_answer, index) in moments(&self.operations) {
+            if is_answer {
+                self.answer(index)?;
+            } else {
+                self.call(index);
+            }
+            self.configurations_most = self.configurations_most.max(self.configurations.len());
+        }
+        Ok(self.configurations_most)
+    }
+
+    fn call(&mut self, index: usize) {
+        let operation = self.operations[index];
+        if let Event::Acquire { mode, ttl, outcome: Acquired::Unknown, .. } = operation.event {
+            self.phantoms[place(mode)].may_be_granted(ttl, operation.returned);
+        }
+        if let Event::Restart { down } = operation.event {
+            self.phantoms.iter_mut().for_each(|phantom| phantom.restart(down, operation.returned));
+        }
+        if operation.returned < Moment::NEVER {
+            self.open.push(index);
+        }
+        let mut configurations = std::mem::take(&mut self.configurations);
+        for configuration in &mut configurations {
+            configuration.note_unknown(&operation);
+            self.mark_refusals(configuration);
+        }
+        self.configurations = configurations;
+    }
+
+    fn answer(&mut self, index: usize) -> Result<(), Fault> {
+        let operation = self.operations[index];
+        if self.needs_no_explanation(&operation) {
+            self.close(index);
+            return Ok(());
+        }
+        let mut explained = HashSet::new();
+        let mut seen = HashSet::new();
+        let before = std::mem::take(&mut self.configurations);
+        let mut next = before.clone();
+        while let Some(configuration) = next.pop() {
+            if configuration.done.contains(&index) {
+                explained.insert(configuration);
+                continue;
+            }
+            for after in self.successors(&configuration, operation.returned) {
+                if seen.insert(after.clone()) {
+                    next.push(after);
+                }
+            }
+            if seen.len() > self.rules.configurations_max {
+                return Err(Fault::Undecided { lock: self.lock, operation: Box::new(operation) });
+            }
+        }
+        if explained.is_empty() {
+            return Err(self.unexplained(index, &before));
+        }
+        self.configurations = explained.into_iter().collect();
+        self.close(index);
+        Ok(())
+    }
+
+    /// What one more of the open operations can make of this configuration.
+    fn successors<'a>(
+        &'a self,
+        from: &'a Configuration,
+        limit: Moment,
+    ) -> impl Iterator<Item = Configuration> + 'a {
+        self.open.iter().filter(|index| !from.done.contains(index)).filter_map(move |&index| {
+            let state = from.state.after(&self.operations[index], limit)?;
+            let mut after = Configuration { state, done: from.done.clone() };
+            after.done.push(index);
+            self.mark_refusals(&mut after);
+            after.done.sort_unstable();
+            Some(after)
+        })
+    }
+
+    /// Refusals change nothing: one counts as done as soon as something is in its way.
+    fn mark_refusals(&self, configuration: &mut Configuration) {
+        for &index in &self.open {
+            let operation = &self.operations[index];
+            if let Event::Acquire { mode, outcome: Acquired::Refused, .. } = operation.event
+                && !configuration.done.contains(&index)
+                && configuration.state.is_in_the_way(mode, operation.invoked, self.rules.late_max)
+            {
+                configuration.done.push(index);
+                configuration.done.sort_unstable();
+            }
+        }
+    }
+
+    /// What nobody got an answer to, and refusals because of others that were waiting or may have been granted.
+    fn needs_no_explanation(&self, operation: &Operation) -> bool {
+        match operation.event {
+            Event::Acquire { outcome: Acquired::Unknown, .. }
+            | Event::Renew { outcome: Kept::Unknown, .. }
+            | Event::Release { outcome: Kept::Unknown, .. } => true,
+            Event::Acquire { mode, outcome: Acquired::Refused, .. } => {
+                self.is_behind_phantom(mode, operation) || self.is_behind_waiter(mode, operation)
+            }
+            Event::Acquire { outcome: Acquired::Granted(_), .. }
+            | Event::Renew { outcome: Kept::Done | Kept::Lost, .. }
+            | Event::Release { outcome: Kept::Done | Kept::Lost, .. }
+            | Event::Restart { .. } => false,
+        }
+    }
+
+    fn is_behind_phantom(&self, mode: Mode, operation: &Operation) -> bool {
+        MODES.into_iter().filter(|other| other.conflicts_with(mode)).any(|other| {
+            let until = self.phantoms[place(other)].until;
+            until.is_some_and(|until| operation.invoked <= until + self.rules.late_max)
+        })
+    }
+
+    fn is_behind_waiter(&self, mode: Mode, operation: &Operation) -> bool {
+        let is_open = |other: Mode| {
+            let mut open = self.open.iter().map(|&index| &self.operations[index]);
+            open.any(|queued| queued != operation && queued_mode(queued) == Some(other))
+        };
+        let is_over = |other: Mode| self.queued_until[place(other)] >= Some(operation.invoked);
+        let mut others = MODES.into_iter().filter(|other| other.conflicts_with(mode));
+        others.any(|other| is_over(other) || is_open(other))
+    }
+
+    fn close(&mut self, index: usize) {
+        let operation = self.operations[index];
+        self.open.retain(|&open| open != index);
+        for configuration in &mut self.configurations {
+            configuration.done.retain(|&done| done != index);
+        }
+        if let Some(mode) = queued_mode(&operation) {
+            let until = &mut self.queued_until[place(mode)];
+            *until = Some(operation.returned);
+        }
+        self.forget_needless();
+    }
+
+    /// Keeps of several configurations only those that can explain something that no other one can.
+    fn forget_needless(&mut self) {
+        let mut kept: Vec<Configuration> = Vec::with_capacity(self.configurations.len());
+        for new in self.configurations.drain(..) {
+            if kept.iter().any(|old| old.is_better_than(&new)) {
+                continue;
+            }
+            kept.retain(|old| !new.is_better_than(old));
+            kept.push(new);
+        }
+        self.configurations = kept;
+    }
+
+    fn unexplained(&self, index: usize, before: &[Configuration]) -> Fault {
+        let operation = self.operations[index];
+        let mut earlier: Vec<Operation> = self.operations.clone();
+        earlier.retain(|other| other.invoked <= operation.returned && *other != operation);
+        earlier.sort_by_key(|other| other.invoked);
+        let before_len = earlier.len().saturating_sub(SHOWN_LEN);
+        Fault::Unexplained {
+            lock: self.lock,
+            operation: Box::new(operation),
+            held: before.first().map(|first| format!("{:?}", first.state)).unwrap_or_default(),
+            before: earlier.split_off(before_len),
+        }
+    }
+}
+
+/// The mode of a request that could stand in the queue.
+fn queued_mode(operation: &Operation) -> Option<Mode> {
+    match operation.event {
+        Event::Acquire { mode, waited: true, .. } => Some(mode),
+        Event::Acquire { waited: false, .. }
+        | Event::Renew { .. }
+        | Event::Release { .. }
+        | Event::Restart { .. } => None,
+    }
+}

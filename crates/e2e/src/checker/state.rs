@@ -1,0 +1,171 @@
+//! The model: one lock, as a true service would have it.
+
+use std::time::Duration;
+
+use crate::history::{Acquired, Event, Kept, Mode, Moment, Operation, Token};
+
+/// What is known about the lock. Two states that are equal explain the same futures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct State {
+    /// The last effect was not before this.
+    now: Moment,
+    /// The highest token given.
+    token: Token,
+    held: Vec<Held>,
+    /// Released, with nothing known to be durable since: a restart may bring them back.
+    released: Vec<Held>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Held {
+    token: Token,
+    mode: Mode,
+    ttl: Duration,
+    /// It cannot end before this.
+    deadline: Moment,
+    /// Its deadline cannot be after this.
+    deadline_latest: Moment,
+    /// Whether it must be there: not if it may have been released, or if only a restart can have brought it back.
+    is_certain: bool,
+}
+
+impl State {
+    /// The state after the operation took effect, at the earliest possible moment. `None` if it cannot take effect in this
+    /// state, or not up to `limit`.
+    pub(super) fn after(&self, operation: &Operation, limit: Moment) -> Option<State> {
+        let mut state = self.clone();
+        state.now = state.now.max(operation.invoked);
+        match operation.event {
+            Event::Acquire { mode, ttl, outcome: Acquired::Granted(token), .. } => {
+                state.grant(mode, ttl, token, operation.returned)?;
+            }
+            // A refusal takes no effect. What nobody got an answer to is noted when it is called.
+            Event::Acquire { outcome: Acquired::Refused | Acquired::Unknown, .. }
+            | Event::Renew { outcome: Kept::Unknown, .. }
+            | Event::Release { outcome: Kept::Unknown, .. } => return None,
+            Event::Renew { token, ttl, outcome: Kept::Done } => {
+                state.renew(token, ttl, operation.returned)?;
+            }
+            Event::Release { token, outcome: Kept::Done } => {
+                let mut released = state.take(token)?;
+                released.make_uncertain();
+                state.released.push(released);
+            }
+            Event::Renew { token, outcome: Kept::Lost, .. }
+            | Event::Release { token, outcome: Kept::Lost } => state.lose(token),
+            Event::Restart { down } => state.restart(down, operation.returned),
+        }
+        (state.now <= operation.returned.min(limit)).then_some(state)
+    }
+
+    /// Whether a request in this mode, made at `invoked`, can have been refused because of a holder.
+    pub(super) fn is_in_the_way(&self, mode: Mode, invoked: Moment, late_max: Duration) -> bool {
+        self.held.iter().any(|held| {
+            held.mode.conflicts_with(mode) && invoked <= held.deadline_latest + late_max
+        })
+    }
+
+    /// Whether it explains all that the other explains. Earlier moments do, and so does what need not be there: it can
+    /// explain a refusal or an answer to its holder, and stands in nobody's way.
+    pub(super) fn is_better_than(&self, other: &State) -> bool {
+        let has =
+            |held: &[Held], wanted: &Held| held.iter().any(|held| held.is_better_than(wanted));
+        let is_wanted = |held: &Held| other.held.iter().any(|other| other.token == held.token);
+        self.now <= other.now
+            && self.token == other.token
+            && other.held.iter().all(|wanted| has(&self.held, wanted))
+            && self.held.iter().all(|held| !held.is_certain || is_wanted(held))
+            && other.released.iter().all(|wanted| has(&self.released, wanted))
+    }
+
+    fn grant(&mut self, mode: Mode, ttl: Duration, token: Token, returned: Moment) -> Option<()> {
+        if token <= self.token {
+            return None;
+        }
+        for held in self.held.iter().filter(|held| held.mode.conflicts_with(mode)) {
+            if held.is_certain {
+                self.now = self.now.max(held.deadline);
+            }
+        }
+        self.held.retain(|held| !held.mode.conflicts_with(mode));
+        // The grant is durable, and so is all that came before it.
+        self.released.clear();
+        self.token = token;
+        self.held.push(Held {
+            token,
+            mode,
+            ttl,
+            deadline: self.now + ttl,
+            deadline_latest: returned + ttl,
+            is_certain: true,
+        });
+        Some(())
+    }
+
+    fn renew(&mut self, token: Token, ttl: Duration, returned: Moment) -> Option<()> {
+        let now = self.now;
+        let held = self.held.iter_mut().find(|held| held.token == token)?;
+        held.ttl = ttl;
+        held.deadline = now + ttl;
+        held.deadline_latest = held.deadline_latest.max(returned + ttl);
+        held.is_certain = true;
+        Some(())
+    }
+
+    /// Somebody may renew it, up to `returned`. If so it lasts longer, but nobody can build on that.
+    pub(super) fn may_be_renewed(&mut self, token: Token, ttl: Duration, returned: Moment) {
+        for held in self.held.iter_mut().filter(|held| held.token == token) {
+            held.deadline_latest = held.deadline_latest.max(returned + ttl);
+        }
+    }
+
+    /// Somebody may release it, now or later: from here on it need not be there.
+    pub(super) fn may_be_released(&mut self, token: Token) {
+        for held in self.held.iter_mut().filter(|held| held.token == token) {
+            held.make_uncertain();
+        }
+    }
+
+    fn take(&mut self, token: Token) -> Option<Held> {
+        let at = self.held.iter().position(|held| held.token == token)?;
+        Some(self.held.remove(at))
+    }
+
+    /// Somebody was told that the lease is gone, so it is, for ever.
+    fn lose(&mut self, token: Token) {
+        self.released.retain(|held| held.token != token);
+        if let Some(held) = self.take(token)
+            && held.is_certain
+        {
+            self.now = self.now.max(held.deadline);
+        }
+    }
+
+    /// Every lease that cannot have ended before the server went down stands for its full length again.
+    fn restart(&mut self, down: Moment, returned: Moment) {
+        self.now = self.now.max(down);
+        self.held.append(&mut self.released);
+        for held in &mut self.held {
+            if held.deadline > down {
+                held.deadline = held.deadline.max(self.now + held.ttl);
+            }
+            held.deadline_latest = returned + held.ttl;
+        }
+        self.held.sort_by_key(|held| held.token);
+    }
+}
+
+impl Held {
+    fn is_better_than(&self, other: &Held) -> bool {
+        self.token == other.token
+            && self.deadline <= other.deadline
+            && self.deadline_latest >= other.deadline_latest
+            && (!self.is_certain || other.is_certain)
+    }
+
+    /// Nothing has to wait for the deadline of what need not be there.
+    fn make_uncertain(&mut self) {
+        self.is_certain = false;
+        self.deadline = Moment::default();
+    }
+}

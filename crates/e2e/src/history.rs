@@ -1,0 +1,131 @@
+//! What clients asked, when, and what came of it.
+//!
+//! All moments are read from one monotonic clock of one machine, so that they can be compared with each other and with
+//! lengths of leases.
+
+use std::ops::Add;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A moment, in nanoseconds since the history began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(pub u64);
+
+impl Moment {
+    pub const NEVER: Moment = Moment(u64::MAX);
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    fn add(self, length: Duration) -> Moment {
+        Moment(self.0.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// A fencing token: the number by which a grant is known.
+pub type Token = u64;
+
+/// One lock out of those that a history is about.
+pub type LockIndex = u32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    Exclusive,
+    Shared,
+}
+
+impl Mode {
+    pub fn conflicts_with(self, other: Mode) -> bool {
+        self == Mode::Exclusive || other == Mode::Exclusive
+    }
+}
+
+/// What was asked, and what came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// `waited`: the request was ready to stand in the queue.
+    Acquire {
+        mode: Mode,
+        ttl: Duration,
+        waited: bool,
+        outcome: Acquired,
+    },
+    Renew {
+        token: Token,
+        ttl: Duration,
+        outcome: Kept,
+    },
+    Release {
+        token: Token,
+        outcome: Kept,
+    },
+    /// The server was stopped at once, at the latest at `down`, and another one took over.
+    Restart {
+        down: Moment,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acquired {
+    Granted(Token),
+    /// Somebody else was in the way.
+    Refused,
+    /// No answer came. If it was granted, then before the operation's `returned`.
+    Unknown,
+}
+
+/// What came of a renewal or a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    Done,
+    /// The lease is no longer there.
+    Lost,
+    /// No answer came. If it was done, then before the operation's `returned`.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    pub client: u32,
+    pub lock: LockIndex,
+    pub invoked: Moment,
+    pub returned: Moment,
+    pub event: Event,
+}
+
+/// Collects operations from many clients.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    began: Instant,
+    operations: Arc<Mutex<Vec<Operation>>>,
+}
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        Recorder { began: Instant::now(), operations: Arc::default() }
+    }
+}
+
+impl Recorder {
+    pub fn now(&self) -> Moment {
+        Moment::default() + self.began.elapsed()
+    }
+
+    pub fn record(&self, operation: Operation) {
+        self.operations.lock().unwrap_or_else(PoisonError::into_inner).push(operation);
+    }
+
+    pub fn len(&self) -> usize {
+        self.operations.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes what was recorded so far.
+    pub fn take(&self) -> Vec<Operation> {
+        std::mem::take(&mut *self.operations.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

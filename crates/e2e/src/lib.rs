@@ -1,0 +1,22 @@
+//! The real thing: the real binary as a process of its own, asked over HTTP, and made to suffer.
+//!
+//! ```text
+//!   clients ──ask──► server process ◄── killed, starved of disk, cut off from power
+//!      │
+//!      └─ history: who asked what, when, and what came of it ──► checker: can this have happened?
+//! ```
+//!
+//! What is here serves the tests in `tests/`. Only here may a test sleep.
+
+pub mod history;
+pub mod checker;
+pub mod client;
+pub mod server;
+pub mod faults;
+pub mod power;
+pub mod random;
+
+/// Whether the long forms of the tests were asked for, with `LEASEHOLD_E2E=full`.
+pub fn is_full() -> bool {
+    std::env::var("LEASEHOLD_E2E").is_ok_and(|asked| asked == "full")
+}

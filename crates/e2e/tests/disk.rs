@@ -1,0 +1,175 @@
+//! The disk fails, is full, is slow: injected into the system calls of the running server.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use leasehold_api::Code;
+use leasehold_e2e::checker::{Checked, Rules, check};
+use leasehold_e2e::client::{Ask, Client, Lease, Outcome, bound_unknown};
+use leasehold_e2e::faults::{Injected, can_inject};
+use leasehold_e2e::history::Recorder;
+use leasehold_e2e::server::Server;
+
+const TTL: Duration = Duration::from_secs(300);
+const RECOVERY_MAX: Duration = Duration::from_secs(20);
+
+/// A server with a few locks held, and the history so far.
+struct Held {
+    server: Server,
+    recorder: Recorder,
+    client: Client,
+    leases: Vec<Lease>,
+}
+
+impl Held {
+    async fn start() -> Result<Held> {
+        let server = Server::start().await?;
+        let recorder = Recorder::default();
+        let mut client = Client::new(server.address(), 0, &recorder);
+        let mut leases = Vec::new();
+        for lock in 0..4 {
+            leases.push(client.acquire(lock, Ask::exclusive(TTL)).await.done()?);
+        }
+        Ok(Held { server, recorder, client, leases })
+    }
+
+    /// Asks for locks that are free. Returns how many were granted, and how many refused because of the store.
+    async fn ask(&mut self, locks: std::ops::Range<u32>) -> Result<(usize, usize)> {
+        let (mut granted, mut refused) = (0, 0);
+        for lock in locks {
+            match self.client.acquire(lock, Ask::exclusive(TTL)).await {
+                Outcome::Done(lease) => {
+                    self.leases.push(lease);
+                    granted += 1;
+                }
+                Outcome::Refused(problem) => {
+                    ensure!(problem.code == Code::StoreUnavailable, "{}", problem.code);
+                    refused += 1;
+                }
+                Outcome::NoAnswer(_) => refused += 1,
+            }
+        }
+        Ok((granted, refused))
+    }
+
+    async fn renew_all(&mut self) -> Result<()> {
+        for lease in &mut self.leases {
+            self.client.renew(lease).await.done()?;
+        }
+        Ok(())
+    }
+
+    /// How long it takes until something is granted again, all by itself.
+    async fn recovers(&mut self, lock: u32) -> Result<Duration> {
+        let began = Instant::now();
+        while began.elapsed() < RECOVERY_MAX {
+            if let Some(status) = self.server.ended() {
+                // To end is allowed after a failed sync; a supervisor starts it again.
+                println!("the server ended with {status}; it is started again");
+                self.server.start_again().await?;
+            }
+            if let Outcome::Done(lease) = self.client.acquire(lock, Ask::exclusive(TTL)).await {
+                self.leases.push(lease);
+                return Ok(began.elapsed());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        anyhow::bail!("not back after {RECOVERY_MAX:?}; the log:\n{}", self.server.log())
+    }
+
+    /// The end of every story: the server is killed, and all that was acknowledged must still be there.
+    async fn survives_a_kill(mut self) -> Result<Checked> {
+        self.server.crash(&self.recorder).await?;
+        self.renew_all().await?;
+        let mut history = self.recorder.take();
+        bound_unknown(&mut history);
+        Ok(check(&history, Rules::default())?)
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_after_a_failed_sync() -> Result<()> {
+    if !can_inject() {
+        return Ok(());
+    }
+    let mut held = Held::start().await?;
+    let injected = Injected::into_process(held.server.pid(), &["fsync,fdatasync:error=EIO"])?;
+    let (granted, refused) = held.ask(100..110).await?;
+    ensure!((granted, refused) == (0, 10), "{granted} granted, {refused} refused");
+    ensure!(injected.end()? > 0, "nothing was injected");
+    let took = held.recovers(200).await?;
+    println!("back {took:?} after syncs work again");
+    println!("{:?}", held.survives_a_kill().await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn single_failed_syncs_lose_nothing() -> Result<()> {
+    if !can_inject() {
+        return Ok(());
+    }
+    let mut held = Held::start().await?;
+    let what = ["fsync,fdatasync:error=EIO:when=2+5"];
+    let injected = Injected::into_process(held.server.pid(), &what)?;
+    // The server may write anew what it could not sync, or refuse; what it grants must last.
+    let (granted, refused) = held.ask(100..200).await?;
+    let failed = injected.end()?;
+    println!("{failed} syncs failed, {granted} granted, {refused} refused");
+    ensure!(failed >= 10 && granted > 0, "{failed} syncs failed, {granted} granted");
+    held.recovers(900).await?;
+    println!("{:?}", held.survives_a_kill().await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn full_disk_refuses_new_grants_and_nothing_else() -> Result<()> {
+    if !can_inject() {
+        return Ok(());
+    }
+    let mut held = Held::start().await?;
+    // Calls that only files see: answers and the log go other ways.
+    let what = ["pwrite64,ftruncate,fallocate:error=ENOSPC"];
+    let injected = Injected::into_process(held.server.pid(), &what)?;
+    let (granted, refused) = held.ask(100..105).await?;
+    ensure!((granted, refused) == (0, 5), "{granted} granted, {refused} refused");
+    held.renew_all().await?;
+    let released = held.leases.remove(0);
+    held.client.release(&released).await.done()?;
+    held.renew_all().await?;
+    ensure!(injected.end()? > 0, "nothing was injected");
+    let took = held.recovers(200).await?;
+    println!("back {took:?} after there is room again");
+    println!("{:?}", held.survives_a_kill().await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn slow_disk_delays_grants_and_no_renewal() -> Result<()> {
+    const DELAY: Duration = Duration::from_millis(500);
+    if !can_inject() {
+        return Ok(());
+    }
+    let mut held = Held::start().await?;
+    let what = format!("fsync,fdatasync:delay_enter={}", DELAY.as_micros());
+    let injected = Injected::into_process(held.server.pid(), &[&what])?;
+    let address = held.server.address();
+    let recorder = held.recorder.clone();
+    let slow = tokio::spawn(async move {
+        let mut client = Client::new(address, 1, &recorder);
+        let began = Instant::now();
+        let outcome = client.acquire(300, Ask::exclusive(TTL)).await.done();
+        (outcome, began.elapsed())
+    });
+    tokio::time::sleep(DELAY / 5).await;
+    let began = Instant::now();
+    held.renew_all().await?;
+    let renewed = began.elapsed();
+    let (outcome, granted) = slow.await?;
+    outcome?;
+    ensure!(injected.end()? > 0, "nothing was injected");
+    println!("a grant took {granted:?}, four renewals {renewed:?}");
+    ensure!(granted >= DELAY, "it was acknowledged before its sync: {granted:?}");
+    ensure!(renewed < DELAY / 2, "renewals waited for the disk: {renewed:?}");
+    held.survives_a_kill().await?;
+    Ok(())
+}
