@@ -77,12 +77,6 @@ fn a_path_and_the_subtree_above_it_never_meet() {
 }
 
 #[test]
-fn overlapping_bytes_of_two_owners_never_meet() {
-    let config = world_of(("inode:1@0..10", Mode::Exclusive), ("inode:1@5..15", Mode::Exclusive));
-    search("bytes of a file", Config { requests_max: 1, ..config });
-}
-
-#[test]
 fn a_stopped_clock_hurts_nobody_who_checks_the_fence() {
     let config = world_of(("job", Mode::Exclusive), ("job", Mode::Exclusive));
     search("a stopped clock", Config { stops: true, writes: true, requests_max: 1, ..config });
