@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn unknown_name_is_refused_with_the_known_ones() {
         let fault = choose(&["cores".to_string()]).err().unwrap().to_string();
-        assert_eq!(fault, "there is no benchmark \"cores\"; there are: core, store");
+        assert_eq!(fault, "there is no benchmark \"cores\"; there are: core, store, service");
     }
 
     #[test]
