@@ -1,30 +1,27 @@
 //! Drives an engine with a real clock and a real journal, in a task of its own.
 
-use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use leasehold_core::{CallId, Epoch, Limits, Millis, Timestamp};
+use leasehold_core::{Command, Epoch, Limits, Millis, Timestamp};
 use leasehold_store::{Campaign, Candidate, Error, Journal, Pending, Seq};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::call::{CallError, Reply};
+use crate::call::Call;
 use crate::clock::Clock;
 use crate::counts::Commits;
-use crate::engine::{Engine, Output, Settings};
-use crate::handle::{Asked, Handle};
-use crate::publish::{Notice, Publisher};
+use crate::engine::{Engine, Settings};
+use crate::handle::Handle;
+use crate::lanes::{Asked, Lanes, Parcel, lanes};
+use crate::port::call_id;
+use crate::publish::Publisher;
 use crate::recovery::{Recovery, StartError, recover};
+use crate::replies::Replies;
 use crate::snapshots::{Done, Snapshots};
 use crate::status::{Phase, Status};
 
-/// How many calls may lie waiting before callers are told that the server is busy.
-const URGENT_LEN_MAX: usize = 100_000;
-const ORDINARY_LEN_MAX: usize = 250_000;
-/// How many calls are taken at a time.
-const TAKEN_AT_ONCE: usize = 1024;
 /// With so many transitions unwritten, requests that would add to them wait outside.
 const UNWRITTEN_LEN_MAX: usize = 16 * 1024;
 /// How often an append that failed is tried again.
@@ -93,8 +90,7 @@ pub async fn start(
     publisher.start_after(recovered.table.revision());
     let next_seq = recovered.next_seq;
     let engine = Engine::new(settings, recovered.table, next_seq, recovered.unwritten);
-    let (urgent, urgent_in) = mpsc::channel(URGENT_LEN_MAX);
-    let (ordinary, ordinary_in) = mpsc::channel(ORDINARY_LEN_MAX);
+    let (lanes_in, lanes) = lanes();
     let (status_out, status) = watch::channel(status_of(&engine, &*journal, Phase::Starting, None));
     let (stop, stopping) = oneshot::channel();
     let commits: Arc<Mutex<Commits>> = Arc::default();
@@ -106,7 +102,7 @@ pub async fn start(
         publisher: publisher.clone(),
         status: status_out,
         failure: None,
-        callers: HashMap::new(),
+        replies: Replies::default(),
         append: None,
         appending_bytes: 0,
         appending_since: Instant::now(),
@@ -116,9 +112,10 @@ pub async fn start(
         snapshots: Snapshots::new(runner.snapshot_bytes),
         draining_until: None,
     };
-    let task = tokio::spawn(task.run(urgent_in, ordinary_in, stopping));
+    let task = tokio::spawn(task.run(lanes, stopping));
     let calls = Arc::new(AtomicU64::new(1));
-    let handle = Handle { urgent, ordinary, calls, status, publisher, commits };
+    let ports = Arc::new(AtomicU32::new(1));
+    let handle = Handle { lanes: lanes_in, calls, ports, status, publisher, commits };
     Ok((handle, Stop { stop: Some(stop), task }))
 }
 
@@ -163,7 +160,7 @@ struct Task {
     publisher: Publisher,
     status: watch::Sender<Status>,
     failure: Option<String>,
-    callers: HashMap<CallId, oneshot::Sender<Result<Reply, CallError>>>,
+    replies: Replies,
     append: Option<Pending<()>>,
     appending_bytes: usize,
     appending_since: Instant,
@@ -176,16 +173,11 @@ struct Task {
 }
 
 impl Task {
-    async fn run(
-        mut self,
-        mut urgent: mpsc::Receiver<Asked>,
-        mut ordinary: mpsc::Receiver<Asked>,
-        mut stopping: oneshot::Receiver<()>,
-    ) {
+    async fn run(mut self, mut lanes: Lanes, mut stopping: oneshot::Receiver<()>) {
         let mut calls = Vec::new();
         self.go_on();
         loop {
-            let happened = self.wait(&mut urgent, &mut ordinary, &mut stopping, &mut calls).await;
+            let happened = self.wait(&mut lanes, &mut stopping, &mut calls).await;
             let now = self.clock.now();
             match happened {
                 Happened::Appended(result) => {
@@ -218,10 +210,9 @@ impl Task {
 
     async fn wait(
         &mut self,
-        urgent: &mut mpsc::Receiver<Asked>,
-        ordinary: &mut mpsc::Receiver<Asked>,
+        lanes: &mut Lanes,
         stopping: &mut oneshot::Receiver<()>,
-        calls: &mut Vec<Asked>,
+        calls: &mut Vec<Parcel>,
     ) -> Happened {
         let room = self.append.is_none() || self.engine.unwritten_len() < UNWRITTEN_LEN_MAX;
         let moments = [self.engine.next_deadline(), self.retry_at, self.draining_until];
@@ -233,11 +224,8 @@ impl Task {
                 self.append = None;
                 Happened::Appended(result)
             }
-            asked = urgent.recv() => {
-                gather(asked, calls, urgent, ordinary, room)
-            }
-            asked = ordinary.recv(), if room => {
-                gather(asked, calls, urgent, ordinary, room)
+            came = lanes.take(room, calls) => {
+                if came { Happened::Calls } else { Happened::Orphaned }
             }
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Happened::Time,
             result = poll(&mut self.snapshot_call) => {
@@ -248,12 +236,32 @@ impl Task {
         }
     }
 
-    fn submit(&mut self, now: Timestamp, calls: &mut Vec<Asked>) {
-        for asked in calls.drain(..) {
-            if let Some(reply) = asked.reply {
-                self.callers.insert(asked.id, reply);
+    fn submit(&mut self, now: Timestamp, parcels: &mut Vec<Parcel>) {
+        for parcel in parcels.drain(..) {
+            match parcel {
+                Parcel::Call(Asked { id, call, reply }) => {
+                    match reply {
+                        // Its caller has gone already, and with it the wish.
+                        Some(reply) if reply.is_closed() && is_acquire(&call) => continue,
+                        Some(reply) => self.replies.await_reply(id, reply),
+                        None => {}
+                    }
+                    self.engine.submit(now, id, call);
+                }
+                Parcel::Calls(calls) => {
+                    self.replies.heard_of(&calls);
+                    let port = calls.mailbox.port;
+                    for (number, call) in calls.calls {
+                        self.engine.submit(now, call_id(port, number), call);
+                    }
+                }
+                Parcel::Closed { port, undo } => {
+                    self.replies.closed(port);
+                    for undo in undo {
+                        self.engine.undelivered(now, undo);
+                    }
+                }
             }
-            self.engine.submit(now, asked.id, asked.call);
         }
     }
 
@@ -292,23 +300,12 @@ impl Task {
                 return;
             }
             for output in outputs {
-                match output {
-                    Output::Reply { call, reply, undo } => {
-                        let caller = self.callers.remove(&call);
-                        let delivered = caller.is_some_and(|caller| caller.send(reply).is_ok());
-                        if !delivered && let Some(undo) = undo {
-                            self.engine.undelivered(self.clock.now(), undo);
-                        }
-                    }
-                    Output::Event(event) => self.publisher.publish(event),
-                    Output::Lost { namespace, lease, fence, ending } => {
-                        let notice = Notice::Lost { fence, ending };
-                        self.publisher.notify(namespace, lease, notice);
-                    }
-                    Output::Wanted { namespace, session, scope } => {
-                        self.publisher.notify(namespace, session, Notice::Wanted { scope });
-                    }
+                if let Some(undo) = self.replies.give(output, &self.publisher) {
+                    self.engine.undelivered(self.clock.now(), undo);
                 }
+            }
+            for undo in self.replies.flush() {
+                self.engine.undelivered(self.clock.now(), undo);
             }
         }
     }
@@ -419,28 +416,8 @@ fn settle(journal: Arc<dyn Journal>, epoch: Epoch, seq: Seq) -> Pending<()> {
     })
 }
 
-/// Whatever else has come by now goes into the same batch, the urgent first.
-fn gather(
-    first: Option<Asked>,
-    calls: &mut Vec<Asked>,
-    urgent: &mut mpsc::Receiver<Asked>,
-    ordinary: &mut mpsc::Receiver<Asked>,
-    room: bool,
-) -> Happened {
-    let Some(first) = first else { return Happened::Orphaned };
-    calls.push(first);
-    while calls.len() < TAKEN_AT_ONCE
-        && let Ok(asked) = urgent.try_recv()
-    {
-        calls.push(asked);
-    }
-    while room
-        && calls.len() < TAKEN_AT_ONCE
-        && let Ok(asked) = ordinary.try_recv()
-    {
-        calls.push(asked);
-    }
-    Happened::Calls
+fn is_acquire(call: &Call) -> bool {
+    matches!(call, Call::Command(Command::Acquire(_)))
 }
 
 /// Awaits a call that may not have been made; then for ever.
