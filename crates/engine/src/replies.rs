@@ -79,6 +79,8 @@ impl Replies {
                 }
             },
             Output::Event(event) => publisher.publish(event),
+            Output::Began(revision) => publisher.start_after(revision),
+            Output::Ended => publisher.end(),
             Output::Lost { namespace, lease, fence, ending } => {
                 let notice = Notice::Lost { fence, ending };
                 if !self.notify_port(lease, &notice) {

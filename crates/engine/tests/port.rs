@@ -17,7 +17,9 @@ use leasehold_engine::{
 
 async fn engine(journal: &Arc<MoodyJournal>) -> (Handle, Stop) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    start(Runner::new(7), clock, journal.clone()).await.expect("an empty journal can be taken over")
+    let (handle, mut stop) = start(Runner::new(7), clock, journal.clone());
+    stop.settled().await.expect("an empty journal can be taken over");
+    (handle, stop)
 }
 
 fn ask_acquire(port: &mut Port, number: u32, mut acquire: Acquire) {
