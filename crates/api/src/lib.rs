@@ -36,7 +36,7 @@ pub use locks::{
     TestRequest, Tested, Waiter,
 };
 pub use problem::{FieldError, Problem};
-pub use service::{Check, Cluster, Grace, Health, Role, Version};
+pub use service::{Check, Cluster, Grace, Group, Health, LeaderView, Role, Version};
 pub use sessions::{
     Closed, KeepAliveRequest, KeptAlive, OnDisconnect, OpenRequest, Opened, Session, SessionPage,
 };
