@@ -69,8 +69,8 @@ async fn traffic(server: &Server) -> Result<()> {
     for at in 0..REFUSALS {
         other.acquire(1 + at, ask).await.refused()?;
     }
-    for at in 0..RENEWALS as usize {
-        holder.renew(&mut leases[at]).await.done()?;
+    for lease in leases.iter_mut().take(RENEWALS as usize) {
+        holder.renew(lease).await.done()?;
     }
     for lease in leases.drain(..RELEASES as usize) {
         holder.release(&lease).await.done()?;
