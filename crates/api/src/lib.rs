@@ -1,5 +1,7 @@
 //! What Leasehold speaks: the JSON messages of its HTTP interface, and the one public list of problem codes.
 //!
+//! With the feature `grpc` also the messages and services of `leasehold.v1`, made from the .proto file: see [`grpc`].
+//!
 //! Plain data for both sides of the wire. There is no rule in here, and nothing of the server's inside: programs of
 //! strangers compile this crate.
 #![forbid(unsafe_code)]
@@ -18,6 +20,11 @@ mod graph;
 mod simple;
 mod service;
 
+#[cfg(feature = "grpc")]
+pub mod grpc;
+#[cfg(feature = "openapi")]
+pub mod schema;
+
 pub use code::{Code, GrpcCode, Happened};
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use fences::{AcceptRequest, Accepted, Register};
@@ -29,7 +36,7 @@ pub use locks::{
     TestRequest, Tested, Waiter,
 };
 pub use problem::{FieldError, Problem};
-pub use service::{Check, Cluster, Grace, Health, Role, Version};
+pub use service::{Check, Cluster, Grace, Group, Health, LeaderView, Role, Version};
 pub use sessions::{
     Closed, KeepAliveRequest, KeptAlive, OnDisconnect, OpenRequest, Opened, Session, SessionPage,
 };

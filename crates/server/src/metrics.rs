@@ -363,6 +363,7 @@ mod tests {
             grace: None,
             store: "memory",
             store_failure: None,
+            leader: None,
         };
         let kinds = vec![(Namespace::default(), ScopeKind::Path, 2)];
         let stats = Stats { grants: 2, kinds, ..Stats::default() };
@@ -372,7 +373,7 @@ mod tests {
         {
             counts.ended.insert((Namespace::default(), ending.into()), count);
         }
-        Readings { status, stats, counts, commits: Commits::default() }
+        Readings { leads: 1, status, stats, counts, commits: Commits::default() }
     }
 
     #[test]
