@@ -302,16 +302,14 @@ impl<T> Machine<T> {
             return;
         }
         let has_time = acquiring.wait_until.is_none_or(|until| until > now);
-        match problem.code {
-            Code::LockHeld | Code::ReclaimWindow if has_time && problem.ticket.is_some() => {
-                acquiring.ticket = problem.ticket;
-                self.send_acquire(now, key);
-            }
-            Code::TicketNotFound if acquiring.ticket.is_some() => {
-                acquiring.ticket = None;
-                self.send_acquire(now, key);
-            }
-            _ => self.end(key, Ended::Refused(problem)),
+        let is_in_the_way = matches!(problem.code, Code::LockHeld | Code::ReclaimWindow);
+        if is_in_the_way && has_time && problem.ticket.is_some() {
+            acquiring.ticket = problem.ticket;
+            self.send_acquire(now, key);
+        } else if problem.code == Code::TicketNotFound && acquiring.ticket.take().is_some() {
+            self.send_acquire(now, key);
+        } else {
+            self.end(key, Ended::Refused(problem));
         }
     }
 
@@ -365,6 +363,7 @@ pub(super) fn is_undecided(problem: &Problem) -> bool {
         | Code::StaleFence
         | Code::TooLarge
         | Code::UriTooLong
+        | Code::HeaderTooLarge
         | Code::UnsupportedMediaType
         | Code::MisdirectedRequest
         | Code::TooManyWaiters

@@ -248,16 +248,16 @@ impl<T> Machine<T> {
         self.work_off(now);
         let Some(sent) = self.calls.remove(call.0) else { return };
         self.heard(now, sent.link);
-        if let Some(entry) = self.entries.get_mut(sent.key)
-            && entry.call == Some(call)
-        {
+        let Some(entry) = self.entries.get_mut(sent.key) else { return };
+        let is_latest = entry.call == Some(call);
+        if is_latest {
             entry.call = None;
         }
         match answer {
             Answer::Granted { ttl, left } => self.granted(now, sent, ttl, left),
             Answer::Renewed { ttl, left } => self.renewed(now, sent, ttl, left),
             Answer::Released => self.released(now, sent.key),
-            Answer::Refused(problem) => self.refused(now, sent, problem),
+            Answer::Refused(problem) => self.refused(now, sent, is_latest, problem),
         }
         self.rearm(sent.key);
     }
@@ -305,18 +305,19 @@ impl<T> Machine<T> {
         self.rearm(call.key);
     }
 
-    fn refused(&mut self, now: Moment, call: Call, problem: Box<Problem>) {
+    /// A refusal of a request that was sent again since says nothing, except that a lease is over.
+    fn refused(&mut self, now: Moment, call: Call, is_latest: bool, problem: Box<Problem>) {
         if problem.code == leasehold_api::Code::NotLeader {
             self.follow(now, call.link, problem.leader.as_deref());
         }
         let Some(entry) = self.entries.get(call.key) else { return };
         match entry.phase {
-            Phase::Acquiring(_) => self.acquire_refused(now, call.key, problem),
             Phase::Confirming(..) => self.confirm_refused(now, call.key, &problem),
             Phase::Held(_) | Phase::Jeopardy(_) => self.renewal_refused(now, call.key, problem),
-            Phase::Releasing(_) => self.release_refused(now, call.key, problem),
-            Phase::Abandoned(_) => self.abandoned_refused(now, call.key, &problem),
-            Phase::Joined => {}
+            Phase::Acquiring(_) if is_latest => self.acquire_refused(now, call.key, problem),
+            Phase::Releasing(_) if is_latest => self.release_refused(now, call.key, problem),
+            Phase::Abandoned(_) if is_latest => self.abandoned_refused(now, call.key, &problem),
+            Phase::Acquiring(_) | Phase::Releasing(_) | Phase::Abandoned(_) | Phase::Joined => {}
         }
     }
 

@@ -687,3 +687,14 @@ fn the_same_seed_does_the_same() {
     };
     assert_eq!(run(), run());
 }
+
+#[test]
+fn a_refusal_of_a_request_that_was_sent_again_says_nothing() {
+    let mut hands = Hands::connected();
+    hands.acquire("a", Wait::Never);
+    let (_, said) = hands.until_said();
+    assert_eq!(said, "cancel, a acquire Never");
+    let cancelled = Problem::new(Code::LockHeld, "it left the queue");
+    assert_eq!(hands.answer_oldest(Answer::Refused(Box::new(cancelled))), "");
+    assert_eq!(hands.answer(granted()), "a granted");
+}
