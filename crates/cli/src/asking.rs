@@ -1,0 +1,63 @@
+//! Asking a server.
+
+use std::time::Duration;
+
+use leasehold_client::Client;
+
+use crate::args::Global;
+use crate::failure::{EXIT_CONFIG, EXIT_UNREACHABLE, Failure};
+use crate::output::Output;
+
+/// A server, and how to print what it says.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) client: Client,
+    pub(crate) out: Output,
+    /// As the user gave them, for those who ask on our behalf.
+    pub(crate) addresses: String,
+    timeout: Duration,
+}
+
+impl Server {
+    /// Connects in the background: what is asked waits for it.
+    pub(crate) fn start(global: &Global) -> Result<Server, Failure> {
+        if global.cacert.is_some() || global.token_file.is_some() {
+            token(global)?;
+        }
+        let addresses = global.addr.join(",");
+        let client = Client::builder(&addresses).namespace(&global.namespace).patience(global.timeout);
+        let client = client.start()?;
+        Ok(Server { client, out: Output::of(global), addresses, timeout: global.timeout })
+    }
+
+    /// Connects to the first server that can be reached.
+    pub(crate) async fn connect(global: &Global) -> Result<Server, Failure> {
+        let server = Server::start(global)?;
+        server.ask(server.client.connected()).await?;
+        Ok(server)
+    }
+
+    /// What comes of it, or that nothing did.
+    pub(crate) async fn ask<T>(
+        &self,
+        asked: impl Future<Output = leasehold_client::Result<T>>,
+    ) -> Result<T, Failure> {
+        self.ask_waiting(asked, Duration::ZERO).await
+    }
+
+    /// As `ask`, for what the server may take its time with.
+    pub(crate) async fn ask_waiting<T>(
+        &self,
+        asked: impl Future<Output = leasehold_client::Result<T>>,
+        wait: Duration,
+    ) -> Result<T, Failure> {
+        match tokio::time::timeout(self.timeout + wait, asked).await {
+            Ok(answered) => answered.map_err(Failure::from),
+            Err(_) => Err(Failure::new(
+                EXIT_UNREACHABLE,
+                format!("{} did not answer in time", self.addresses),
+            )
+            .next("raise --timeout, or let `leasehold doctor` look into it")),
+        }
+    }
+}
