@@ -20,6 +20,7 @@ use tower_service::Service as _;
 use crate::app::App;
 use crate::config::AccessLog;
 use crate::connection::{Connection, InFlight};
+use crate::delivery;
 use crate::forward;
 use crate::http::input;
 use crate::metrics::Stopwatch;
@@ -72,7 +73,7 @@ pub(crate) async fn answer(
     if response.body().size_hint().exact().is_none() {
         return Ok(response.map(|body| Body::new(Streaming { body, _in_flight: in_flight })));
     }
-    Ok(response)
+    Ok(delivery::with_body(response, &origin.connection))
 }
 
 /// Here, or where the leader is.
