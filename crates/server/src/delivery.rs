@@ -55,19 +55,27 @@ impl Drop for Gift {
 }
 
 /// Lets what the reply gives go out with its body.
-pub(crate) fn with_body(mut response: Response, connection: &Arc<Connection>) -> Response {
+pub(crate) fn with_body(
+    mut response: Response,
+    connection: &Arc<Connection>,
+    is_http2: bool,
+) -> Response {
     let Some(given) = response.extensions_mut().remove::<Given>() else {
         return response;
     };
-    let connection = connection.clone();
-    response.map(|body| Body::new(Delivering { body, given: Some(given), connection }))
+    let (given, connection) = (Some(given), connection.clone());
+    response.map(|body| Body::new(Delivering { body, given, connection, is_http2 }))
 }
 
 /// A body that hands what it gives to the connection together with its last bytes.
+///
+/// In HTTP/1.1 bytes that were asked for are written at once. In HTTP/2 they may still wait until the peer has room for
+/// them. So there the body does not say that its last bytes were the last: it is asked once more when they are under way.
 struct Delivering {
     body: Body,
     given: Option<Given>,
     connection: Arc<Connection>,
+    is_http2: bool,
 }
 
 impl HttpBody for Delivering {
@@ -80,17 +88,20 @@ impl HttpBody for Delivering {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
         let frame = Pin::new(&mut this.body).poll_frame(cx);
-        // Before the bytes are handed over: a flush that comes in between delivers too early, never too late.
-        if this.body.is_end_stream()
-            && let Some(given) = this.given.take()
-        {
+        let is_under_way = match &frame {
+            Poll::Ready(None) => true,
+            // Before the bytes are handed over: a flush that comes in between delivers too early, never too late.
+            Poll::Ready(Some(Ok(_))) => !this.is_http2 && this.body.is_end_stream(),
+            Poll::Ready(Some(Err(_))) | Poll::Pending => false,
+        };
+        if is_under_way && let Some(given) = this.given.take() {
             this.connection.is_to_flush(given);
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.is_end_stream() && (!self.is_http2 || self.given.is_none())
     }
 
     fn size_hint(&self) -> SizeHint {
