@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold_client::Client;
+use leasehold_client::{Client, ClientBuilder};
 
 use crate::args::Global;
-use crate::failure::{EXIT_CONFIG, EXIT_UNREACHABLE, Failure};
+use crate::failure::{EXIT_UNREACHABLE, Failure};
 use crate::output::Output;
 
 /// A server, and how to print what it says.
@@ -21,20 +21,21 @@ pub(crate) struct Server {
 impl Server {
     /// Connects in the background: what is asked waits for it.
     pub(crate) fn start(global: &Global) -> Result<Server, Failure> {
-        if global.cacert.is_some() || global.token_file.is_some() {
-            token(global)?;
-        }
-        let addresses = global.addr.join(",");
-        let client = Client::builder(&addresses).namespace(&global.namespace).patience(global.timeout);
-        let client = client.start()?;
-        Ok(Server { client, out: Output::of(global), addresses, timeout: global.timeout })
+        Ok(Server::of(global, builder(global).start()?))
     }
 
     /// Connects to the first server that can be reached.
     pub(crate) async fn connect(global: &Global) -> Result<Server, Failure> {
-        let server = Server::start(global)?;
-        server.ask(server.client.connected()).await?;
-        Ok(server)
+        let connected = tokio::time::timeout(global.timeout, builder(global).connect()).await;
+        match connected {
+            Ok(client) => Ok(Server::of(global, client?)),
+            Err(_) => Err(late(&global.addr.join(","))),
+        }
+    }
+
+    fn of(global: &Global, client: Client) -> Server {
+        let addresses = global.addr.join(",");
+        Server { client, out: Output::of(global), addresses, timeout: global.timeout }
     }
 
     /// What comes of it, or that nothing did.
@@ -53,11 +54,18 @@ impl Server {
     ) -> Result<T, Failure> {
         match tokio::time::timeout(self.timeout + wait, asked).await {
             Ok(answered) => answered.map_err(Failure::from),
-            Err(_) => Err(Failure::new(
-                EXIT_UNREACHABLE,
-                format!("{} did not answer in time", self.addresses),
-            )
-            .next("raise --timeout, or let `leasehold doctor` look into it")),
+            Err(_) => Err(late(&self.addresses)),
         }
     }
+}
+
+pub(crate) fn builder(global: &Global) -> ClientBuilder {
+    Client::builder(&global.addr.join(","))
+        .namespace(&global.namespace)
+        .patience(global.timeout)
+}
+
+fn late(addresses: &str) -> Failure {
+    Failure::new(EXIT_UNREACHABLE, format!("{addresses} did not answer in time"))
+        .next("raise --timeout, or let `leasehold doctor` look into it")
 }

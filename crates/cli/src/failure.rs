@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use leasehold_api::{Code, Happened, Problem, format_duration};
 use leasehold_client::Error;
 
+use crate::output::{Output, shown};
+
 pub(crate) const EXIT_NO: u8 = 1;
 pub(crate) const EXIT_USAGE: u8 = 64;
 pub(crate) const EXIT_UNREACHABLE: u8 = 69;
@@ -41,8 +43,12 @@ impl Failure {
         self
     }
 
-    pub(crate) fn tell(&self) -> ExitCode {
-        eprintln!("leasehold: {}", self.said);
+    /// What the server said goes to stdout if JSON was asked for; people are told on stderr in any case.
+    pub(crate) fn tell(&self, out: &Output) -> ExitCode {
+        if let (true, Some(problem)) = (out.is_json(), &self.problem) {
+            out.json(problem);
+        }
+        eprintln!("leasehold: {}", shown(&self.said));
         if let Some(next) = &self.next {
             eprintln!("  {next}");
         }
@@ -122,6 +128,7 @@ pub(crate) const fn exit_code(code: Code) -> u8 {
         | Code::MethodNotAllowed
         | Code::TooLarge
         | Code::UriTooLong
+        | Code::HeaderTooLarge
         | Code::UnsupportedMediaType
         | Code::RequestIdReused
         | Code::RevisionCompacted

@@ -1,24 +1,33 @@
 //! The `leasehold` command.
 //!
-//! Exit codes are those of sysexits.h: 64 for a command line that cannot be, 78 for a configuration that cannot be used.
-#![forbid(unsafe_code)]
+//! Exit codes are those of sysexits.h where it has one: see `failure.rs`.
+#![deny(unsafe_code)]
 
 mod args;
 mod logs;
+mod failure;
+mod output;
+mod asking;
+mod supervise;
 mod commands;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Args, Command};
+use args::{Args, Command, Global};
+use asking::Server;
+use commands::Answered;
+use failure::{EXIT_USAGE, Failure};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const EXIT_USAGE: u8 = 64;
-
 fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == supervise::GUARD) {
+        return supervise::guard_main(words);
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
@@ -34,8 +43,63 @@ fn main() -> ExitCode {
         Command::Serve(serve) => commands::serve::run(serve),
         Command::Backup(backup) => commands::backup::run(&backup),
         Command::Restore(restore) => commands::restore::run(&restore),
+        Command::Completions(completions) => commands::completions::run(&completions),
+        Command::Man(man) => commands::man::run(&man),
         Command::Version => commands::version::run(),
+        asking => ask(&args.global, &asking),
     }
+}
+
+/// The verbs that ask a server.
+fn ask(global: &Global, command: &Command) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let answered = match runtime {
+        Ok(runtime) => runtime.block_on(answer(global, command)),
+        Err(error) => Err(Failure::from(error)),
+    };
+    match answered {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.tell(&output::Output::of(global)),
+    }
+}
+
+async fn answer(global: &Global, command: &Command) -> Answered {
+    match command {
+        Command::Run(args) => {
+            let signals = commands::run::take_signals()?;
+            commands::run::run(&Server::start(global)?, &signals, args).await
+        }
+        Command::Elect(args) => {
+            let signals = commands::run::take_signals()?;
+            commands::elect::run(&Server::start(global)?, &signals, args).await
+        }
+        Command::Doctor => commands::doctor::run(global).await,
+        Command::Load(args) => commands::load::run(global, args).await,
+        Command::Acquire(args) => commands::acquire::run(&connect(global).await?, args).await,
+        Command::Renew(args) => commands::renew::run(&connect(global).await?, args).await,
+        Command::Release(args) => commands::release::run(&connect(global).await?, args).await,
+        Command::Get(args) => commands::get::run(&connect(global).await?, args).await,
+        Command::Test(args) => commands::test::run(&connect(global).await?, args).await,
+        Command::Check(args) => commands::check::run(&connect(global).await?, args).await,
+        Command::Break(args) => commands::breaking::run(&connect(global).await?, args).await,
+        Command::List(args) => commands::list::run(&connect(global).await?, args).await,
+        Command::Watch(args) => commands::watch::run(&connect(global).await?, args).await,
+        Command::Graph(args) => commands::graph::run(&connect(global).await?, args).await,
+        Command::Session(args) => commands::session::run(&connect(global).await?, args).await,
+        Command::Fence(args) => commands::fence::run(&connect(global).await?, args).await,
+        Command::Cluster => commands::cluster::run(&connect(global).await?).await,
+        Command::Top(args) => commands::top::run(&connect(global).await?, args).await,
+        Command::Serve(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Version => unreachable!("these ask no server"),
+    }
+}
+
+async fn connect(global: &Global) -> Result<Server, Failure> {
+    Server::connect(global).await
 }
 
 /// One line on stderr, and the code that goes with it.

@@ -12,11 +12,11 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use global::{Color, Format, Global};
 pub(crate) use locks::{
-    Acquire, Break, Check, FenceCommand, Get, Held, ModeArgs, Release, Renew, SessionCommand, Test,
+    Acquire, Break, Check, FenceCommand, Get, Release, Renew, SessionCommand, Test,
 };
 pub(crate) use run::{Elect, Run, Supervision};
 pub(crate) use serve::{AccessLog, Backup, LogFormat, Restore, Serve};
-pub(crate) use views::{Completions, Graph, List, Load, Man, Top, Transport, Watch};
+pub(crate) use views::{Completions, Fault, Graph, List, Load, Man, Top, Transport, Watch};
 
 /// A lock service: leases, fencing tokens, fair queues
 #[derive(Debug, Parser)]

@@ -49,7 +49,7 @@ pub(crate) struct Run {
 #[command(after_help = "Examples:
   leasehold elect scheduler --advertise 10.0.0.7:9000 -- ./scheduler
       on each machine; one of them runs it
-  leasehold get scheduler -o json | jq -r '.holders[0].metadata.advertise'
+  leasehold get scheduler -o json | jq -r '.holders[0].metadata.value'
       where it runs now
 
 Exit codes: as those of `leasehold run`, but a lost lease does not end it")]

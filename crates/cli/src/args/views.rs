@@ -114,7 +114,7 @@ pub(crate) struct Load {
     #[arg(long, value_name = "TEXT", default_value = "load/")]
     pub(crate) prefix: String,
     /// Break a promise on purpose, to see that it is noticed: stale-write, two-believers or token-repeated
-    #[arg(long, value_name = "WHICH", hide = true)]
+    #[arg(long, value_name = "WHICH", hide_possible_values = true)]
     pub(crate) plant: Option<Fault>,
 }
 

@@ -8,6 +8,9 @@ use crate::args::Elect;
 use crate::asking::Server;
 use crate::supervise::Signals;
 
+/// Where observers of elections look.
+const VALUE: &str = "value";
+
 pub(crate) async fn run(server: &Server, signals: &Signals, args: &Elect) -> Answered {
     let work = Work::of(server, signals, &args.supervision, vec![args.name.clone()]);
     loop {
@@ -28,7 +31,7 @@ pub(crate) async fn run(server: &Server, signals: &Signals, args: &Elect) -> Ans
 fn metadata(args: &Elect) -> Option<Metadata> {
     let mut metadata = args.supervision.metadata.clone().unwrap_or_default();
     if let Some(advertise) = &args.advertise {
-        metadata.insert("advertise".into(), advertise.clone().into());
+        metadata.insert(VALUE.into(), advertise.clone().into());
     }
     (!metadata.is_empty()).then_some(metadata)
 }

@@ -1,27 +1,16 @@
 //! `leasehold fence`
 
-use leasehold_api::Code;
-
 use super::Answered;
 use crate::args::FenceCommand;
 use crate::asking::Server;
-use crate::failure::EXIT_NO;
 use crate::output::shown;
 
 pub(crate) async fn run(server: &Server, command: &FenceCommand) -> Answered {
     match command {
+        // A stale token is a refusal: exit code 1.
         FenceCommand::Accept(args) => {
-            let asked = server.ask(server.client.api().accept_fence(&args.name, args.token)).await;
-            let accepted = match asked {
-                Ok(accepted) => accepted,
-                Err(refused) => match refused.problem {
-                    Some(problem) if problem.code == Code::StaleFence && server.out.is_json() => {
-                        server.out.json(&problem);
-                        return Ok(EXIT_NO);
-                    }
-                    problem => return Err(crate::failure::Failure { problem, ..refused }),
-                },
-            };
+            let api = server.client.api();
+            let accepted = server.ask(api.accept_fence(&args.name, args.token)).await?;
             server.out.answer(&accepted, |_| {
                 format!("accepted; the mark is at {}\n", accepted.high_water)
             });

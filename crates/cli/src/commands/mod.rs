@@ -48,8 +48,8 @@ pub(crate) fn default_owner() -> String {
 
 /// One run of a command: nobody else has the same name.
 pub(crate) fn process_owner() -> String {
-    let random = leasehold_client::random_id();
-    format!("{}:{}:{}", host(), std::process::id(), random.get(..8).unwrap_or(&random))
+    let random = getrandom::u32().unwrap_or_default();
+    format!("{}:{}:{random:08x}", host(), std::process::id())
 }
 
 fn host() -> String {

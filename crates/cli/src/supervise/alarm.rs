@@ -11,6 +11,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::clock::now;
 use super::deadlines::Nanos;
+use super::readiness::watched;
 
 #[derive(Debug)]
 pub(super) struct Alarm {
@@ -23,7 +24,7 @@ impl Alarm {
     pub(super) fn new() -> io::Result<Alarm> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
-        Ok(Alarm { timer: AsyncFd::new(timer)?, at: None })
+        Ok(Alarm { timer: watched(timer)?, at: None })
     }
 
     pub(super) fn set(&mut self, at: Nanos) -> io::Result<()> {

@@ -19,6 +19,7 @@
 
 mod deadlines;
 mod clock;
+mod readiness;
 mod alarm;
 mod signals;
 mod channel;
@@ -26,8 +27,7 @@ mod tree;
 mod guard;
 mod supervisor;
 
-pub(crate) use clock::now;
 pub(crate) use deadlines::{Deadlines, OnLost, Plan};
 pub(crate) use guard::{GUARD, main as guard_main};
-pub(crate) use signals::{FORWARDED, Received, Signals};
+pub(crate) use signals::{FORWARDED, Signals};
 pub(crate) use supervisor::{Ended, News, Supervised};

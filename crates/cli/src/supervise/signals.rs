@@ -6,6 +6,8 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use tokio::io::unix::AsyncFd;
 
+use super::readiness::watched;
+
 /// Those that a wrapper hands on to its command. The stop signals of a terminal are not among them: they reach the
 /// command by themselves, and stop the wrapper too.
 pub(crate) const FORWARDED: [i32; 9] = [
@@ -38,7 +40,7 @@ impl Signals {
     /// Needs the runtime, and to be called before any other thread is started.
     pub(crate) fn take(signals: &[i32]) -> io::Result<Signals> {
         let source = open(signals)?;
-        Ok(Signals { source: AsyncFd::new(source)? })
+        Ok(Signals { source: watched(source)? })
     }
 
     pub(crate) async fn next(&self) -> Received {
