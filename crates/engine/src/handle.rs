@@ -52,6 +52,13 @@ impl Handle {
         }
     }
 
+    /// Asks without waiting for what comes of it.
+    pub fn tell(&self, command: Command) {
+        let lane = if is_urgent(&command) { &self.lanes.urgent } else { &self.lanes.ordinary };
+        let call = Call::Command(command);
+        let _ = lane.try_send(Parcel::Call(Asked { id: self.next_call(), call, reply: None }));
+    }
+
     pub async fn query(&self, query: Query) -> Result<View, CallError> {
         match self.send(&self.lanes.ordinary, self.next_call(), Call::Query(query)).await? {
             Reply::View(view) => Ok(view),

@@ -7,6 +7,7 @@ use leasehold_engine::{CallError, Clock, Handle, Query, SystemClock, View};
 
 use crate::config::Config;
 use crate::convert;
+use crate::grpc::Streams;
 use crate::metrics::Metrics;
 use crate::problem::Failure;
 
@@ -17,6 +18,8 @@ pub(crate) struct App {
     pub(crate) clock: SystemClock,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Config,
+    /// Which stream is bound to which session.
+    pub(crate) streams: Streams,
 }
 
 impl App {

@@ -20,6 +20,7 @@ use tower_service::Service as _;
 use crate::app::App;
 use crate::config::AccessLog;
 use crate::connection::{Connection, InFlight};
+use crate::grpc;
 use crate::http::input;
 use crate::metrics::Stopwatch;
 use crate::problem::{self, Failure};
@@ -39,7 +40,7 @@ pub(crate) struct Origin {
 /// Answers one request, whatever it is.
 pub(crate) async fn answer(
     app: Arc<App>,
-    router: Router,
+    routers: Routers,
     origin: Origin,
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
@@ -47,11 +48,22 @@ pub(crate) async fn answer(
     let in_flight = origin.connection.begin(request.version() == Version::HTTP_2);
     let request_id = request_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let response = match check(&app, &origin, &request) {
-        Ok(()) => dispatch(router, request.map(Body::new)).await,
-        Err(failure) => failure.into_response(),
+    let checked = check(&app, &origin, &request);
+    let (mut response, code) = if grpc::is_asked(&request) {
+        origin.connection.note_grpc();
+        let response = match checked {
+            Ok(()) => call(&app, routers.grpc, request, &request_id).await,
+            Err(failure) => grpc::refusal(failure, &request_id),
+        };
+        let code = grpc::code_of(&response);
+        (response, code)
+    } else {
+        let response = match checked {
+            Ok(()) => dispatch(routers.http, request.map(Body::new)).await.into_response(),
+            Err(failure) => failure.into_response(),
+        };
+        problem::finish(response, &request_id)
     };
-    let (mut response, code) = problem::finish(response, &request_id);
     if is_logged(&app, code) {
         let status = response.status().as_u16();
         log(&Line {
@@ -74,6 +86,30 @@ pub(crate) async fn answer(
     Ok(response)
 }
 
+/// Both interfaces.
+#[derive(Clone, Debug)]
+pub(crate) struct Routers {
+    pub(crate) http: Router,
+    pub(crate) grpc: Router,
+}
+
+/// Answers one gRPC call, unless its own deadline passes first.
+async fn call(app: &App, router: Router, request: Request<Incoming>, request_id: &str) -> Response {
+    let (request, timeout) = match grpc::prepare(app, request.map(Body::new), request_id) {
+        Ok(prepared) => prepared,
+        Err(failure) => return grpc::refusal(failure, request_id),
+    };
+    let handling = dispatch(router, request);
+    let handled = match timeout {
+        Some(timeout) => match tokio::time::timeout(timeout, handling).await {
+            Ok(handled) => handled,
+            Err(_) => return grpc::too_late(),
+        },
+        None => handling.await,
+    };
+    handled.unwrap_or_else(|failure| grpc::refusal(failure, request_id))
+}
+
 /// A body that keeps its request in flight.
 struct Streaming {
     body: Body,
@@ -93,7 +129,7 @@ impl HttpBody for Streaming {
 }
 
 /// Runs the handler. A panic in it is a bug of ours, and no reason to leave the caller without an answer.
-async fn dispatch(mut router: Router, request: Request<Body>) -> Response {
+async fn dispatch(mut router: Router, request: Request<Body>) -> Result<Response, Failure> {
     let handling = router.call(request);
     let mut handling = std::pin::pin!(handling);
     let handled = std::future::poll_fn(|cx| {
@@ -105,11 +141,10 @@ async fn dispatch(mut router: Router, request: Request<Body>) -> Response {
         }
     });
     match handled.await {
-        Ok(response) => response,
+        Ok(response) => Ok(response),
         Err(panic) => {
             tracing::error!(panic = said(&*panic), "a handler panicked");
-            Failure::new(Code::Internal, "the server has a fault; its log says more")
-                .into_response()
+            Err(Failure::new(Code::Internal, "the server has a fault; its log says more"))
         }
     }
 }
@@ -236,6 +271,9 @@ fn route(path: &str) -> (&'static str, Option<String>) {
         "/lock",
         "/v1/locks/",
     ];
+    if let Some(method) = grpc::method(path) {
+        return (method, None);
+    }
     if let Some(lock) = path.strip_prefix("/v1/locks/") {
         return ("/v1/locks/{lock}", input::percent_decoded(lock));
     }

@@ -17,9 +17,11 @@ use tokio::task::JoinHandle;
 use crate::accept;
 use crate::app::App;
 use crate::config::{Config, ConfigError, Store};
+use crate::grpc::{self, Streams};
 use crate::http;
 use crate::metrics::Metrics;
 use crate::random;
+use crate::request::Routers;
 
 /// How long the engine has to write what is left, and after it the connections to take their answers.
 const ENGINE_STOP_MAX: Duration = Duration::from_secs(3);
@@ -76,10 +78,11 @@ impl Server {
         let clock = SystemClock::new();
         let (handle, mut engine) =
             leasehold_engine::start(runner(&config, address), Arc::new(clock), journal);
-        let app = Arc::new(App { engine: handle, clock, metrics, config });
+        let streams = Streams::default();
+        let app = Arc::new(App { engine: handle, clock, metrics, config, streams });
         let (stop, stopped) = watch::channel(false);
-        let router = http::router(app.clone());
-        let accepting = tokio::spawn(accept::accept(listener, app, router, stopped));
+        let routers = Routers { http: http::router(app.clone()), grpc: grpc::router(&app) };
+        let accepting = tokio::spawn(accept::accept(listener, app, routers, stopped));
         engine.settled().await?;
         Ok(Server { address, engine, stop, accepting })
     }

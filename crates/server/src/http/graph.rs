@@ -40,14 +40,19 @@ pub(crate) async fn graph(State(app): State<Arc<App>>, uri: Uri) -> Answered {
         Some("dot") => true,
         Some(_) => return Err(Failure::field("format", "is one of json, dot")),
     };
-    let query = Query::Graph { namespace, waits_max: WAITS_MAX };
-    let View::Graph(view) = app.query(query).await? else { return Err(unexpected()) };
-    let graph = drawn(app.now(), &view);
+    let graph = now(&app, namespace).await?;
     if as_dot {
         let kind = HeaderValue::from_static("text/vnd.graphviz; charset=utf-8");
         return Ok(with_type(StatusCode::OK, kind, dot(&graph)));
     }
     ok(&graph)
+}
+
+/// The graph as it is now.
+pub(crate) async fn now(app: &App, namespace: core::Namespace) -> Result<Graph, Failure> {
+    let query = Query::Graph { namespace, waits_max: WAITS_MAX };
+    let View::Graph(view) = app.query(query).await? else { return Err(unexpected()) };
+    Ok(drawn(app.now(), &view))
 }
 
 fn owner_node(owner: &core::Owner) -> String {

@@ -110,20 +110,28 @@ pub(crate) async fn healthz(State(app): State<Arc<App>>) -> Answered {
 #[utoipa::path(get, path = "/v1/version", tag = "service",
     responses((status = 200, description = "Name and version", body = Version), Problems))]
 pub(crate) async fn version() -> Answered {
-    ok(&Version {
+    ok(&version_now())
+}
+
+pub(crate) fn version_now() -> Version {
+    Version {
         name: "leasehold".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         api: vec!["v1".into()],
-    })
+    }
 }
 
 /// Who decides
 #[utoipa::path(get, path = "/v1/cluster", tag = "service",
     responses((status = 200, description = "Role, epoch and numbers", body = Cluster), Problems))]
 pub(crate) async fn cluster(State(app): State<Arc<App>>) -> Answered {
-    let stats = stats(&app).await?;
+    ok(&cluster_now(&app).await?)
+}
+
+pub(crate) async fn cluster_now(app: &App) -> Result<Cluster, Failure> {
+    let stats = stats(app).await?;
     let status = app.engine.status();
-    ok(&Cluster {
+    Ok(Cluster {
         role: convert::role(&status),
         epoch: status.epoch.0,
         revision: stats.revision.0,
