@@ -11,7 +11,7 @@ use crate::counts::{Commits, Counts};
 use crate::lanes::{Asked, LanesIn, Parcel, is_urgent};
 use crate::port::Port;
 use crate::publish::{Notice, Publisher, Watch};
-use crate::status::Status;
+use crate::status::{Condition, Status};
 
 /// How an engine is spoken to.
 #[derive(Clone, Debug)]
@@ -20,6 +20,7 @@ pub struct Handle {
     pub(crate) calls: Arc<AtomicU64>,
     pub(crate) ports: Arc<AtomicU32>,
     pub(crate) status: watch::Receiver<Status>,
+    pub(crate) condition: watch::Receiver<Condition>,
     pub(crate) publisher: Publisher,
     pub(crate) commits: Arc<Mutex<Commits>>,
 }
@@ -79,6 +80,11 @@ impl Handle {
     /// Changes of the status, for those who wait for one.
     pub fn status_changes(&self) -> watch::Receiver<Status> {
         self.status.clone()
+    }
+
+    /// Changes of what hardly ever changes.
+    pub fn condition_changes(&self) -> watch::Receiver<Condition> {
+        self.condition.clone()
     }
 
     /// Events from after `after` on, or from now on.

@@ -20,6 +20,7 @@ use tower_service::Service as _;
 use crate::app::App;
 use crate::config::AccessLog;
 use crate::connection::{Connection, InFlight};
+use crate::forward;
 use crate::grpc;
 use crate::http::input;
 use crate::metrics::Stopwatch;
@@ -59,7 +60,7 @@ pub(crate) async fn answer(
         (response, code)
     } else {
         let response = match checked {
-            Ok(()) => dispatch(routers.http, request.map(Body::new)).await.into_response(),
+            Ok(()) => serve(&app, routers.http, request.map(Body::new), &request_id).await,
             Err(failure) => failure.into_response(),
         };
         problem::finish(response, &request_id)
@@ -95,7 +96,15 @@ pub(crate) struct Routers {
 
 /// Answers one gRPC call, unless its own deadline passes first.
 async fn call(app: &App, router: Router, request: Request<Incoming>, request_id: &str) -> Response {
-    let (request, timeout) = match grpc::prepare(app, request.map(Body::new), request_id) {
+    let mut request = request.map(Body::new);
+    if let Some(leader) = forward::leader_of(app, &request) {
+        name(&mut request, request_id);
+        return match app.forwarder.send(&leader, request).await {
+            Ok(response) => response,
+            Err(failure) => grpc::refusal(failure, request_id),
+        };
+    }
+    let (request, timeout) = match grpc::prepare(app, request, request_id) {
         Ok(prepared) => prepared,
         Err(failure) => return grpc::refusal(failure, request_id),
     };
@@ -108,6 +117,27 @@ async fn call(app: &App, router: Router, request: Request<Incoming>, request_id:
         None => handling.await,
     };
     handled.unwrap_or_else(|failure| grpc::refusal(failure, request_id))
+}
+
+/// Here, or where the leader is.
+async fn serve(
+    app: &App,
+    router: Router,
+    mut request: Request<Body>,
+    request_id: &str,
+) -> Response {
+    let Some(leader) = forward::leader_of(app, &request) else {
+        return dispatch(router, request).await.into_response();
+    };
+    name(&mut request, request_id);
+    app.forwarder.send(&leader, request).await.into_response()
+}
+
+/// Gives the request its id to take along.
+fn name(request: &mut Request<Body>, request_id: &str) {
+    if let Ok(value) = HeaderValue::from_str(request_id) {
+        request.headers_mut().insert(REQUEST_ID, value);
+    }
 }
 
 /// A body that keeps its request in flight.

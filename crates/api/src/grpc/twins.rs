@@ -474,23 +474,51 @@ fn news(news: &crate::News) -> wire::event::News {
     }
 }
 
+fn role(role: crate::Role) -> i32 {
+    match role {
+        crate::Role::Starting => wire::Role::Starting,
+        crate::Role::Leader => wire::Role::Leader,
+        crate::Role::Follower => wire::Role::Follower,
+        crate::Role::Draining => wire::Role::Draining,
+        crate::Role::Stopped => wire::Role::Stopped,
+    }
+    .into()
+}
+
+fn grace(grace: &crate::Grace) -> wire::Grace {
+    wire::Grace {
+        strict: grace.strict,
+        ends_in: Some(ms(grace.ends_in_ms)),
+        expected: grace.expected,
+    }
+}
+
+impl From<&crate::Group> for wire::Group {
+    fn from(group: &crate::Group) -> wire::Group {
+        let leader = |leader: &crate::LeaderView| wire::Leader {
+            name: leader.name.clone(),
+            address: leader.address.clone(),
+        };
+        wire::Group {
+            group: group.group,
+            role: role(group.role),
+            leader: group.leader.as_ref().map(leader),
+            epoch: group.epoch,
+            revision: group.revision,
+            store: group.store.clone(),
+            grace: group.grace.as_ref().map(grace),
+            locks_held: group.locks_held,
+            sessions: group.sessions,
+            waiters: group.waiters,
+            last_fencing_token: group.last_fencing_token,
+        }
+    }
+}
+
 impl From<&crate::Cluster> for wire::ClusterState {
     fn from(cluster: &crate::Cluster) -> wire::ClusterState {
-        use wire::cluster_state::Role;
-        let role = match cluster.role {
-            crate::Role::Starting => Role::Starting,
-            crate::Role::Leader => Role::Leader,
-            crate::Role::Follower => Role::Follower,
-            crate::Role::Draining => Role::Draining,
-            crate::Role::Stopped => Role::Stopped,
-        };
-        let grace = |grace: &crate::Grace| wire::Grace {
-            strict: grace.strict,
-            ends_in: Some(ms(grace.ends_in_ms)),
-            expected: grace.expected,
-        };
         wire::ClusterState {
-            role: role.into(),
+            role: role(cluster.role),
             epoch: cluster.epoch,
             revision: cluster.revision,
             store: cluster.store.clone(),
@@ -499,6 +527,9 @@ impl From<&crate::Cluster> for wire::ClusterState {
             sessions: cluster.sessions,
             waiters: cluster.waiters,
             last_fencing_token: cluster.last_fencing_token,
+            name: cluster.name.clone(),
+            address: cluster.address.clone(),
+            groups: cluster.groups.iter().map(wire::Group::from).collect(),
         }
     }
 }

@@ -60,13 +60,13 @@ pub(super) async fn attach(
     };
     let asked = first.attach.take().ok_or_else(missing)?;
     let namespace = read::namespace(&asked.namespace)?;
-    let mut port = app.engine.port();
+    let mut port = app.engine(&namespace).port();
     let (bound, hello) = bind(app, &mut port, &namespace, asked.session).await?;
-    let status = app.engine.status_changes();
+    let condition = app.engine(&namespace).condition_changes();
     let ending = Box::pin(async move {
-        let mut status = status;
-        let ended = status.wait_for(|status| status.phase != Phase::Leading).await;
-        ended.map_or(Phase::Stopped, |status| status.phase)
+        let mut condition = condition;
+        let ended = condition.wait_for(|condition| condition.phase != Phase::Leading).await;
+        ended.map_or(Phase::Stopped, |condition| condition.phase)
     });
     let mut attached = Attached {
         app: app.clone(),
@@ -108,7 +108,9 @@ async fn bind(
     whose: Option<Whose>,
 ) -> Result<(Option<Bound>, grpc::Attached), Failure> {
     let session = match whose {
-        None => return Ok((None, grpc::Attached { epoch: app.epoch(), ..Default::default() })),
+        None => {
+            return Ok((None, grpc::Attached { epoch: app.epoch(namespace), ..Default::default() }));
+        }
         Some(Whose::SessionId(id)) => convert::lease_id("session_id", &id)?,
         Some(Whose::Open(open)) => {
             if !open.namespace.is_empty() && open.namespace != namespace.as_str() {
@@ -145,7 +147,7 @@ async fn bind(
         owner_id: view.owner.to_string(),
         ttl: Some(length(view.ttl.as_duration())),
         expires_in: Some(length(view.deadline.since(app.now()))),
-        epoch: app.epoch(),
+        epoch: app.epoch(namespace),
         locks: view.grants as u64,
     };
     Ok((Some(Bound { binding, owner: view.owner }), hello))
@@ -659,7 +661,7 @@ impl Attached {
     }
 
     fn epoch(&self) -> u64 {
-        self.app.epoch()
+        self.app.epoch(&self.namespace)
     }
 
     fn refuse(&mut self, id: u64, failure: Failure) {

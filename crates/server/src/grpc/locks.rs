@@ -120,9 +120,10 @@ async fn acquire(app: &App, watch: Stopwatch, body: AcquireRequest) -> Result<Gr
         Ok((claim.clone(), read::acquire(namespace, vec![claim], terms)?))
     };
     let (claim, acquire) = asked().inspect_err(|failure| not_asked(app, watch, failure))?;
+    let namespace = acquire.namespace.clone();
     let kind = readings::kind(claim.scope.kind());
     let grant = granted(app, watch, kind, acquire).await?;
-    Ok((&convert::grant(app.now(), app.epoch(), &claim, &grant)).into())
+    Ok((&convert::grant(app.now(), app.epoch(&namespace), &claim, &grant)).into())
 }
 
 async fn acquire_set(
@@ -147,8 +148,9 @@ async fn acquire_set(
         Ok((claims.clone(), read::acquire(namespace, claims, terms)?))
     };
     let (claims, acquire) = asked().inspect_err(|failure| not_asked(app, watch, failure))?;
+    let namespace = acquire.namespace.clone();
     let grant = granted(app, watch, "set", acquire).await?;
-    Ok((&convert::set_grant(app.now(), app.epoch(), &claims, &grant)).into())
+    Ok((&convert::set_grant(app.now(), app.epoch(&namespace), &claims, &grant)).into())
 }
 
 /// A request that never came to the engine counts as failed all the same.
@@ -168,7 +170,7 @@ async fn renew(app: &App, body: RenewRequest) -> Result<Renewed, Failure> {
     let Answer::Renewed(renewed) = app.command(Command::Renew(renew.clone())).await? else {
         return Err(unexpected());
     };
-    Ok((&convert::renewed(app.now(), app.epoch(), &renew, renewed)).into())
+    Ok((&convert::renewed(app.now(), app.epoch(&renew.namespace), &renew, renewed)).into())
 }
 
 async fn release(app: &App, body: ReleaseRequest) -> Result<Released, Failure> {

@@ -33,7 +33,7 @@ use leasehold_api::grpc::locks_server::LocksServer;
 use leasehold_api::grpc::sessions_server::SessionsServer;
 use leasehold_api::grpc::watch_server::WatchServer;
 use leasehold_api::{Code, grpc};
-use leasehold_engine::{Phase, Status as EngineStatus};
+use leasehold_engine::{Condition, Phase};
 use tokio::time::{Instant, Sleep};
 use tonic::server::NamedService;
 use tonic::service::Routes;
@@ -134,21 +134,29 @@ async fn report_health(app: Arc<App>, reporter: tonic_health::server::HealthRepo
         InodesServer::<fences::Service>::NAME,
         ClusterServer::<cluster::Service>::NAME,
     ];
-    let mut changes = app.engine.status_changes();
+    let mut changes: Vec<_> =
+        app.groups.all().iter().map(leasehold_engine::Handle::condition_changes).collect();
     drop(app);
     loop {
-        let serving = is_serving(&changes.borrow_and_update());
+        let serving = changes.iter_mut().all(|changes| is_serving(*changes.borrow_and_update()));
         for name in NAMES {
             reporter.set_service_status(name, if serving { Serving } else { NotServing }).await;
         }
-        if changes.wait_for(|status| is_serving(status) != serving).await.is_err() {
+        let mut waiting: Vec<_> =
+            changes.iter_mut().map(|changes| Box::pin(changes.changed())).collect();
+        let changed = std::future::poll_fn(|cx| {
+            let polled = waiting.iter_mut().map(|waiting| waiting.as_mut().poll(cx));
+            polled.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
+        });
+        if changed.await.is_err() {
             return;
         }
     }
 }
 
-fn is_serving(status: &EngineStatus) -> bool {
-    status.phase == Phase::Leading && status.store_failure.is_none()
+/// A server that follows serves as well: it forwards.
+fn is_serving(condition: Condition) -> bool {
+    matches!(condition.phase, Phase::Leading | Phase::Following) && !condition.store_failed
 }
 
 /// Readies a request for its service: what is left of its time, how long its body may take, its id.

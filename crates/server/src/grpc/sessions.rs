@@ -107,7 +107,7 @@ async fn open(app: &App, body: OpenRequest) -> Result<Opened, Failure> {
         ttl: Some(length(open.ttl)),
         expires_in: Some(length(deadline.since(app.now()))),
         expires_at: convert::moment(deadline).parse().ok(),
-        epoch: app.epoch(),
+        epoch: app.epoch(&open.namespace),
     })
 }
 
@@ -117,10 +117,11 @@ async fn keep_alive(app: &App, body: KeepAliveRequest) -> Result<KeptAlive, Fail
         session: convert::lease_id("session_id", &body.session_id)?,
         ttl: read::length("ttl", body.ttl)?,
     };
+    let namespace = keep.namespace.clone();
     let Answer::Renewed(renewed) = app.command(Command::KeepAlive(keep)).await? else {
         return Err(unexpected());
     };
-    Ok((&convert::kept_alive(app.now(), app.epoch(), renewed)).into())
+    Ok((&convert::kept_alive(app.now(), app.epoch(&namespace), renewed)).into())
 }
 
 async fn get(app: &App, body: GetSessionRequest) -> Result<Session, Failure> {

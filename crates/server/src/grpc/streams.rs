@@ -81,9 +81,10 @@ impl Drop for Binding {
         }
         bound.by_session.remove(&self.session);
         // A server that stops or no longer leads has not been left by its clients: their sessions go on elsewhere.
-        if self.app.engine.status().phase == Phase::Leading {
+        let engine = self.app.engine(&self.namespace);
+        if engine.status().phase == Phase::Leading {
             let (namespace, session) = (self.namespace.clone(), self.session);
-            self.app.engine.tell(Command::Disconnect(Disconnect { namespace, session }));
+            engine.tell(Command::Disconnect(Disconnect { namespace, session }));
         }
     }
 }

@@ -8,7 +8,7 @@ use leasehold_api::grpc::watch_server::Watch;
 use leasehold_api::grpc::{Event, WatchRequest, WatchResponse};
 use leasehold_api::{Code, News, grpc};
 use leasehold_core::Revision;
-use leasehold_engine::{Published, Watched};
+use leasehold_engine::{Condition, Phase, Published, Watched};
 use tokio::sync::mpsc;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use super::{Caller, read};
 use crate::app::App;
 use crate::convert;
-use crate::http::watch::{Filter, follow, is_ending, ready};
+use crate::http::watch::{Filter, follow, ready};
 use crate::problem::Failure;
 
 /// A message goes out when it has so many events or nothing more is there.
@@ -47,6 +47,10 @@ async fn watch(app: &Arc<App>, body: WatchRequest) -> Result<Messages, Failure> 
     Ok(Messages(stream))
 }
 
+fn is_ending(condition: &Condition) -> bool {
+    matches!(condition.phase, Phase::Draining | Phase::Stopped)
+}
+
 /// Messages as they come.
 pub(super) struct Messages(mpsc::Receiver<Result<WatchResponse, Status>>);
 
@@ -71,14 +75,14 @@ struct Feed {
 
 impl Feed {
     async fn run(mut self) {
-        let mut status = self.app.engine.status_changes();
+        let mut condition = self.app.engine(&self.filter.namespace).condition_changes();
         self.mark(News::Bookmark);
         while self.flush().await.is_ok() {
             let heartbeat = self.app.config.watch_heartbeat;
             let happened = tokio::select! {
                 happened = self.watch.next() => happened,
                 () = self.messages.closed() => return,
-                () = async { drop(status.wait_for(is_ending).await) } => {
+                () = async { drop(condition.wait_for(is_ending).await) } => {
                     let failure = Failure::new(Code::Draining, "the server is stopping");
                     let _ = self.messages.send(Err(grpc::status(&failure.0))).await;
                     return;
