@@ -33,7 +33,7 @@ use super::streams::Binding;
 use super::{fences, locks, read, sessions};
 use crate::app::App;
 use crate::convert;
-use crate::http::locks::{no_session, unexpected};
+use crate::http::locks::{check_permits, no_session, unexpected};
 use crate::metrics::{Acquires, Op, Stopwatch};
 use crate::problem::Failure;
 use crate::readings;
@@ -109,7 +109,10 @@ async fn bind(
 ) -> Result<(Option<Bound>, grpc::Attached), Failure> {
     let session = match whose {
         None => {
-            return Ok((None, grpc::Attached { epoch: app.epoch(namespace), ..Default::default() }));
+            return Ok((
+                None,
+                grpc::Attached { epoch: app.epoch(namespace), ..Default::default() },
+            ));
         }
         Some(Whose::SessionId(id)) => convert::lease_id("session_id", &id)?,
         Some(Whose::Open(open)) => {
@@ -427,6 +430,7 @@ impl Attached {
         match ask {
             Ask::Test(body) => {
                 let query = || {
+                    check_permits(&self.app, body.permits)?;
                     let claim = read::claim(&body.lock, body.mode, body.permits)?;
                     let lock = claim.scope.to_string();
                     let namespace = self.in_namespace(&body.namespace)?;

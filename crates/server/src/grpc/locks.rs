@@ -17,8 +17,8 @@ use crate::app::App;
 use crate::convert;
 use crate::http::graph as drawing;
 use crate::http::locks::{
-    LOOKED_AT_MAX, PAGE_SIZE, PAGE_SIZE_MAX, check_reason, granted, outcome, session_number,
-    unexpected,
+    LOOKED_AT_MAX, PAGE_SIZE, PAGE_SIZE_MAX, check_permits, check_reason, granted, outcome,
+    session_number, unexpected,
 };
 use crate::metrics::{Op, Stopwatch};
 use crate::problem::Failure;
@@ -188,6 +188,7 @@ async fn release(app: &App, body: ReleaseRequest) -> Result<Released, Failure> {
 }
 
 async fn test(app: &App, body: TestRequest) -> Result<Tested, Failure> {
+    check_permits(app, body.permits)?;
     let query = Query::Test {
         namespace: read::namespace(&body.namespace)?,
         owner: convert::owner(&body.owner_id)?,
