@@ -26,6 +26,7 @@ pub enum Command {
     Disconnect(Disconnect),
     AcceptFence(AcceptFence),
     Break(Break),
+    BreakSession(BreakSession),
     RemoveFile(RemoveFile),
     Withdraw(Withdraw),
     BeginEpoch(BeginEpoch),
@@ -190,6 +191,14 @@ pub struct Break {
     pub scope: Scope,
     /// Only the grant with this fence.
     pub fence: Option<Fence>,
+    pub reason: Arc<str>,
+}
+
+/// An operator ends a session, which people know by its number, and everything under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakSession {
+    pub namespace: Namespace,
+    pub number: u64,
     pub reason: Arc<str>,
 }
 

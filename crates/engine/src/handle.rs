@@ -6,11 +6,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leasehold_core::{Acquire, Answer, CallId, Cancel, Command, Grant, LeaseId, Namespace};
+use leasehold_core::{Acquire, Answer, CallId, Cancel, Command, Event, Grant, LeaseId, Namespace};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::call::{Call, CallError, Query, Reply, View};
 use crate::counts::{Commits, Counts};
+use crate::history::Remembered;
 use crate::publish::{Notice, Publisher, Watch};
 use crate::status::Status;
 
@@ -92,6 +93,16 @@ impl Handle {
         self.publisher.follow(namespace, lease)
     }
 
+    /// The grants that ended last, as far as they are remembered.
+    pub fn endings(&self, wanted: impl Fn(&Event) -> bool, len_max: usize) -> Remembered {
+        self.publisher.history.endings(wanted, len_max)
+    }
+
+    /// The deadlocks that were refused last, as far as they are remembered.
+    pub fn deadlocks(&self, wanted: impl Fn(&Event) -> bool, len_max: usize) -> Remembered {
+        self.publisher.history.deadlocks(wanted, len_max)
+    }
+
     /// What has happened since the start.
     pub fn counts(&self) -> Counts {
         self.publisher.counts()
@@ -135,6 +146,7 @@ fn is_urgent(command: &Command) -> bool {
         | Command::Attach(_)
         | Command::Disconnect(_)
         | Command::Break(_)
+        | Command::BreakSession(_)
         | Command::RemoveFile(_)
         | Command::Withdraw(_)
         | Command::Tick => true,

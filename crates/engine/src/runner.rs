@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::counts::Commits;
 use crate::engine::{Engine, Output, Settings};
 use crate::handle::{Asked, Handle};
+use crate::history::HistoryLimits;
 use crate::publish::{Notice, Publisher};
 use crate::recovery::{Recovery, StartError, recover};
 use crate::snapshots::{Done, Snapshots};
@@ -43,6 +44,8 @@ pub struct Runner {
     pub events_len_max: usize,
     /// How far a watcher may fall behind.
     pub watcher_backlog_max: usize,
+    /// How much is remembered of what has ended.
+    pub history: HistoryLimits,
 }
 
 impl Runner {
@@ -64,6 +67,7 @@ impl Runner {
             snapshot_bytes: 64 * 1024 * 1024,
             events_len_max: 65_536,
             watcher_backlog_max: 4096,
+            history: HistoryLimits::default(),
         }
     }
 }
@@ -89,7 +93,8 @@ pub async fn start(
         record_bytes_max: journal.traits().record_bytes_max,
         store_retry_after: Duration::from_secs(1),
     };
-    let publisher = Publisher::new(runner.events_len_max, runner.watcher_backlog_max);
+    let publisher =
+        Publisher::new(runner.events_len_max, runner.watcher_backlog_max, runner.history);
     publisher.start_after(recovered.table.revision());
     let next_seq = recovered.next_seq;
     let engine = Engine::new(settings, recovered.table, next_seq, recovered.unwritten);

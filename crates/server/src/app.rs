@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::convert;
 use crate::metrics::Metrics;
 use crate::problem::Failure;
+use crate::samples::Samples;
 
 /// Shared by all connections.
 #[derive(Debug)]
@@ -17,6 +18,7 @@ pub(crate) struct App {
     pub(crate) clock: SystemClock,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Config,
+    pub(crate) samples: Samples,
 }
 
 impl App {

@@ -20,6 +20,7 @@ use crate::config::{Config, ConfigError, Store};
 use crate::http;
 use crate::metrics::Metrics;
 use crate::random;
+use crate::samples::{self, Samples};
 
 /// How long the engine has to write what is left, and after it the connections to take their answers.
 const ENGINE_STOP_MAX: Duration = Duration::from_secs(3);
@@ -76,9 +77,11 @@ impl Server {
         let clock = SystemClock::new();
         let (handle, engine) =
             leasehold_engine::start(runner(&config, address), Arc::new(clock), journal).await?;
-        let app = Arc::new(App { engine: handle, clock, metrics, config });
+        let samples = Samples::default();
+        let app = Arc::new(App { engine: handle, clock, metrics, config, samples });
         let (stop, stopped) = watch::channel(false);
         let router = http::router(app.clone());
+        tokio::spawn(samples::sample(app.clone(), stopped.clone()));
         let accepting = tokio::spawn(accept::accept(listener, app, router, stopped));
         Ok(Server { address, engine, stop, accepting })
     }
@@ -123,6 +126,7 @@ fn runner(config: &Config, address: SocketAddr) -> Runner {
         snapshot_bytes: config.snapshot_bytes,
         events_len_max: config.events_max,
         watcher_backlog_max: config.watcher_backlog_max,
+        history: config.history,
     }
 }
 

@@ -266,7 +266,7 @@ pub(crate) async fn break_(app: &App, lock: &str, request: Request) -> Answered 
     ok(&Broken { lock: text, broken: grants as u64 })
 }
 
-fn check_reason(reason: &str) -> Result<(), Failure> {
+pub(crate) fn check_reason(reason: &str) -> Result<(), Failure> {
     // The rules for an owner's name are the rules for any text that is shown in one line.
     Owner::new(reason)
         .map(|_| ())

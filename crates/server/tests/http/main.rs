@@ -5,5 +5,6 @@ mod world;
 
 mod locks;
 mod watch;
+mod console;
 mod service;
 mod bad_inputs;
