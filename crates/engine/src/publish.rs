@@ -18,7 +18,6 @@ const NOTICES_LEN_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
     memory: Arc<Mutex<Memory>>,
-    live: broadcast::Sender<Arc<Published>>,
     followers: Arc<Mutex<Followers>>,
     pub(crate) history: History,
 }
@@ -30,6 +29,9 @@ type Followers = HashMap<(Namespace, LeaseId), mpsc::Sender<Notice>>;
 struct Memory {
     events: VecDeque<Arc<Published>>,
     len_max: usize,
+    /// To everybody who watches now.
+    live: broadcast::Sender<Arc<Published>>,
+    backlog_len_max: usize,
     /// Everything after this revision is remembered.
     complete_after: Revision,
     counts: Counts,
@@ -78,16 +80,28 @@ impl Publisher {
         let memory = Memory {
             events: VecDeque::new(),
             len_max: memory_len_max,
+            live,
+            backlog_len_max,
             complete_after: Revision(0),
             counts: Counts::default(),
         };
         let (memory, history) = (Arc::new(Mutex::new(memory)), History::new(history));
-        Publisher { memory, live, followers: Arc::default(), history }
+        Publisher { memory, followers: Arc::default(), history }
     }
 
     /// The table starts here: nothing before is known.
     pub(crate) fn start_after(&self, revision: Revision) {
-        self.memory().complete_after = revision;
+        let mut memory = self.memory();
+        memory.events.clear();
+        memory.complete_after = revision;
+    }
+
+    /// Another server decides from now on: whoever watches has to look there.
+    pub(crate) fn end(&self) {
+        let mut memory = self.memory();
+        let (live, _) = broadcast::channel(memory.backlog_len_max);
+        memory.live = live;
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     pub(crate) fn publish(&self, published: Arc<Published>) {
@@ -101,7 +115,7 @@ impl Publisher {
             memory.complete_after = forgotten.event.revision;
         }
         // Nobody watching is no failure.
-        let _ = self.live.send(published);
+        let _ = memory.live.send(published);
     }
 
     pub(crate) fn watch(&self, after: Option<Revision>) -> Result<Watch, Compacted> {
@@ -117,7 +131,7 @@ impl Publisher {
             }
         };
         // Under the lock, so that nothing falls between the backlog and what comes after it.
-        Ok(Watch { backlog, live: self.live.subscribe() })
+        Ok(Watch { backlog, live: memory.live.subscribe() })
     }
 
     pub(crate) fn counts(&self) -> Counts {
