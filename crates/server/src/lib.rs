@@ -20,6 +20,8 @@ mod http;
 mod openapi;
 
 mod app;
+mod groups;
+mod forward;
 mod convert;
 mod retry;
 mod random;
@@ -27,7 +29,7 @@ mod metrics;
 mod readings;
 mod samples;
 
-pub use config::{AccessLog, Config, ConfigError, Grace, Store};
+pub use config::{AccessLog, ClusterConfig, Config, ConfigError, Grace, Store};
 pub use leasehold_core::{Fence, GracePolicy, Limits};
 pub use leasehold_engine::HistoryLimits;
 pub use leasehold_store::sqlite::{Backup, Restored, backup, restore};

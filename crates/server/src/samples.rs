@@ -6,8 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_api::Series;
-use leasehold_core::Stats;
-use leasehold_engine::{Counts, Query, View};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -23,22 +21,28 @@ pub(crate) struct Samples(Mutex<VecDeque<Sample>>);
 /// How things stood at one moment; the counts are those since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    held: u64,
-    waiters: u64,
+    pub(crate) held: u64,
+    pub(crate) waiters: u64,
+    pub(crate) sessions: u64,
     pub(crate) grants: u64,
     pub(crate) expired: u64,
     pub(crate) deadlocks: u64,
 }
 
 impl Sample {
-    pub(crate) fn of(stats: &Stats, counts: &Counts) -> Sample {
-        Sample {
-            held: stats.grants as u64,
-            waiters: stats.waiters as u64,
-            grants: counts.granted.values().sum(),
-            expired: readings::expired(counts),
-            deadlocks: counts.deadlocks,
+    /// All that this server decides about.
+    pub(crate) async fn now(app: &App) -> Sample {
+        let mut sample = Sample::default();
+        for engine in app.groups.all() {
+            let (stats, counts) = (app.stats(engine).await.unwrap_or_default(), engine.counts());
+            sample.held += stats.grants as u64;
+            sample.waiters += stats.waiters as u64;
+            sample.sessions += stats.sessions as u64;
+            sample.grants += counts.granted.values().sum::<u64>();
+            sample.expired += readings::expired(&counts);
+            sample.deadlocks += counts.deadlocks;
         }
+        sample
     }
 }
 
@@ -83,10 +87,7 @@ pub(crate) async fn sample(app: Arc<App>, mut stopped: watch::Receiver<bool>) {
             _ = ticks.tick() => {}
             _ = stopped.wait_for(|stopped| *stopped) => return,
         }
-        // While the engine is away there is nothing to tell.
-        if let Ok(View::Stats(stats)) = app.engine.query(Query::Stats).await {
-            app.samples.push(Sample::of(&stats, &app.engine.counts()));
-        }
+        app.samples.push(Sample::now(&app).await);
     }
 }
 

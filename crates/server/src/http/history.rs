@@ -36,8 +36,8 @@ pub(crate) async fn history(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let len_max = params.size("page_size", SIZE, SIZE_MAX)?;
     params.done()?;
     let wanted = |event: &Event| event.namespace == namespace && is_about(event, lock.as_ref());
-    let endings = app.engine.endings(wanted, len_max);
-    let refused = app.engine.deadlocks(wanted, len_max);
+    let endings = app.engine(&namespace).endings(wanted, len_max);
+    let refused = app.engine(&namespace).deadlocks(wanted, len_max);
     let mut deadlocks = Vec::new();
     for published in &refused.events {
         deadlocks.extend(deadlock(&app, &namespace, &published.event).await?);
@@ -115,7 +115,7 @@ async fn token_then(
             && matches!(&event.news, News::Ended { scope, owner, since, .. }
                 if *owner == edge.blocker && scope.overlaps(&edge.scope) && *since <= then)
     };
-    let found = app.engine.endings(had, 1);
+    let found = app.engine(namespace).endings(had, 1);
     Ok(found.events.first().and_then(|published| match &published.event.news {
         News::Ended { fence, .. } => Some(fence.get()),
         News::EpochBegan { .. }

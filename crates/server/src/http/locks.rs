@@ -93,8 +93,9 @@ pub(crate) async fn acquire(app: &App, watch: Stopwatch, lock: &str, request: Re
         Err(failure) => return not_asked(app, watch, failure),
     };
     let kind = readings::kind(claim.scope.kind());
+    let namespace = acquire.namespace.clone();
     let grant = granted(app, watch, kind, acquire).await?;
-    ok(&convert::grant(app.now(), app.epoch(), &claim, &grant))
+    ok(&convert::grant(app.now(), app.epoch(&namespace), &claim, &grant))
 }
 
 /// A request that never came to the engine counts as failed all the same.
@@ -111,7 +112,8 @@ pub(crate) async fn granted(
     acquire: leasehold_core::Acquire,
 ) -> Result<leasehold_core::Grant, Failure> {
     let namespace = acquire.namespace.clone();
-    let granted = app.engine.acquire(acquire).await.map_err(|error| app.failure(&error));
+    let engine = app.engine(&namespace);
+    let granted = engine.acquire(acquire).await.map_err(|error| app.failure(&error));
     let waited = match &granted {
         Ok(grant) => grant.waited,
         Err(failure) => Duration::from_millis(failure.0.waited_ms.unwrap_or(0)),
@@ -146,7 +148,7 @@ pub(crate) async fn renew(app: &App, lock: &str, request: Request) -> Answered {
     let Answer::Renewed(renewed) = app.command(Command::Renew(renew.clone())).await? else {
         return Err(unexpected());
     };
-    ok(&convert::renewed(app.now(), app.epoch(), &renew, renewed))
+    ok(&convert::renewed(app.now(), app.epoch(&renew.namespace), &renew, renewed))
 }
 
 /// Release a lock

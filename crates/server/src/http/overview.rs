@@ -6,11 +6,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::Uri;
 use leasehold_api::{Limits, NamespaceCount, Overview, Totals, TreePage};
-use leasehold_core::{Stats, TreeQuery, is_prefix};
+use leasehold_core::{TreeQuery, is_prefix};
 use leasehold_engine::{Query, View};
 
 use super::locks::unexpected;
-use super::{Answered, health, input, ok};
+use super::{Answered, input, ok};
 use crate::app::App;
 use crate::convert;
 use crate::openapi::{NamespaceParam, Problems};
@@ -35,18 +35,17 @@ pub(crate) async fn overview(State(app): State<Arc<App>>, uri: Uri) -> Answered 
     let namespace = input::only_namespace(&uri)?;
     let query = Query::Overview { namespace: namespace.clone(), len_max: NAMED_MAX };
     let View::Overview(view) = app.query(query).await? else { return Err(unexpected()) };
-    let stats = health::stats(&app).await?;
-    let server = (totals(&app, &stats), app.samples.series(), namespaces(&stats));
+    let server = (totals(&app).await, app.samples.series(), namespaces(&app).await);
     ok(&convert::overview(app.now(), &namespace, &view, server))
 }
 
-fn totals(app: &App, stats: &Stats) -> Totals {
-    let sample = Sample::of(stats, &app.engine.counts());
+async fn totals(app: &App) -> Totals {
+    let sample = Sample::now(app).await;
     let (wait_p50_ms, wait_p99_ms) = app.metrics.waits();
     Totals {
-        locks_held: stats.grants as u64,
-        waiters: stats.waiters as u64,
-        sessions: stats.sessions as u64,
+        locks_held: sample.held,
+        waiters: sample.waiters,
+        sessions: sample.sessions,
         grants: sample.grants,
         expired: sample.expired,
         deadlocks: sample.deadlocks,
@@ -56,15 +55,14 @@ fn totals(app: &App, stats: &Stats) -> Totals {
 }
 
 /// Namespaces by name, each with what is held in it.
-fn namespaces(stats: &Stats) -> Vec<NamespaceCount> {
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for (namespace, _, held) in &stats.kinds {
-        *counts.entry(namespace.as_str()).or_default() += *held as u64;
+async fn namespaces(app: &App) -> Vec<NamespaceCount> {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for engine in app.groups.all() {
+        for (namespace, _, held) in app.stats(engine).await.unwrap_or_default().kinds {
+            *counts.entry(namespace.to_string()).or_default() += held as u64;
+        }
     }
-    let count = |(namespace, locks_held): (&str, u64)| NamespaceCount {
-        namespace: namespace.into(),
-        locks_held,
-    };
+    let count = |(namespace, locks_held)| NamespaceCount { namespace, locks_held };
     counts.into_iter().take(NAMESPACES_MAX).map(count).collect()
 }
 

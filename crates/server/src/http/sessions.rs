@@ -68,7 +68,7 @@ async fn open_one(app: &App, request: Request) -> Answered {
         lease_expiry_ms: deadline.as_millis(),
         expires_in_ms: convert::millis(deadline.since(app.now())),
         expires_at: convert::moment(deadline),
-        epoch: app.epoch(),
+        epoch: app.epoch(&open.namespace),
     };
     Ok(json(StatusCode::CREATED, &opened))
 }
@@ -97,11 +97,12 @@ async fn keep(app: &App, request: Request) -> Answered {
     let session = session_id(request.uri(), "/keepalive")?;
     let body: KeepAliveRequest = input::json_if_any(app, request).await?;
     let ttl = body.ttl_ms.map(Duration::from_millis);
+    let epoch = app.epoch(&namespace);
     let command = Command::KeepAlive(KeepAlive { namespace, session, ttl });
     let Answer::Renewed(renewed) = app.command(command).await? else {
         return Err(unexpected());
     };
-    ok(&convert::kept_alive(app.now(), app.epoch(), renewed))
+    ok(&convert::kept_alive(app.now(), epoch, renewed))
 }
 
 /// Close a session, or a set's lease, and release everything under it

@@ -38,8 +38,9 @@ pub(crate) async fn acquire(State(app): State<Arc<App>>, request: Request) -> An
         Ok(asked) => asked,
         Err(failure) => return locks::not_asked(&app, watch, failure),
     };
+    let namespace = acquire.namespace.clone();
     let grant = locks::granted(&app, watch, "set", acquire).await?;
-    ok(&convert::set_grant(app.now(), app.epoch(), &claims, &grant))
+    ok(&convert::set_grant(app.now(), app.epoch(&namespace), &claims, &grant))
 }
 
 fn read_claim(at: usize, claim: &leasehold_api::Claim) -> Result<Claim, Failure> {

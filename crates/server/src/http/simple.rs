@@ -176,7 +176,7 @@ fn acquire(app: &App, client: &Owner) -> Acquire {
 }
 
 async fn take(app: &App, client: &Owner, ttl: Duration) -> Result<Taken, Failure> {
-    let grant = match app.engine.acquire(acquire(app, client)).await {
+    let grant = match app.engine(&namespace()).acquire(acquire(app, client)).await {
         Ok(grant) => grant,
         Err(CallError::Refused(Refusal::Held(conflict))) => {
             return Ok(Taken::Refused(refused(app, &conflict, "lock is held")));
@@ -230,8 +230,8 @@ async fn give_back(app: &App, client: &Owner) -> Result<Option<SimpleRefused>, F
         }));
     }
     // Finds the grant again. Should it have lapsed just now, this is a new one, which goes the same way.
-    let grant =
-        app.engine.acquire(acquire(app, client)).await.map_err(|error| app.failure(&error))?;
+    let acquired = app.engine(&namespace()).acquire(acquire(app, client)).await;
+    let grant = acquired.map_err(|error| app.failure(&error))?;
     let release = Release {
         namespace: namespace(),
         scope: scope(),

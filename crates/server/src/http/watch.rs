@@ -71,9 +71,9 @@ impl Filter {
 /// The events from the filter's revision on; from now on, if it has none.
 async fn follow(app: &App, filter: &mut Filter, has_after: bool) -> Result<Watch, Failure> {
     if !has_after {
-        filter.after = durable_revision(app).await?;
+        filter.after = durable_revision(app, filter.namespace.clone()).await?;
     }
-    app.engine.watch(Some(filter.after)).map_err(|compacted| {
+    app.engine(&filter.namespace).watch(Some(filter.after)).map_err(|compacted| {
         let mut problem = Problem::new(
             Code::RevisionCompacted,
             format!("{compacted}: list the locks, then watch after the revision of that list"),
@@ -84,9 +84,9 @@ async fn follow(app: &App, filter: &mut Filter, has_after: bool) -> Result<Watch
 }
 
 /// The revision up to which everything has been told to those who watch.
-async fn durable_revision(app: &App) -> Result<Revision, Failure> {
+async fn durable_revision(app: &App, namespace: Namespace) -> Result<Revision, Failure> {
     let query = ListQuery {
-        namespace: Namespace::default(),
+        namespace,
         prefix: String::new(),
         owner: None,
         session: None,
@@ -198,7 +198,7 @@ struct Feed {
 
 impl Feed {
     async fn run(mut self) {
-        let mut status = self.app.engine.status_changes();
+        let mut status = self.app.engine(&self.filter.namespace).status_changes();
         self.mark(News::Bookmark);
         while self.flush().await.is_ok() {
             let heartbeat = self.app.config.watch_heartbeat;
@@ -334,7 +334,7 @@ async fn page(
 ) -> Result<EventPage, Failure> {
     let mut page = EventPage { events: Vec::new(), revision: filter.after.0 };
     let deadline = Instant::now() + wait;
-    let mut status = app.engine.status_changes();
+    let mut status = app.engine(&filter.namespace).status_changes();
     loop {
         let next = match ready(watch) {
             Some(next) => next,
