@@ -27,12 +27,13 @@ const WAITS_MAX: usize = 1000;
     get, path = "/v1/graph", tag = "watch",
     params(
         NamespaceParam,
-        ("format" = Option<String>, Query, description = "json, or dot for Graphviz"),
+        ("format" = Option<String>, Query, pattern = "^(json|dot)$", description = "json, or dot for Graphviz"),
         ("layout" = Option<bool>, Query, description = "Say where to draw each node; many waiters for one lock are drawn as one"),
         ("filter" = Option<String>, Query, description = "Only what hangs together with a lock or owner whose name contains this"),
     ),
     responses(
-        (status = 200, description = "The graph; text/vnd.graphviz with format=dot", body = Graph),
+        (status = 200, description = "The graph; for Graphviz with format=dot",
+            content((Graph = "application/json"), (String = "text/vnd.graphviz"))),
         Problems,
     )
 )]

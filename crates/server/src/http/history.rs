@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::Uri;
+use leasehold_api::schema::LockName;
 use leasehold_api::{CycleStep, History, PastDeadlock};
 use leasehold_core as core;
 use leasehold_core::{Event, Namespace, News, Scope};
@@ -24,8 +25,8 @@ const SIZE_MAX: usize = 1000;
     get, path = "/v1/history", tag = "watch",
     params(
         NamespaceParam,
-        ("lock" = Option<String>, Query, description = "Only what overlaps this lock"),
-        ("page_size" = Option<u64>, Query, description = "How many of each, 1 to 1000; 100 if left out"),
+        ("lock" = Option<LockName>, Query, description = "Only what overlaps this lock"),
+        ("page_size" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "How many of each, 1 to 1000; 100 if left out"),
     ),
     responses((status = 200, description = "Past holders and refused deadlocks, the newest first, as far as they are remembered", body = History), Problems)
 )]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::Uri;
+use leasehold_api::schema::LockPrefix;
 use leasehold_api::{Limits, NamespaceCount, Overview, Totals, TreePage};
 use leasehold_core::{TreeQuery, is_prefix};
 use leasehold_engine::{Query, View};
@@ -71,8 +72,8 @@ async fn namespaces(app: &App) -> Vec<NamespaceCount> {
     get, path = "/v1/tree", tag = "locks",
     params(
         NamespaceParam,
-        ("prefix" = Option<String>, Query, description = "The branch to look into: what a name is up to and including a slash; the root if left out"),
-        ("page_size" = Option<u64>, Query, description = "1 to 1000, 200 if left out"),
+        ("prefix" = Option<LockPrefix>, Query, description = "The branch to look into: what a name is up to and including a slash; the root if left out"),
+        ("page_size" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "1 to 1000, 200 if left out"),
         ("page_token" = Option<String>, Query, description = "next_page_token of the page before"),
     ),
     responses((status = 200, description = "Locks and branches at this level, in the order of their names", body = TreePage), Problems)
