@@ -134,7 +134,7 @@ async fn close_one(app: &App, uri: &Uri) -> Answered {
     post, path = "/v1/sessions/{session}/break", tag = "sessions",
     params(("session" = u64, Path, maximum = 9_007_199_254_740_991_u64, description = "The session's number, as lists tell it"), NamespaceParam),
     request_body = BreakSessionRequest,
-    responses((status = 200, description = "Everything under it has ended", body = Closed), Problems)
+    responses((status = 200, description = "Everything under it has ended", body = Closed), NotFound, BodyProblems)
 )]
 pub(crate) async fn break_(State(app): State<Arc<App>>, request: Request) -> Answered {
     let namespace = input::only_namespace(request.uri())?;
