@@ -70,6 +70,7 @@ impl IntoResponses for Problems {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         problems(&[
             (400, "invalid_request or invalid_lock_name"),
+            (403, "permission_denied: a page of another site may not change anything"),
             (414, "uri_too_long"),
             (421, "misdirected_request: on loopback only names of this machine are served"),
             (429, "a limit is reached; Retry-After says when to come back"),
