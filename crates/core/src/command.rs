@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::effect::Grant;
 use crate::fence::Fence;
 use crate::id::{
     Adapter, CallId, Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId, Ticket,
@@ -245,6 +246,18 @@ pub struct Withdraw {
     pub fence: Fence,
     /// The bytes of files that came with it, as the grant said. Bytes held before stay held.
     pub gained: Vec<(u64, ByteRange)>,
+}
+
+impl Withdraw {
+    /// Takes back exactly this grant.
+    pub fn of(namespace: &Namespace, grant: &Grant) -> Withdraw {
+        Withdraw {
+            namespace: namespace.clone(),
+            lease: grant.lease,
+            fence: grant.fence,
+            gained: grant.gained.clone(),
+        }
+    }
 }
 
 /// A new authority takes over the table: every grant has to be claimed again by its holder.

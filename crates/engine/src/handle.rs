@@ -53,6 +53,12 @@ impl Handle {
         }
     }
 
+    /// Takes back what an answer gave that did not reach its caller after all. Nobody waits for it.
+    pub fn take_back(&self, undo: Command) {
+        let asked = Asked { id: self.next_call(), call: Call::Command(undo), reply: None };
+        let _ = self.lanes.urgent.try_send(Parcel::Call(asked));
+    }
+
     pub async fn query(&self, query: Query) -> Result<View, CallError> {
         match self.send(&self.lanes.ordinary, self.next_call(), Call::Query(query)).await? {
             Reply::View(view) => Ok(view),

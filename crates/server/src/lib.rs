@@ -14,6 +14,8 @@ mod server;
 
 mod accept;
 mod connection;
+mod bare;
+mod delivery;
 mod request;
 mod problem;
 mod http;

@@ -20,6 +20,7 @@ use tower_service::Service as _;
 use crate::app::App;
 use crate::config::AccessLog;
 use crate::connection::{Connection, InFlight};
+use crate::delivery;
 use crate::forward;
 use crate::http::input;
 use crate::metrics::Stopwatch;
@@ -46,7 +47,8 @@ pub(crate) async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     let watch = Stopwatch::start();
-    let in_flight = origin.connection.begin(request.version() == Version::HTTP_2);
+    let is_http2 = request.version() == Version::HTTP_2;
+    let in_flight = origin.connection.begin(is_http2);
     let request_id = request_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let response = match check(&app, &origin, &request) {
@@ -73,7 +75,7 @@ pub(crate) async fn answer(
     if response.body().size_hint().exact().is_none() {
         return Ok(response.map(|body| Body::new(Streaming { body, _in_flight: in_flight })));
     }
-    Ok(response)
+    Ok(delivery::with_body(response, &origin.connection, is_http2))
 }
 
 /// Here, or where the leader is.

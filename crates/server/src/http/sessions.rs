@@ -15,10 +15,11 @@ use leasehold_core::{
 };
 use leasehold_engine::{Query, View};
 
-use super::locks::{check_reason, no_session, outcome, unexpected};
+use super::locks::{check_reason, giving, no_session, outcome, unexpected};
 use super::{Answered, input, json, ok};
 use crate::app::App;
 use crate::convert;
+use crate::delivery::Given;
 use crate::metrics::{Op, Stopwatch};
 use crate::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
 use crate::problem::Failure;
@@ -71,7 +72,9 @@ async fn open_one(app: &App, request: Request) -> Answered {
         expires_at: convert::moment(deadline),
         epoch: app.epoch(&open.namespace),
     };
-    Ok(json(StatusCode::CREATED, &opened))
+    let close = CloseSession { namespace: open.namespace.clone(), session: open.id };
+    let given = Given::new(app.engine(&open.namespace), Command::CloseSession(close));
+    giving(json(StatusCode::CREATED, &opened), Some(given))
 }
 
 fn session_id(uri: &Uri, suffix: &str) -> Result<leasehold_core::LeaseId, Failure> {

@@ -8,3 +8,5 @@ mod watch;
 mod console;
 mod service;
 mod bad_inputs;
+mod frames;
+mod http2;
