@@ -140,6 +140,7 @@ impl From<&crate::Holder> for wire::Holder {
             expires_in: Some(ms(holder.expires_in_ms)),
             session: holder.session,
             metadata: metadata(&holder.metadata),
+            ttl: Some(ms(holder.ttl_ms)),
         }
     }
 }
@@ -158,6 +159,7 @@ impl From<&wire::Holder> for crate::Holder {
             expires_in_ms: ms_of(holder.expires_in.as_ref()),
             session: holder.session,
             metadata: holder.metadata.as_ref().and_then(metadata_of).unwrap_or_default(),
+            ttl_ms: ms_of(holder.ttl.as_ref()),
         }
     }
 }
@@ -378,19 +380,30 @@ fn cycle(edges: &[crate::WaitEdge]) -> Vec<wire::WaitEdge> {
 
 impl From<&crate::Graph> for wire::Graph {
     fn from(graph: &crate::Graph) -> wire::Graph {
+        let lock = |lock: &crate::LockNode| wire::LockNode {
+            state: state(lock.state),
+            fencing_token: lock.fencing_token,
+            ttl: Some(ms(lock.ttl_ms)),
+            expires_in: Some(ms(lock.expires_in_ms)),
+            holders: lock.holders,
+        };
         let node = |node: &crate::Node| wire::Node {
             id: node.id.clone(),
             kind: match node.kind {
                 crate::NodeKind::Owner => wire::node::Kind::Owner,
                 crate::NodeKind::Lock => wire::node::Kind::Lock,
+                crate::NodeKind::More => wire::node::Kind::More,
             }
             .into(),
             name: node.name.clone(),
+            lock: node.lock.as_ref().map(lock),
+            count: node.count,
         };
         let edge = |edge: &crate::Edge| wire::Edge {
             kind: match edge.kind {
                 crate::EdgeKind::Holds => wire::edge::Kind::Holds,
                 crate::EdgeKind::Waits => wire::edge::Kind::Waits,
+                crate::EdgeKind::Overlaps => wire::edge::Kind::Overlaps,
             }
             .into(),
             from: edge.from.clone(),
@@ -447,6 +460,7 @@ fn news(news: &crate::News) -> wire::event::News {
             reason,
             note,
             reclaim_ms,
+            held_ms,
             ..
         } => Out::Ended(wire::Ended {
             lock,
@@ -457,6 +471,7 @@ fn news(news: &crate::News) -> wire::event::News {
             reason,
             note,
             reclaim_window: reclaim_ms.map(ms),
+            held: Some(ms(held_ms)),
         }),
         News::TtlChanged { owner_id, ttl_ms, .. } => {
             Out::TtlChanged(wire::TtlChanged { owner_id, ttl: Some(ms(ttl_ms)) })
@@ -631,6 +646,7 @@ mod tests {
             fencing_token: 7,
             acquired_at: "2026-01-02T03:04:05.678Z".into(),
             expires_at: "2026-01-02T03:04:35.678Z".into(),
+            ttl_ms: 30_000,
             expires_in_ms: 12_345,
             session: Some(4),
             metadata: Metadata::default(),

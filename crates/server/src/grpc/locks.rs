@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status};
 use super::{Caller, read};
 use crate::app::App;
 use crate::convert;
+use crate::delivery::Given;
 use crate::http::graph as drawing;
 use crate::http::locks::{
     LOOKED_AT_MAX, PAGE_SIZE, PAGE_SIZE_MAX, check_permits, check_reason, granted, outcome,
@@ -30,7 +31,7 @@ pub(super) struct Service(pub(super) Arc<App>);
 impl Locks for Service {
     async fn acquire(&self, request: Request<AcquireRequest>) -> Result<Response<Grant>, Status> {
         let (caller, watch) = (Caller::of(&request), Stopwatch::start());
-        caller.answer(acquire(&self.0, watch, request.into_inner()).await)
+        caller.give(acquire(&self.0, watch, request.into_inner()).await)
     }
 
     async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<Renewed>, Status> {
@@ -90,7 +91,7 @@ impl Locks for Service {
         request: Request<AcquireSetRequest>,
     ) -> Result<Response<SetGrant>, Status> {
         let (caller, watch) = (Caller::of(&request), Stopwatch::start());
-        caller.answer(acquire_set(&self.0, watch, request.into_inner()).await)
+        caller.give(acquire_set(&self.0, watch, request.into_inner()).await)
     }
 
     async fn get_graph(
@@ -102,7 +103,11 @@ impl Locks for Service {
     }
 }
 
-async fn acquire(app: &App, watch: Stopwatch, body: AcquireRequest) -> Result<Grant, Failure> {
+async fn acquire(
+    app: &App,
+    watch: Stopwatch,
+    body: AcquireRequest,
+) -> Result<(Grant, Option<Given>), Failure> {
     let asked = || {
         let namespace = read::namespace(&body.namespace)?;
         let claim = read::claim(&body.lock, body.mode, body.permits)?;
@@ -122,15 +127,16 @@ async fn acquire(app: &App, watch: Stopwatch, body: AcquireRequest) -> Result<Gr
     let (claim, acquire) = asked().inspect_err(|failure| not_asked(app, watch, failure))?;
     let namespace = acquire.namespace.clone();
     let kind = readings::kind(claim.scope.kind());
-    let grant = granted(app, watch, kind, acquire).await?;
-    Ok((&convert::grant(app.now(), app.epoch(&namespace), &claim, &grant)).into())
+    let (grant, given) = granted(app, watch, kind, acquire).await?;
+    let grant = convert::grant(app.now(), app.epoch(&namespace), &claim, &grant);
+    Ok(((&grant).into(), given))
 }
 
 async fn acquire_set(
     app: &App,
     watch: Stopwatch,
     body: AcquireSetRequest,
-) -> Result<SetGrant, Failure> {
+) -> Result<(SetGrant, Option<Given>), Failure> {
     let asked = || {
         let namespace = read::namespace(&body.namespace)?;
         let claims = read::claims(&body.locks)?;
@@ -149,8 +155,9 @@ async fn acquire_set(
     };
     let (claims, acquire) = asked().inspect_err(|failure| not_asked(app, watch, failure))?;
     let namespace = acquire.namespace.clone();
-    let grant = granted(app, watch, "set", acquire).await?;
-    Ok((&convert::set_grant(app.now(), app.epoch(&namespace), &claims, &grant)).into())
+    let (grant, given) = granted(app, watch, "set", acquire).await?;
+    let grant = convert::set_grant(app.now(), app.epoch(&namespace), &claims, &grant);
+    Ok(((&grant).into(), given))
 }
 
 /// A request that never came to the engine counts as failed all the same.

@@ -42,6 +42,7 @@ use tonic::{Request as Call, Response, Status};
 pub(crate) use streams::Streams;
 
 use crate::app::App;
+use crate::delivery::Given;
 use crate::problem::Failure;
 
 /// A deadline further off than this is none.
@@ -53,7 +54,7 @@ const ATTACH: &str = "/leasehold.v1.Sessions/Attach";
 pub(crate) struct RequestId(pub(crate) Arc<str>);
 
 /// Our methods, as they may be logged.
-const METHODS: [&str; 20] = [
+const METHODS: [&str; 21] = [
     "/leasehold.v1.Locks/Acquire",
     "/leasehold.v1.Locks/Renew",
     "/leasehold.v1.Locks/Release",
@@ -69,6 +70,7 @@ const METHODS: [&str; 20] = [
     "/leasehold.v1.Sessions/Get",
     "/leasehold.v1.Sessions/List",
     "/leasehold.v1.Sessions/Close",
+    "/leasehold.v1.Sessions/Break",
     ATTACH,
     "/leasehold.v1.Watch/Watch",
     "/leasehold.v1.Fences/Accept",
@@ -231,6 +233,16 @@ impl Caller {
 
     fn answer<T>(&self, answer: Result<T, Failure>) -> Result<Response<T>, Status> {
         answer.map(Response::new).map_err(|failure| self.status(failure))
+    }
+
+    /// An answer that gives something.
+    fn give<T>(&self, answer: Result<(T, Option<Given>), Failure>) -> Result<Response<T>, Status> {
+        let (answer, given) = answer.map_err(|failure| self.status(failure))?;
+        let mut response = Response::new(answer);
+        if let Some(given) = given {
+            response.extensions_mut().insert(given);
+        }
+        Ok(response)
     }
 
     fn status(&self, failure: Failure) -> Status {

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use leasehold_api::grpc::sessions_server::Sessions;
 use leasehold_api::grpc::{
-    AttachRequest, CloseRequest, Closed, GetSessionRequest, KeepAliveRequest, KeptAlive,
-    ListSessionsRequest, OpenRequest, Opened, Session, SessionPage, length,
+    AttachRequest, BreakSessionRequest, CloseRequest, Closed, GetSessionRequest, KeepAliveRequest,
+    KeptAlive, ListSessionsRequest, OpenRequest, Opened, Session, SessionPage, length,
 };
-use leasehold_core::{Adapter, Answer, CloseSession, Command, KeepAlive, Namespace, OpenSession};
+use leasehold_core::{
+    Adapter, Answer, BreakSession, CloseSession, Command, KeepAlive, Namespace, OpenSession,
+};
 use leasehold_engine::{Query, View};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -15,7 +17,7 @@ use super::attach::{self, Attached};
 use super::{Caller, read};
 use crate::app::App;
 use crate::convert;
-use crate::http::locks::{no_session, outcome, unexpected};
+use crate::http::locks::{check_reason, no_session, outcome, unexpected};
 use crate::http::sessions::{PAGE_SIZE, PAGE_SIZE_MAX};
 use crate::metrics::{Op, Stopwatch};
 use crate::problem::Failure;
@@ -60,6 +62,14 @@ impl Sessions for Service {
         let closed = close(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Session, watch.took(), outcome(&closed));
         caller.answer(closed)
+    }
+
+    async fn r#break(
+        &self,
+        request: Request<BreakSessionRequest>,
+    ) -> Result<Response<Closed>, Status> {
+        let caller = Caller::of(&request);
+        caller.answer(break_(&self.0, request.into_inner()).await)
     }
 
     type AttachStream = Attached;
@@ -152,6 +162,20 @@ async fn list(app: &App, body: ListSessionsRequest) -> Result<SessionPage, Failu
             .map(|session| (&convert::session(app.now(), session)).into())
             .collect(),
     })
+}
+
+async fn break_(app: &App, body: BreakSessionRequest) -> Result<Closed, Failure> {
+    check_reason(&body.reason)?;
+    let (number, reason) = (body.session, body.reason.as_str());
+    let namespace = read::namespace(&body.namespace)?;
+    let command = BreakSession { namespace: namespace.clone(), number, reason: reason.into() };
+    let Answer::SessionClosed { grants } = app.command(Command::BreakSession(command)).await?
+    else {
+        return Err(unexpected());
+    };
+    let namespace = namespace.as_str();
+    tracing::warn!(target: "leasehold::audit", session = number, namespace, reason, grants, "a session was broken");
+    Ok(Closed { released: grants as u64 })
 }
 
 async fn close(app: &App, body: CloseRequest) -> Result<Closed, Failure> {

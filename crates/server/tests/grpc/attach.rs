@@ -17,10 +17,8 @@ use crate::world::{
 
 #[track_caller]
 fn granted(answer: Answer) -> StreamGrant {
-    match answer {
-        Answer::Granted(grant) => grant,
-        other => panic!("a grant was expected: {other:?}"),
-    }
+    let Answer::Granted(grant) = answer else { panic!("a grant was expected: {answer:?}") };
+    grant
 }
 
 fn plain(lock: &str, owner: &str) -> StreamAcquire {
@@ -89,10 +87,8 @@ async fn many_in_flight_are_answered_whatever_their_order() {
     assert_eq!(tokens.len() as u64, locks, "every grant has a token of its own");
     assert_eq!(world.cluster().await.locks_held, locks + 1);
     let id = talk.ask(Ask::Close(CloseSession::default())).await;
-    match talk.answer(id).await {
-        Answer::Closed(closed) => assert_eq!(closed.released, locks + 1),
-        other => panic!("{other:?}"),
-    }
+    let Answer::Closed(closed) = talk.answer(id).await else { panic!("it is closed") };
+    assert_eq!(closed.released, locks + 1);
 }
 
 #[tokio::test]
