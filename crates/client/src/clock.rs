@@ -11,12 +11,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::machine::Moment;
 
+/// Ends when it is time.
+pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// A clock that runs while the machine sleeps. Programs use [`SystemClock`]; tests bring one that they can move.
 pub trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Moment;
 
     /// Ends at that moment or soon after it; at once if it is past.
-    fn sleep_until(&self, at: Moment) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    fn sleep_until(&self, at: Moment) -> Sleep;
 }
 
 /// The clock of the system.
@@ -37,7 +40,7 @@ impl Clock for SystemClock {
         Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
     }
 
-    fn sleep_until(&self, at: Moment) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    fn sleep_until(&self, at: Moment) -> Sleep {
         #[cfg(target_os = "linux")]
         if let Ok(alarm) = alarm(at) {
             return Box::pin(async move {

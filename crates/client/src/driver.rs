@@ -10,14 +10,13 @@
 //! dropped where there is no runtime, and the blocking interface is the same code.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::belief::Belief;
-use crate::clock::Clock;
+use crate::clock::{Clock, Sleep};
 use crate::error::{Error, LostBy};
 use crate::http::{Answered, Ask as HttpAsk, Http};
 use crate::machine::{
@@ -467,7 +466,7 @@ fn unreachable(failure: Failure, said: String) -> Error {
 /// before their heartbeat is due, and setting an alarm costs more than waking up once for nothing.
 #[derive(Default)]
 struct Alarm {
-    set: Option<(Moment, Pin<Box<dyn Future<Output = ()> + Send>>)>,
+    set: Option<(Moment, Sleep)>,
 }
 
 impl Alarm {

@@ -52,7 +52,7 @@ mod clock;
 
 pub use api::{Api, ListQuery};
 pub use client::{Client, ClientBuilder, Transport};
-pub use clock::{Clock, SystemClock};
+pub use clock::{Clock, Sleep, SystemClock};
 pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{Error, LostBy, Result};
 pub use fence::{Fence, Register, Stale, sql};

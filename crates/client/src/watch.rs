@@ -102,10 +102,10 @@ impl Feed {
         if !answer.status().is_success() {
             let body = answer.into_body().collect().await.map(http_body_util::Collected::to_bytes);
             let answered = Answered { is_success: false, body: body.unwrap_or_default() };
-            return match answered.refusal() {
-                Error::Refused(problem) if problem.code.http_status() == 503 => Ok(()),
-                refusal => Err(refusal),
-            };
+            let refusal = answered.refusal();
+            // A server that cannot serve just now is asked again.
+            let passes = refusal.code().is_none_or(|code| code.http_status() == 503);
+            return if passes { Ok(()) } else { Err(refusal) };
         }
         let mut body = answer.into_body();
         let mut lines = Lines::default();

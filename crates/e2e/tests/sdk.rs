@@ -69,9 +69,12 @@ async fn a_lock_is_held_by_one_at_a_time(transport: Transport) -> Result<()> {
     assert_eq!(lease.lock(), "a/b");
     assert!(lease.time_to_work() > LONG / 3 && lease.time_left() <= LONG);
     assert!(client.lock("a/b").owner("two").try_acquire().await?.is_none());
-    let refused = client.lock("a/b").owner("two").acquire().await.unwrap_err();
+    let refused = client.lock("a/b").owner("two").acquire().await.expect_err("it cannot be done");
     assert_eq!(refused.code(), Some(Code::LockHeld));
-    assert_eq!(refused.problem().unwrap().current_owner_id.as_deref(), Some("one"));
+    assert_eq!(
+        refused.problem().expect("a refusal says why").current_owner_id.as_deref(),
+        Some("one")
+    );
     assert!(refused.recommended_retry().is_some());
     let first = lease.fencing_token();
     let handle = lease.handle().clone();
@@ -91,7 +94,12 @@ async fn who_waits_is_granted_when_it_comes_free(transport: Transport) -> Result
     let lease = client.lock("a").acquire().await?;
     let waiting = tokio::spawn(client.lock("a").owner("two").wait(LONG).acquire());
     until_waiters(&client, "a", 1).await?;
-    let short = client.lock("a").wait(Duration::from_millis(100)).acquire().await.unwrap_err();
+    let short = client
+        .lock("a")
+        .wait(Duration::from_millis(100))
+        .acquire()
+        .await
+        .expect_err("it cannot be done");
     assert_eq!(short.code(), Some(Code::LockHeld));
     lease.release().await?;
     let next = waiting.await??;
@@ -142,7 +150,7 @@ async fn shared_and_permits_and_ranges_and_paths(transport: Transport) -> Result
     let _first = client.lock("pool").permits(2).acquire().await?;
     let _second = client.lock("pool").permits(2).acquire().await?;
     assert!(client.lock("pool").permits(2).try_acquire().await?.is_none());
-    let mismatch = client.lock("pool").permits(3).acquire().await.unwrap_err();
+    let mismatch = client.lock("pool").permits(3).acquire().await.expect_err("it cannot be done");
     assert_eq!(mismatch.code(), Some(Code::LimitMismatch));
     let _bytes = client.lock("inode:42@100..200").acquire().await?;
     assert!(client.lock("inode:42@150..").try_acquire().await?.is_none());
@@ -150,7 +158,7 @@ async fn shared_and_permits_and_ranges_and_paths(transport: Transport) -> Result
     let _tree = client.lock("path:/srv/a/**").acquire().await?;
     assert!(client.lock("path:/srv/a/b").try_acquire().await?.is_none());
     assert!(client.lock("path:/srv/b").try_acquire().await?.is_some());
-    let wrong = client.lock("a//b").acquire().await.unwrap_err();
+    let wrong = client.lock("a//b").acquire().await.expect_err("it cannot be done");
     assert_eq!(wrong.code(), Some(Code::InvalidLockName));
     Ok(())
 }
@@ -236,9 +244,19 @@ async fn a_deadlock_is_refused_with_its_circle(transport: Transport) -> Result<(
     let _b = client.lock("b").owner("two").acquire().await?;
     let waiting = tokio::spawn(client.lock("b").owner("one").wait(LONG).acquire());
     until_waiters(&client, "b", 1).await?;
-    let refused = client.lock("a").owner("two").wait(LONG).acquire().await.unwrap_err();
+    let refused =
+        client.lock("a").owner("two").wait(LONG).acquire().await.expect_err("it cannot be done");
     assert_eq!(refused.code(), Some(Code::Deadlock));
-    assert_eq!(refused.problem().unwrap().cycle.as_ref().unwrap().len(), 2);
+    assert_eq!(
+        refused
+            .problem()
+            .expect("a refusal says why")
+            .cycle
+            .as_ref()
+            .expect("a deadlock has a circle")
+            .len(),
+        2
+    );
     waiting.abort();
     Ok(())
 }
@@ -263,7 +281,7 @@ async fn retries_are_bounded(transport: Transport) -> Result<()> {
     let client = client(&server, transport).await?;
     let lease = client.lock("a").acquire().await?;
     let retry = Retry { attempts: 3, pause_max: Duration::from_millis(20), ..Retry::default() };
-    let refused = client.lock("a").acquire_with_retry(retry).await.unwrap_err();
+    let refused = client.lock("a").acquire_with_retry(retry).await.expect_err("it cannot be done");
     assert_eq!(refused.code(), Some(Code::LockHeld));
     let retry = Retry { attempts: 1000, pause_max: Duration::from_millis(20), ..retry };
     let waiting = tokio::spawn(client.lock("a").acquire_with_retry(retry));
@@ -404,7 +422,7 @@ async fn fences_turn_stale_tokens_away(transport: Transport) -> Result<()> {
     let fence = client.fence("reports");
     assert_eq!(fence.high_water().await?, None);
     assert_eq!(fence.accept(7).await?, 7);
-    let stale = fence.accept(6).await.unwrap_err();
+    let stale = fence.accept(6).await.expect_err("it cannot be done");
     assert_eq!(stale.code(), Some(Code::StaleFence));
     assert_eq!(fence.high_water().await?, Some(7));
     Ok(())
@@ -416,11 +434,11 @@ async fn unreachable_is_not_refused(transport: Transport) -> Result<()> {
     let patience = Duration::from_millis(300);
     let client = Client::builder(&url).transport(transport).patience(patience).connect().await?;
     server.kill()?;
-    let error = client.lock("a").acquire().await.unwrap_err();
+    let error = client.lock("a").acquire().await.expect_err("it cannot be done");
     assert!(error.is_unreachable(), "{error}");
     assert_eq!(error.code(), None);
     let nobody = Client::builder("http://127.0.0.1:9").transport(transport).patience(patience);
-    let error = nobody.connect().await.unwrap_err();
+    let error = nobody.connect().await.expect_err("it cannot be done");
     assert!(error.is_unreachable(), "{error}");
     Ok(())
 }
