@@ -109,8 +109,7 @@ fn what_next(problem: &Problem) -> Option<String> {
             Some(later.unwrap_or_default() + if problem.recommended_retry_ms.is_some() { ", or wait in line with -w" } else { "wait in line with -w" })
         }
         Code::Deadlock => Some("release something of the circle first, or take the locks together as one set".into()),
-        Code::Unauthenticated => Some("say who you are with --token-file or LEASEHOLD_TOKEN".into()),
-        Code::PermissionDenied => Some("ask an operator for the right to do this".into()),
+        Code::Unauthenticated | Code::PermissionDenied => Some("ask an operator for the right to do this".into()),
         Code::LeaseLost | Code::NotHolder => {
             Some("stop what the lock guards; take it again before going on".into())
         }

@@ -48,6 +48,7 @@ impl Belief {
         let ttl = u64::try_from(standing.ttl().as_nanos()).unwrap_or(u64::MAX);
         self.ttl.store(ttl, Ordering::Relaxed);
         self.since.store(standing.since().as_nanos(), Ordering::Release);
+        self.changed.notify_waiters();
     }
 
     pub(crate) fn in_jeopardy(&self) {
@@ -110,6 +111,24 @@ impl Belief {
         match self.state() {
             State::Valid | State::Jeopardy => self.standing().lapses_at().since(self.clock.now()),
             State::Lost => Duration::ZERO,
+        }
+    }
+
+    /// Waits until the standing is another than this one, or there is reason to stop.
+    pub(crate) async fn until_changed(&self, from: Standing) {
+        let source = self.session.as_deref().unwrap_or(self);
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            let mut renewed = std::pin::pin!(source.changed.notified());
+            changed.as_mut().enable();
+            renewed.as_mut().enable();
+            if self.standing() != from || self.state() >= State::Jeopardy {
+                return;
+            }
+            tokio::select! {
+                () = changed => {}
+                () = renewed => {}
+            }
         }
     }
 

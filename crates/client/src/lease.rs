@@ -11,7 +11,7 @@ use crate::belief::Belief;
 use crate::client::Client;
 use crate::driver::Order;
 use crate::error::{Error, LostBy, Result};
-use crate::machine::{Key, State};
+use crate::machine::{Key, Standing, State};
 use crate::payload::{Granted, Payload};
 
 /// A lock, or a set of them, that is held. Dropping it gives it back in the background.
@@ -112,6 +112,16 @@ impl LeaseHandle {
     /// How long until somebody else may hold the lock.
     pub fn time_left(&self) -> Duration {
         self.inner.belief.time_left()
+    }
+
+    /// The last confirmed renewal: what it counts from, and for how long.
+    pub fn standing(&self) -> Standing {
+        self.inner.belief.standing()
+    }
+
+    /// Ends when a renewal was confirmed after `from`, or when the work must stop.
+    pub async fn changed(&self, from: Standing) {
+        self.inner.belief.until_changed(from).await;
     }
 
     /// Ends when the work must stop: in jeopardy, or lost.

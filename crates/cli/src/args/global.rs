@@ -1,6 +1,5 @@
 //! What every verb that asks a server understands.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -24,12 +23,6 @@ pub(crate) struct Global {
     /// The namespace of the locks
     #[arg(long, global = true, value_name = "NAME", env = "LEASEHOLD_NAMESPACE", default_value = "default", hide_env_values = true)]
     pub(crate) namespace: String,
-    /// A file with the token that says who you are; or put the token itself into LEASEHOLD_TOKEN
-    #[arg(long, global = true, value_name = "FILE", env = "LEASEHOLD_TOKEN_FILE", hide_env_values = true)]
-    pub(crate) token_file: Option<PathBuf>,
-    /// The certificate (PEM) that the server's own must be signed with
-    #[arg(long, global = true, value_name = "FILE", env = "LEASEHOLD_CACERT", hide_env_values = true)]
-    pub(crate) cacert: Option<PathBuf>,
     /// How long to try before the server counts as unreachable
     #[arg(long, global = true, value_name = "LENGTH", default_value = "10s", value_parser = length)]
     pub(crate) timeout: Duration,

@@ -54,7 +54,6 @@ impl Finding {
 pub(crate) async fn run(global: &Global) -> Answered {
     let out = Output::of(global);
     let mut findings = vec![open_files(), processes()];
-    findings.extend(global.token_file.as_deref().map(token_file));
     let mut reached = 0;
     for address in &global.addr {
         let mut one = global.clone();
@@ -224,18 +223,5 @@ fn processes() -> Finding {
         Finding::ok("processes", "/proc can be read")
     } else {
         Finding::bad("processes", "/proc cannot be read", "mount it: `leasehold run` needs it to stop a command")
-    }
-}
-
-fn token_file(path: &Path) -> Finding {
-    use std::os::unix::fs::MetadataExt;
-    match std::fs::metadata(path) {
-        Ok(entry) if entry.mode() & 0o077 != 0 => Finding::warning(
-            "token",
-            format!("{} can be read by others", path.display()),
-            format!("chmod 600 {}", path.display()),
-        ),
-        Ok(_) => Finding::ok("token", format!("{} is for you alone", path.display())),
-        Err(error) => Finding::bad("token", format!("{}: {error}", path.display()), "give a file that is there, or none"),
     }
 }

@@ -15,6 +15,8 @@ use crate::supervise::{Deadlines, Ended, FORWARDED, News, Signals, Supervised};
 
 /// How long the lock is given back before we leave; then it lapses by itself.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same when the server was not heard of for a while.
+const RELEASE_TIMEOUT_LOST: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(server: &Server, signals: &Signals, args: &Run) -> Answered {
     let claim = |lock: &String| Claim {
@@ -205,7 +207,8 @@ impl<'a> Work<'a> {
     }
 
     async fn give_back(&self, mut lease: Lease) {
-        let released = tokio::time::timeout(RELEASE_TIMEOUT, lease.release_once()).await;
+        let timeout = if lease.is_valid() { RELEASE_TIMEOUT } else { RELEASE_TIMEOUT_LOST };
+        let released = tokio::time::timeout(timeout, lease.release_once()).await;
         if !matches!(released, Ok(Ok(()))) && self.server.out.verbose {
             self.say("the lock could not be given back; it lapses by itself");
         }

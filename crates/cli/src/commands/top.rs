@@ -221,7 +221,7 @@ impl View {
             Constraint::Length(10),
             Constraint::Fill(2),
             Constraint::Length(10),
-            Constraint::Length(8),
+            Constraint::Length(16),
             Constraint::Length(6),
             Constraint::Length(7),
         ];

@@ -1,11 +1,10 @@
 //! What wrapper and guard say to each other: messages of one size over a pair of sockets. When one side is gone, the
 //! other reads the end.
 
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::AsyncReadExt;
 
 use super::deadlines::Deadlines;
 
@@ -94,18 +93,21 @@ fn number(word: u64) -> Option<i32> {
 /// The side that reads. What was half read is kept: a read may be given up at any time.
 #[derive(Debug)]
 pub(super) struct Reader {
-    from: OwnedReadHalf,
+    from: tokio::net::UnixStream,
     frame: Frame,
     len: usize,
 }
 
+/// The side that writes, past the runtime: what is sent is on its way when `send` returns, whatever becomes of us then.
 #[derive(Debug)]
-pub(super) struct Writer(OwnedWriteHalf);
+pub(super) struct Writer(UnixStream);
 
-pub(super) fn split(stream: std::os::unix::net::UnixStream) -> io::Result<(Reader, Writer)> {
+/// Needs the runtime.
+pub(super) fn split(stream: UnixStream) -> io::Result<(Reader, Writer)> {
     stream.set_nonblocking(true)?;
-    let (from, to) = UnixStream::from_std(stream)?.into_split();
-    Ok((Reader { from, frame: [0; 24], len: 0 }, Writer(to)))
+    let writer = Writer(stream.try_clone()?);
+    let from = tokio::net::UnixStream::from_std(stream)?;
+    Ok((Reader { from, frame: [0; 24], len: 0 }, writer))
 }
 
 impl Reader {
@@ -134,11 +136,7 @@ impl Writer {
         for (bytes, word) in frame.chunks_exact_mut(8).zip(message.to_words()) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
-        let _ = self.0.try_write(&frame);
-    }
-
-    pub(super) async fn flush(&mut self) {
-        let _ = self.0.flush().await;
+        let _ = (&self.0).write(&frame);
     }
 }
 

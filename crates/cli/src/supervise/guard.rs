@@ -21,7 +21,7 @@ use super::channel::{Order, Reader, Report, Writer, split};
 use super::clock::now;
 use super::deadlines::{Deadlines, Nanos, OnLost, Plan};
 use super::signals::{FORWARDED, Signals};
-use super::tree;
+use super::tree::{self, Left};
 
 /// The word on the command line that makes us a guard. Not for people.
 pub(crate) const GUARD: &str = "run-guard";
@@ -76,7 +76,6 @@ async fn guard(channel: RawFd, plan: Plan, command: &[OsString]) -> io::Result<(
     let mut guard = Guard { plan, orders: Some(orders), reports, signals, alarm, state: State::Idle };
     guard.start(command).await?;
     guard.watch().await;
-    guard.reports.flush().await;
     Ok(())
 }
 
@@ -209,32 +208,25 @@ impl Guard {
     fn children_ended(&mut self) {
         let command = self.state.command();
         let mut ended = None;
-        tree::reap(&mut |pid, status| {
+        let left = tree::reap(&mut |pid, status| {
             if command == Some(pid) {
                 ended = Some(status);
             }
         });
         if let Some(status) = ended {
             self.reports.send(Report::Exited { status });
-            self.command_ended();
         }
-        if matches!(self.state, State::Stopping { .. }) && tree::is_empty(None) {
-            self.state = State::Gone;
-        }
-    }
-
-    /// What it left behind must not outlive the lease either, which is about to be given back.
-    fn command_ended(&mut self) {
-        match self.state {
-            State::Running { deadlines, .. } if tree::is_empty(None) => {
-                let _ = deadlines;
-                self.state = State::Gone;
+        match (self.state, left) {
+            (State::Idle | State::Gone, _) => {}
+            (State::Running { .. } | State::Stopping { .. }, Left::Nothing) => self.state = State::Gone,
+            // What it left behind must not outlive the lease either, which is about to be given back.
+            (State::Running { deadlines, .. }, Left::Something) if ended.is_some() => {
+                self.begin_stop(None, deadlines);
             }
-            State::Running { deadlines, .. } => self.begin_stop(None, deadlines),
-            State::Stopping { kill_at, .. } => {
+            (State::Stopping { kill_at, .. }, Left::Something) if ended.is_some() => {
                 self.state = State::Stopping { command: None, kill_at };
             }
-            State::Idle | State::Gone => {}
+            (State::Running { .. } | State::Stopping { .. }, Left::Something) => {}
         }
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct Supervised {
     deadlines: Deadlines,
     stopping: Option<Nanos>,
     exited: Option<u8>,
+    /// The guard did not do it, so we do; and this is how it will have ended.
+    killing: Option<Ended>,
 }
 
 /// What has become of the command.
@@ -72,8 +74,8 @@ impl Supervised {
         orders.send(Order::Keep(deadlines));
         let mut alarm = Alarm::new()?;
         alarm.set(backstop(deadlines.kill_at))?;
-        let (stopping, exited) = (None, None);
-        Ok(Supervised { guard, reports, orders, alarm, plan, deadlines, stopping, exited })
+        let (stopping, exited, killing) = (None, None, None);
+        Ok(Supervised { guard, reports, orders, alarm, plan, deadlines, stopping, exited, killing })
     }
 
     /// A renewal was confirmed.
@@ -108,9 +110,13 @@ impl Supervised {
         }
     }
 
-    /// What happens next. After `Ended` nothing does.
+    /// What happens next. After `Ended` nothing does. It may be given up and asked again at any time.
     pub(crate) async fn next(&mut self) -> News {
         loop {
+            if let Some(ended) = self.killing {
+                self.kill().await;
+                return News::Ended(ended);
+            }
             tokio::select! {
                 report = self.reports.next::<Report>() => match report {
                     Some(Report::Started { .. }) => return News::Started,
@@ -121,16 +127,11 @@ impl Supervised {
                         return News::Stopping;
                     }
                     Some(Report::Gone) => return News::Ended(self.ended()),
-                    None => {
-                        self.kill().await;
-                        return News::Ended(Ended::GuardLost);
-                    }
+                    None if self.stopping.is_some() => self.killing = Some(Ended::Stopped),
+                    None => self.killing = Some(Ended::GuardLost),
                 },
                 // The guard should have done it by now.
-                () = self.alarm.rings() => {
-                    self.kill().await;
-                    return News::Ended(Ended::Stopped);
-                }
+                () = self.alarm.rings() => self.killing = Some(Ended::Stopped),
             }
         }
     }

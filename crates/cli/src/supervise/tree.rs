@@ -4,6 +4,7 @@
 //! started meanwhile is found by the next round, under us if its parent is gone.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -53,19 +54,15 @@ pub(super) struct Found {
     pub(super) untouchable: usize,
 }
 
-pub(super) fn is_empty(spared: Option<Pid>) -> bool {
-    let alive = below(own_pid()).into_iter().filter(|process| !process.is_dead);
-    alive.filter(|process| spared.is_none_or(|pid| pid.as_raw_pid() != process.pid)).count() == 0
-}
-
-/// Kills until nothing is left. `reaped` is told of each child of ours that was waited for.
+/// Kills until nothing is left; with `spared`, until nothing else is found. `reaped` is told of each child of ours that
+/// was waited for.
 pub(super) async fn kill_all(spared: Option<Pid>, mut reaped: impl FnMut(Pid, i32)) {
     let mut pause = PAUSE;
     let mut was_said = false;
     loop {
         let found = signal(Signal::KILL, spared);
-        reap(&mut reaped);
-        if found.alive == 0 && is_empty(spared) {
+        let left = reap(&mut reaped);
+        if left == Left::Nothing || (spared.is_some() && found.alive == 0) {
             return;
         }
         if found.untouchable > 0 {
@@ -82,10 +79,24 @@ pub(super) async fn kill_all(spared: Option<Pid>, mut reaped: impl FnMut(Pid, i3
     }
 }
 
+/// What there is below us, by the kernel's own count. A look at all processes takes a while, and one that is started
+/// meanwhile by another that ends may be missed; but it is then a child of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    Nothing,
+    Something,
+}
+
 /// Takes note of the children that have ended.
-pub(super) fn reap(reaped: &mut impl FnMut(Pid, i32)) {
-    while let Ok(Some((pid, status))) = wait_for_any(WaitOptions::NOHANG) {
-        reaped(pid, status.as_raw());
+pub(super) fn reap(reaped: &mut impl FnMut(Pid, i32)) -> Left {
+    loop {
+        match wait_for_any(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => reaped(pid, status.as_raw()),
+            Ok(None) => return Left::Something,
+            Err(Errno::INTR) => {}
+            // There are no children: whoever had one below us that lives would be one, or below one.
+            Err(_) => return Left::Nothing,
+        }
     }
 }
 
@@ -116,8 +127,10 @@ fn all() -> impl Iterator<Item = Process> {
 }
 
 fn look(pid: i32) -> Option<Process> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse(pid, &stat)
+    // One read: its size is not known before, and it is never larger.
+    let mut stat = [0; 1024];
+    let len = std::fs::File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut stat).ok()?;
+    parse(pid, stat.get(..len)?)
 }
 
 /// `pid (name) state parent …`: the name may contain anything, so what follows its last bracket is read.
