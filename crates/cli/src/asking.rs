@@ -19,11 +19,6 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Connects in the background: what is asked waits for it.
-    pub(crate) fn start(global: &Global) -> Result<Server, Failure> {
-        Ok(Server::of(global, builder(global).start()?))
-    }
-
     /// Connects to the first server that can be reached.
     pub(crate) async fn connect(global: &Global) -> Result<Server, Failure> {
         let connected = tokio::time::timeout(global.timeout, builder(global).connect()).await;

@@ -67,11 +67,11 @@ async fn answer(global: &Global, command: &Command) -> Answered {
     match command {
         Command::Run(args) => {
             let signals = commands::run::take_signals()?;
-            commands::run::run(&Server::start(global)?, &signals, args).await
+            commands::run::run(&connect(global).await?, &signals, args).await
         }
         Command::Elect(args) => {
             let signals = commands::run::take_signals()?;
-            commands::elect::run(&Server::start(global)?, &signals, args).await
+            commands::elect::run(&connect(global).await?, &signals, args).await
         }
         Command::Doctor => commands::doctor::run(global).await,
         Command::Load(args) => commands::load::run(global, args).await,

@@ -20,7 +20,7 @@ use super::alarm::Alarm;
 use super::channel::{Order, Reader, Report, Writer, split};
 use super::clock::now;
 use super::deadlines::{Deadlines, Nanos, OnLost, Plan};
-use super::signals::{FORWARDED, Signals};
+use super::signals::{FORWARDED, Signals, Taken};
 use super::tree::{self, Left};
 
 /// The word on the command line that makes us a guard. Not for people.
@@ -68,15 +68,18 @@ async fn guard(channel: RawFd, plan: Plan, command: &[OsString]) -> io::Result<(
     let channel = adopt(channel)?;
     set_child_subreaper(Some(getpid()))?;
     // Only SIGKILL ends a guard, and then the wrapper does its work.
-    let ignored = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGPIPE];
-    let taken: Vec<i32> = [libc::SIGCHLD].into_iter().chain(FORWARDED).chain(ignored).collect();
-    let signals = Signals::take(&taken)?;
+    let signals = Signals::take(&taken())?;
     let (orders, reports) = split(channel)?;
     let alarm = Alarm::new()?;
     let mut guard = Guard { plan, orders: Some(orders), reports, signals, alarm, state: State::Idle };
     guard.start(command).await?;
     guard.watch().await;
     Ok(())
+}
+
+fn taken() -> Vec<i32> {
+    let ignored = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGPIPE];
+    [libc::SIGCHLD].into_iter().chain(FORWARDED).chain(ignored).collect()
 }
 
 #[allow(unsafe_code, reason = "a descriptor that was handed over is known by its number alone")]
@@ -268,11 +271,13 @@ fn forward(command: Option<Pid>, number: i32) {
 #[allow(unsafe_code, reason = "a child's own settings can be made in no other way")]
 fn spawn(command: &[OsString]) -> io::Result<Pid> {
     let guard = getpid();
+    let taken = Taken::of(&taken());
     let mut spawned = Command::new(&command[0]);
     spawned.args(&command[1..]);
-    // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is taken.
+    // SAFETY: between fork and exec only a few system calls are made; nothing is allocated and no lock is taken.
     unsafe {
         spawned.pre_exec(move || {
+            taken.give_back()?;
             set_parent_process_death_signal(Some(Signal::KILL))?;
             match getppid() {
                 Some(parent) if parent == guard => Ok(()),

@@ -29,8 +29,8 @@ pub(crate) struct Received {
     pub(crate) by_process: bool,
 }
 
-/// From when this is made, the signals are no longer acted on by themselves. Threads started later follow suit;
-/// commands started with the standard library do not.
+/// From when this is made, the signals are no longer acted on by themselves. Threads and processes started later
+/// inherit that: see [`Taken::give_back`].
 #[derive(Debug)]
 pub(crate) struct Signals {
     source: AsyncFd<OwnedFd>,
@@ -53,21 +53,46 @@ impl Signals {
     }
 }
 
+/// Signals that were taken.
+#[derive(Clone, Copy)]
+pub(super) struct Taken(libc::sigset_t);
+
+impl Taken {
+    #[allow(unsafe_code, reason = "sets of signals are built in place")]
+    pub(super) fn of(signals: &[i32]) -> Taken {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `sigemptyset` makes the set a valid one, whatever was in it, and `sigaddset` changes a valid one.
+        unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for &signal in signals {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            Taken(set.assume_init())
+        }
+    }
+
+    /// For a new process that is to have its signals as anybody else. May be called between fork and exec.
+    pub(super) fn give_back(&self) -> io::Result<()> {
+        self.change(libc::SIG_UNBLOCK)
+    }
+
+    #[allow(unsafe_code, reason = "no safe interface changes what is blocked")]
+    fn change(&self, how: libc::c_int) -> io::Result<()> {
+        // SAFETY: the set is a valid one, and nothing is written back.
+        match unsafe { libc::pthread_sigmask(how, &raw const self.0, std::ptr::null_mut()) } {
+            0 => Ok(()),
+            failed => Err(io::Error::from_raw_os_error(failed)),
+        }
+    }
+}
+
 #[allow(unsafe_code, reason = "no safe interface tells who sent a signal")]
 fn open(signals: &[i32]) -> io::Result<OwnedFd> {
-    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigemptyset` makes the set a valid one, whatever was in it; the rest uses it after that. The descriptor is
-    // new and nobody else's.
+    let taken = Taken::of(signals);
+    taken.change(libc::SIG_BLOCK)?;
+    // SAFETY: the set is a valid one; the descriptor is new and nobody else's.
     unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        for &signal in signals {
-            libc::sigaddset(set.as_mut_ptr(), signal);
-        }
-        let failed = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
-        if failed != 0 {
-            return Err(io::Error::from_raw_os_error(failed));
-        }
-        match libc::signalfd(-1, set.as_ptr(), libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) {
+        match libc::signalfd(-1, &raw const taken.0, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) {
             -1 => Err(io::Error::last_os_error()),
             source => Ok(OwnedFd::from_raw_fd(source)),
         }
