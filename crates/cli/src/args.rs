@@ -49,7 +49,7 @@ pub(crate) struct Serve {
     /// The directory to keep locks in [default: leasehold-data]
     #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA", conflicts_with = "store")]
     pub(crate) data: Option<PathBuf>,
-    /// Where to keep locks: sqlite:PATH, or memory to forget them
+    /// Where to keep locks: sqlite:PATH, postgres://…, etcd://…, or memory to forget them
     #[arg(long, value_name = "STORE", env = "LEASEHOLD_STORE")]
     pub(crate) store: Option<String>,
     /// How long the simple /lock stays reserved for its last holder [default: 5s]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::effect::Grant;
 use crate::fence::Fence;
 use crate::id::{
     Adapter, CallId, Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId, Ticket,
@@ -34,6 +35,33 @@ pub enum Command {
     Resume,
     /// Tells the time and nothing else.
     Tick,
+}
+
+impl Command {
+    /// The namespace it is about; `None` if it is about all of them.
+    pub fn namespace(&self) -> Option<&Namespace> {
+        match self {
+            Command::Acquire(acquire) => Some(&acquire.namespace),
+            Command::Renew(renew) => Some(&renew.namespace),
+            Command::Release(release) => Some(&release.namespace),
+            Command::Unlock(unlock) => Some(&unlock.namespace),
+            Command::Cancel(cancel) => Some(&cancel.namespace),
+            Command::OpenSession(open) => Some(&open.namespace),
+            Command::KeepAlive(keep) => Some(&keep.namespace),
+            Command::CloseSession(close) => Some(&close.namespace),
+            Command::Attach(attach) => Some(&attach.namespace),
+            Command::Disconnect(disconnect) => Some(&disconnect.namespace),
+            Command::AcceptFence(accept) => Some(&accept.namespace),
+            Command::Break(broken) => Some(&broken.namespace),
+            Command::RemoveFile(remove) => Some(&remove.namespace),
+            Command::Withdraw(withdraw) => Some(&withdraw.namespace),
+            Command::BeginEpoch(_)
+            | Command::Jump(_)
+            | Command::Suspend
+            | Command::Resume
+            | Command::Tick => None,
+        }
+    }
 }
 
 /// One scope and how it is wanted.
@@ -208,6 +236,18 @@ pub struct Withdraw {
     pub fence: Fence,
     /// The bytes of files that came with it, as the grant said. Bytes held before stay held.
     pub gained: Vec<(u64, ByteRange)>,
+}
+
+impl Withdraw {
+    /// Takes back exactly this grant.
+    pub fn of(namespace: &Namespace, grant: &Grant) -> Withdraw {
+        Withdraw {
+            namespace: namespace.clone(),
+            lease: grant.lease,
+            fence: grant.fence,
+            gained: grant.gained.clone(),
+        }
+    }
 }
 
 /// A new authority takes over the table: every grant has to be claimed again by its holder.

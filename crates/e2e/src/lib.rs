@@ -14,6 +14,7 @@ pub mod client;
 pub mod server;
 pub mod faults;
 pub mod power;
+pub mod tools;
 pub mod random;
 
 /// Whether the long forms of the tests were asked for, with `LEASEHOLD_E2E=full`.

@@ -614,7 +614,7 @@ impl About {
     fn undo(self, grant: &Grant) -> Option<Undo> {
         match self {
             About::Grant { namespace, known } if !grant.replayed => {
-                let withdraw = withdraw_of(grant, &namespace);
+                let withdraw = Withdraw::of(&namespace, grant);
                 Some(if known { Undo::KnownGrant(withdraw) } else { Undo::Grant(withdraw) })
             }
             About::Grant { .. } | About::Session(_) | About::Other => None,
@@ -626,14 +626,5 @@ impl About {
             About::Session(close) => Some(Undo::Session(close)),
             About::Grant { .. } | About::Other => None,
         }
-    }
-}
-
-fn withdraw_of(grant: &Grant, namespace: &Namespace) -> Withdraw {
-    Withdraw {
-        namespace: namespace.clone(),
-        lease: grant.lease,
-        fence: grant.fence,
-        gained: grant.gained.clone(),
     }
 }

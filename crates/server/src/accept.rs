@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::app::App;
+use crate::bare::Dressed;
 use crate::connection::{Connection, Timeouts, Watched};
 use crate::request::{self, Origin};
 
@@ -101,7 +102,7 @@ async fn serve(
     let _ = stream.set_nodelay(true);
     let timeouts = Timeouts { header: app.config.header_timeout, idle: app.config.idle_timeout };
     let connection = Arc::new(Connection::new());
-    let io = TokioIo::new(Watched::new(stream, connection.clone()));
+    let io = TokioIo::new(Dressed::new(Watched::new(stream, connection.clone())));
     let service = service_fn(|request| {
         let origin = Origin { peer, connection: connection.clone() };
         request::answer(app.clone(), router.clone(), origin, request)

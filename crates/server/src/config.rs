@@ -3,18 +3,28 @@
 //! This file knows the TOML file and the defaults; `leasehold serve` lays the environment and its flags over them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold_api::{format_duration, parse_duration};
 use leasehold_core::{GracePolicy, Limits};
+use leasehold_store::LocationError;
 use serde::{Deserialize, Deserializer};
+
+const GROUPS_MAX: usize = 64;
+const LEADERSHIP_TTL: RangeInclusive<Duration> =
+    Duration::from_millis(500)..=Duration::from_secs(60);
+
+/// Where locks are kept.
+pub use leasehold_store::Location as Store;
 
 /// Everything a server needs to know before it starts.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub listen: SocketAddr,
     pub store: Store,
+    pub cluster: ClusterConfig,
     /// How long after it expired the simple lock stays reserved for its last holder.
     pub simple_grace: Duration,
     /// Serve others than this machine although nothing protects the way to them.
@@ -43,12 +53,24 @@ pub struct Config {
     pub snapshot_bytes: u64,
 }
 
-/// Where locks are kept.
+/// How several servers share one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Store {
-    /// Forgotten when the server stops.
-    Memory,
-    Sqlite(PathBuf),
+pub struct ClusterConfig {
+    /// For people: tells this server from the others.
+    pub name: Option<String>,
+    /// Where the others find this server, if not where it listens.
+    pub advertise: Option<String>,
+    /// How many groups the namespaces are spread over. The same for all servers of a store, for ever.
+    pub groups: usize,
+    /// How long a leader may lead without showing that it is there.
+    pub leadership_ttl: Duration,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> ClusterConfig {
+        let leadership_ttl = Duration::from_secs(3);
+        ClusterConfig { name: None, advertise: None, groups: 1, leadership_ttl }
+    }
 }
 
 /// Which requests are logged.
@@ -76,8 +98,8 @@ pub enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("{}, line {line}: {message}", path.display())]
     Parse { path: PathBuf, line: usize, message: String },
-    #[error("store {0:?} is not known: write memory or sqlite:PATH")]
-    Store(String),
+    #[error(transparent)]
+    Store(#[from] LocationError),
     #[error("{field} is {value}: {message}")]
     Value { field: &'static str, value: String, message: &'static str },
     #[error(
@@ -91,6 +113,7 @@ impl Default for Config {
         Config {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080),
             store: Store::in_directory(Path::new("leasehold-data")),
+            cluster: ClusterConfig::default(),
             simple_grace: Duration::from_secs(5),
             insecure: false,
             hosts: Vec::new(),
@@ -108,21 +131,6 @@ impl Default for Config {
             grace: Grace { policy: GracePolicy::Conflicting, length: Duration::from_secs(30) },
             limits: Limits::default(),
             snapshot_bytes: 64 * 1024 * 1024,
-        }
-    }
-}
-
-impl Store {
-    /// The file that a data directory has.
-    pub fn in_directory(directory: &Path) -> Store {
-        Store::Sqlite(directory.join("leasehold.db"))
-    }
-
-    pub fn parse(text: &str) -> Result<Store, ConfigError> {
-        match text.split_once(':') {
-            None if text == "memory" => Ok(Store::Memory),
-            Some(("sqlite", path)) if !path.is_empty() => Ok(Store::Sqlite(path.into())),
-            None | Some(_) => Err(ConfigError::Store(text.into())),
         }
     }
 }
@@ -156,6 +164,21 @@ impl Config {
         }
         let fault =
             |field, value: String, message| Err(ConfigError::Value { field, value, message });
+        let cluster = &self.cluster;
+        if !(1..=GROUPS_MAX).contains(&cluster.groups) {
+            let value = cluster.groups.to_string();
+            return fault("cluster.groups", value, "there must be between 1 and 64");
+        }
+        if !LEADERSHIP_TTL.contains(&cluster.leadership_ttl) {
+            let value = format_duration(cluster.leadership_ttl);
+            return fault("cluster.leadership_ttl", value, "it must be between 500ms and 1m");
+        }
+        if let Some(address) = &cluster.advertise
+            && !address.starts_with("http://")
+        {
+            let message = "write it as http://HOST:PORT";
+            return fault("cluster.advertise", address.clone(), message);
+        }
         if self.threads == 0 {
             return fault("threads", "0".into(), "there must be at least one");
         }
@@ -186,6 +209,7 @@ struct File {
     listen: Option<SocketAddr>,
     data: Option<PathBuf>,
     store: Option<String>,
+    cluster: ClusterFile,
     simple_grace: Option<Length>,
     insecure: Option<bool>,
     hosts: Option<Vec<String>>,
@@ -196,6 +220,15 @@ struct File {
     grace: GraceFile,
     limits: LimitsFile,
     snapshot_bytes: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ClusterFile {
+    name: Option<String>,
+    advertise: Option<String>,
+    groups: Option<usize>,
+    leadership_ttl: Option<Length>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -276,6 +309,10 @@ impl File {
         set(&mut config.listen, self.listen);
         set(&mut config.store, self.data.as_deref().map(Store::in_directory));
         set(&mut config.store, self.store.as_deref().map(Store::parse).transpose()?);
+        set(&mut config.cluster.name, self.cluster.name.map(Some));
+        set(&mut config.cluster.advertise, self.cluster.advertise.map(Some));
+        set(&mut config.cluster.groups, self.cluster.groups);
+        set_length(&mut config.cluster.leadership_ttl, self.cluster.leadership_ttl);
         set_length(&mut config.simple_grace, self.simple_grace);
         set(&mut config.insecure, self.insecure);
         set(&mut config.hosts, self.hosts);
@@ -387,6 +424,9 @@ mod tests {
         for text in [
             "listen = \"0.0.0.0:80\"",
             "threads = 0",
+            "[cluster]\ngroups = 0",
+            "[cluster]\nleadership_ttl = \"100ms\"",
+            "[cluster]\nadvertise = \"locks-1:8080\"",
             "[limits]\nttl_min = \"2h\"\nttl_max = \"1h\"",
             "store = \"memory\"\n[grace]\npolicy = \"strict\"\nlength = \"1s\"",
         ] {
@@ -399,7 +439,7 @@ mod tests {
     fn store_is_spelled_in_one_way() {
         assert_eq!(Store::parse("memory").unwrap(), Store::Memory);
         assert_eq!(Store::parse("sqlite:/var/x.db").unwrap(), Store::Sqlite("/var/x.db".into()));
-        for text in ["", "sqlite", "sqlite:", "mysql://x", "Memory"] {
+        for text in ["", "sqlite", "sqlite:", "mysql://x", "Memory", "postgres://"] {
             assert!(Store::parse(text).is_err(), "{text}");
         }
     }

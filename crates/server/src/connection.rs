@@ -6,12 +6,17 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Relaxed, Release},
+};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::delivery::Given;
 
 /// A peer that does not take its answer for so long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,6 +35,9 @@ pub(crate) struct Connection {
     write_blocked_since: AtomicU64,
     /// A header had both a Content-Length and a Transfer-Encoding: the way to smuggle a second request.
     is_ambiguous: AtomicBool,
+    has_to_flush: AtomicBool,
+    /// What replies gave whose bytes are not flushed yet. It is taken back if the connection ends like this.
+    to_flush: Mutex<Vec<Given>>,
 }
 
 /// How long a connection may take for what.
@@ -50,6 +58,8 @@ impl Connection {
             last_busy: AtomicU64::new(1),
             write_blocked_since: AtomicU64::new(0),
             is_ambiguous: AtomicBool::new(false),
+            has_to_flush: AtomicBool::new(false),
+            to_flush: Mutex::default(),
         }
     }
 
@@ -67,6 +77,22 @@ impl Connection {
 
     pub(crate) fn is_ambiguous(&self) -> bool {
         self.is_ambiguous.load(Relaxed)
+    }
+
+    /// The last bytes of a reply are on their way, and with them what it gives.
+    pub(crate) fn is_to_flush(&self, given: Given) {
+        self.to_flush.lock().unwrap_or_else(PoisonError::into_inner).push(given);
+        self.has_to_flush.store(true, Release);
+    }
+
+    /// Everything that was written is out.
+    fn flushed(&self) {
+        if self.has_to_flush.swap(false, AcqRel) {
+            let mut to_flush = self.to_flush.lock().unwrap_or_else(PoisonError::into_inner);
+            for given in to_flush.drain(..) {
+                given.is_delivered();
+            }
+        }
     }
 
     /// How long until the connection has to be looked at again; `None` if its time is up.
@@ -187,7 +213,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_flush(cx);
+        if matches!(result, Poll::Ready(Ok(()))) {
+            this.connection.flushed();
+        }
+        result
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -7,15 +7,15 @@ use crate::journal::Journal;
 use crate::location::Location;
 use crate::memory::MemoryJournal;
 
-/// Opens the journal of a group of namespaces. A store for one server has one group, number 0.
+/// Opens the journal of a group of namespaces. A file has one group, number 0.
 ///
 /// A server that cannot be reached, a password that is wrong, a file that another server has: all that is told at
 /// once, without trying for long. Needs a tokio runtime, which stores behind a network go on to use.
 pub async fn open(location: &Location, group: u32) -> Result<Arc<dyn Journal>, OpenError> {
-    if group > 0 && !location.is_shared() {
-        return Err(failed(location, "it has only one group".into()));
-    }
     match location {
+        Location::Sqlite(_) if group > 0 => {
+            Err(failed(location, "a file has only one group".into()))
+        }
         Location::Memory => Ok(Arc::new(MemoryJournal::new())),
         Location::Sqlite(path) => open_sqlite(location, path.clone()).await,
         Location::Postgres(_) => open_postgres(location, group).await,

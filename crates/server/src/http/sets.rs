@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use leasehold_api::{AcquireRequest, AcquireSetRequest, Problem, SetGrant};
 use leasehold_core::Claim;
 
-use super::{Answered, input, locks, ok};
+use super::{Answered, input, json, locks};
 use crate::app::App;
 use crate::convert;
 use crate::metrics::Stopwatch;
-use crate::openapi::{NamespaceParam, Problems};
+use crate::openapi::{BodyProblems, NamespaceParam, NotFound};
 use crate::problem::Failure;
 
 /// Acquire a set of locks, all or nothing
@@ -22,7 +23,7 @@ use crate::problem::Failure;
         (status = 200, description = "All of them are yours, under one lease and one token", body = SetGrant),
         (status = 409, description = "as for one lock; none of them is yours",
             body = Problem, content_type = "application/problem+json"),
-        Problems,
+        NotFound, BodyProblems,
     )
 )]
 pub(crate) async fn acquire(State(app): State<Arc<App>>, request: Request) -> Answered {
@@ -38,8 +39,10 @@ pub(crate) async fn acquire(State(app): State<Arc<App>>, request: Request) -> An
         Ok(asked) => asked,
         Err(failure) => return locks::not_asked(&app, watch, failure),
     };
-    let grant = locks::granted(&app, watch, "set", acquire).await?;
-    ok(&convert::set_grant(app.now(), app.epoch(), &claims, &grant))
+    let namespace = acquire.namespace.clone();
+    let (grant, given) = locks::granted(&app, watch, "set", acquire).await?;
+    let grant = convert::set_grant(app.now(), app.epoch(&namespace), &claims, &grant);
+    locks::giving(json(StatusCode::OK, &grant), given)
 }
 
 fn read_claim(at: usize, claim: &leasehold_api::Claim) -> Result<Claim, Failure> {

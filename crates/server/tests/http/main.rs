@@ -7,3 +7,5 @@ mod locks;
 mod watch;
 mod service;
 mod bad_inputs;
+mod frames;
+mod http2;

@@ -39,11 +39,8 @@ impl Inner {
             Some(_) | None => is_absent(key.clone()),
         };
         let before = self.keys.record(Seq(batch.seq().0.wrapping_sub(1)));
-        let mut compare = vec![
-            written_at(&self.keys.leader, mandate.revision),
-            is_there(before),
-            is_next,
-        ];
+        let mut compare =
+            vec![written_at(&self.keys.leader, mandate.revision), is_there(before), is_next];
         if known.torn.is_some_and(|(torn, _)| torn < batch.seq()) {
             // The torn record is no record, so nothing follows it: this is never so.
             compare.push(is_absent(self.keys.leader.clone()));
@@ -90,8 +87,7 @@ impl Inner {
     pub(super) async fn read_back(&self, epoch: Epoch, seq: Seq) -> Result<Option<Batch>, Error> {
         let task = "the record cannot be read back";
         let mandate = self.mandate(epoch).await?;
-        let again =
-            vec![put(&self.keys.leader, &mandate.value), get(&self.keys.record(seq))];
+        let again = vec![put(&self.keys.leader, &mandate.value), get(&self.keys.record(seq))];
         let answer = self.as_leader(&mandate, Vec::new(), again, task).await?;
         let answer = answer.ok_or_else(|| Error::unavailable(task))?;
         let revision = revision(&answer);

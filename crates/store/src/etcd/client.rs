@@ -356,7 +356,9 @@ async fn authenticate(
     };
     match timeout_at(until, AuthClient::new(channel).authenticate(request)).await {
         Ok(Ok(answer)) => Ok(answer.into_inner().token),
-        Ok(Err(status)) if matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied) => {
+        Ok(Err(status))
+            if matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied) =>
+        {
             let what = "user or password are wrong".into();
             Err(Attempt::Final(Failure::Nothing { what, cause: Some(Arc::new(status)) }))
         }

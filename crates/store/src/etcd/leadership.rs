@@ -45,10 +45,7 @@ impl Standing {
     fn leader(&self) -> Option<Leader> {
         let (leader, _) = self.leader.as_ref().filter(|(leader, _)| leader.leads)?;
         Some(Leader {
-            beat: Beat {
-                epoch: Epoch(leader.epoch),
-                count: u64::try_from(self.beat).unwrap_or(0),
-            },
+            beat: Beat { epoch: Epoch(leader.epoch), count: u64::try_from(self.beat).unwrap_or(0) },
             name: leader.name.clone(),
             address: leader.address.clone(),
             lease: Duration::from_millis(leader.lease_ms),
@@ -211,10 +208,8 @@ impl Inner {
         }
         .encode_to_vec();
         let found = standing.leader.as_ref().map_or(0, |(_, revision)| *revision);
-        let compare = vec![
-            written_at(&self.keys.leader, found),
-            written_at(&self.keys.beat, standing.beat),
-        ];
+        let compare =
+            vec![written_at(&self.keys.leader, found), written_at(&self.keys.beat, standing.beat)];
         let mut success = vec![put(&self.keys.leader, &value), put(&self.keys.beat, b"")];
         if standing.last.is_none() {
             // Each record follows one that is there; the first one follows this.
@@ -246,8 +241,7 @@ impl Inner {
         });
         self.known(|known| {
             let (forget_to, mishap) = (known.forget_to, known.mishap);
-            *known =
-                Known { mandate: Some(mandate), torn, forget_to, mishap, ..Known::default() };
+            *known = Known { mandate: Some(mandate), torn, forget_to, mishap, ..Known::default() };
         });
         Ok(())
     }
@@ -257,8 +251,7 @@ impl Inner {
         let mut key = super::keys::first(self.keys.snapshot.clone(), Vec::new(), 1);
         key.revision = at;
         let found = self.client.range(key).await;
-        let found =
-            found.map_err(|failure| failure.unavailable("the snapshot cannot be read"))?;
+        let found = found.map_err(|failure| failure.unavailable("the snapshot cannot be read"))?;
         let Some(found) = found.kvs.first() else { return Ok(None) };
         let snapshot = StoredSnapshot::decode(&*found.value);
         let snapshot = snapshot.map_err(|error| {
@@ -277,8 +270,7 @@ impl Inner {
 
     pub(super) async fn resign(&self, epoch: Epoch) -> Result<(), Error> {
         let mandate = self.mandate(epoch).await?;
-        let resigned =
-            StoredLeader { epoch: epoch.0, leads: false, ..StoredLeader::default() };
+        let resigned = StoredLeader { epoch: epoch.0, leads: false, ..StoredLeader::default() };
         let put = vec![put(&self.keys.leader, &resigned.encode_to_vec())];
         let task = "the leadership cannot be given up";
         self.as_leader(&mandate, Vec::new(), put, task).await?;

@@ -72,9 +72,7 @@ impl Inner {
         let (found, _) = self.read(mandate, at, key, Vec::new(), 1).await?;
         let Some(found) = found.first() else { return Ok(None) };
         let snapshot = prost::Message::decode(&*found.value).map_err(|error| {
-            Stopped::Error(
-                Error::corrupt("the key of the snapshot cannot be read").because(error),
-            )
+            Stopped::Error(Error::corrupt("the key of the snapshot cannot be read").because(error))
         })?;
         Ok(Some(snapshot))
     }

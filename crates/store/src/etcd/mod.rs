@@ -52,6 +52,8 @@ use snapshot::OpenSnapshot;
     missing_debug_implementations,
     unreachable_pub,
     unused_qualifications,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
     clippy::wildcard_enum_match_arm,
     reason = "it is generated"
 )]

@@ -34,8 +34,8 @@ impl Inner {
         let conflict = Conflict::OutOfSnapshot { as_of, index };
         let mandate = self.mandate(epoch).await?;
         let open = self.known(|known| known.open.clone());
-        let open = open
-            .filter(|open| (open.epoch, open.as_of, open.chunks) == (epoch, as_of, index));
+        let open =
+            open.filter(|open| (open.epoch, open.as_of, open.chunks) == (epoch, as_of, index));
         let mut open = match open {
             Some(open) => open,
             None if index == 0 => {
@@ -154,9 +154,8 @@ impl Inner {
         ];
         let answer = self.as_leader(&mandate, Vec::new(), look, task).await?;
         let answer = answer.ok_or_else(|| Error::unavailable(task))?;
-        let snapshot = kvs(&answer, 0)
-            .first()
-            .and_then(|found| StoredSnapshot::decode(&*found.value).ok());
+        let snapshot =
+            kvs(&answer, 0).first().and_then(|found| StoredSnapshot::decode(&*found.value).ok());
         let mut removals = self.stale_chunks(&mandate, &snapshot, kvs(&answer, 1)).await?;
         let oldest = kvs(&answer, 2).first().and_then(|found| self.keys.seq_of(&found.key));
         let mut more = !removals.is_empty();
@@ -196,9 +195,8 @@ impl Inner {
             let mut look = first(from, end.clone(), 1);
             look.keys_only = true;
             let found = self.client.range(look).await;
-            let found = found.map_err(|failure| {
-                failure.unavailable("what is superfluous cannot be removed")
-            })?;
+            let found = found
+                .map_err(|failure| failure.unavailable("what is superfluous cannot be removed"))?;
             let Some(key) = found.kvs.first().map(|found| &found.key) else {
                 return Ok(Vec::new());
             };

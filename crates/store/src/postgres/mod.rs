@@ -143,12 +143,7 @@ fn unsigned(number: i64) -> u64 {
 
 impl Journal for PostgresJournal {
     fn traits(&self) -> Traits {
-        Traits {
-            name: "postgres",
-            lasting: true,
-            shared: true,
-            record_bytes_max: RECORD_BYTES_MAX,
-        }
+        Traits { name: "postgres", lasting: true, shared: true, record_bytes_max: RECORD_BYTES_MAX }
     }
 
     fn leader(&self) -> Pending<Option<Leader>> {

@@ -105,9 +105,9 @@ impl EtcdCluster {
     /// The place of the member that leads the cluster.
     pub fn leader(&self) -> Option<usize> {
         let metric = "etcd_server_is_leader 1";
-        self.members
-            .iter()
-            .position(|member| get(member.port, "/metrics").is_some_and(|text| text.contains(metric)))
+        self.members.iter().position(|member| {
+            get(member.port, "/metrics").is_some_and(|text| text.contains(metric))
+        })
     }
 }
 

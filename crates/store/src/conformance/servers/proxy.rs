@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub enum Way {
     Open,
     /// Nothing arrives on either side, and nobody is told.
     Silent,
+    /// The same for the connections that there are; new ones work.
+    OldSilent,
     /// The server gets everything, and its answers are lost.
     NoAnswers,
     /// Connections break, and new ones are refused.
@@ -30,6 +32,8 @@ pub enum Way {
 struct Wire {
     to: u16,
     way: AtomicU8,
+    /// How often the way was changed: tells older connections from newer ones.
+    changes: AtomicU64,
     over: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
 }
@@ -45,6 +49,7 @@ impl Proxy {
         let wire = Arc::new(Wire {
             to,
             way: AtomicU8::new(Way::Open as u8),
+            changes: AtomicU64::new(0),
             over: AtomicBool::new(false),
             streams: Mutex::default(),
         });
@@ -58,6 +63,7 @@ impl Proxy {
     }
 
     pub fn set(&self, way: Way) {
+        self.wire.changes.fetch_add(1, Ordering::SeqCst);
         self.wire.way.store(way as u8, Ordering::SeqCst);
         if way == Way::Broken {
             self.wire.break_all();
@@ -113,14 +119,20 @@ impl Wire {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .extend(kept.into_iter().flatten());
+        let born = self.changes.load(Ordering::SeqCst);
         let (asking, answering) = (self.clone(), self.clone());
-        thread::spawn(move || asking.copy(client, server, &[Way::Silent]));
+        thread::spawn(move || asking.copy(client, server, born, &[Way::Silent]));
         thread::spawn(move || {
-            answering.copy(server_again, client_again, &[Way::Silent, Way::NoAnswers]);
+            answering.copy(server_again, client_again, born, &[Way::Silent, Way::NoAnswers]);
         });
     }
 
-    fn copy(&self, mut from: TcpStream, mut to: TcpStream, held_in: &[Way]) {
+    fn is_held(&self, born: u64, held_in: &[Way]) -> bool {
+        let is_old = born < self.changes.load(Ordering::SeqCst);
+        held_in.iter().any(|way| self.is(*way)) || is_old && self.is(Way::OldSilent)
+    }
+
+    fn copy(&self, mut from: TcpStream, mut to: TcpStream, born: u64, held_in: &[Way]) {
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let len = match from.read(&mut buffer) {
@@ -137,7 +149,7 @@ impl Wire {
                 Err(_) => break,
             };
             // What was on its way stays on its way, as in a network that loses nothing but time.
-            while held_in.iter().any(|way| self.is(*way)) && !self.is_over() {
+            while self.is_held(born, held_in) && !self.is_over() {
                 thread::sleep(LOOK_AGAIN);
             }
             if to.write_all(&buffer[..len]).is_err() {
