@@ -116,6 +116,7 @@ macro_rules! conformance_tests {
             campaign_against_a_live_leader_is_lost
             campaign_against_an_overdue_leader_is_won
             leader_is_known_until_it_resigns
+            epoch_that_was_jumped_is_gone_on_from
             torn_last_record_is_left_out
             torn_last_record_is_replaced_by_the_next
             torn_record_behind_the_snapshot_does_not_matter

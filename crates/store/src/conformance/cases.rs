@@ -208,6 +208,23 @@ pub async fn leader_is_known_until_it_resigns(harness: &dyn Harness) {
     assert_eq!(store.leader().await.expect("it can be read"), None);
 }
 
+pub async fn epoch_that_was_jumped_is_gone_on_from(harness: &dyn Harness) {
+    let store = harness.open().await;
+    let old = lead(&store).await;
+    append(&store, batch(old, 1)).await;
+    let jumped = Epoch(old.0 + 1000);
+    store.jump_epoch(old, jumped).await.expect("it leads");
+    assert_unavailable(store.jump_epoch(jumped, old).await);
+    assert_can_do_nothing(&store, old).await;
+    append(&store, batch(jumped, 2)).await;
+    snapshot(&store, jumped, 2, 2).await;
+    drop(store);
+    let store = harness.open().await;
+    let new = lead(&store).await;
+    assert!(new > jumped);
+    assert_eq!(loaded(&store, new).await, chunks(2, 2));
+}
+
 pub async fn torn_last_record_is_left_out(harness: &dyn Harness) {
     for harm in [Harm::CutRecord(Seq(3)), Harm::FlipRecord(Seq(3))] {
         let store = harness.open().await;

@@ -19,7 +19,7 @@ use super::proto::{
 use super::{Inner, Known, SCHEMA, version};
 use crate::error::{Conflict, Error, OpenError};
 use crate::journal::{Beat, Campaign, Candidate, Leader, Leadership, Loaded, Seq};
-use crate::stored::stored_batch;
+use crate::stored::{check_jump, stored_batch};
 
 /// How often a campaign looks again, when the keys move under it.
 const TRIES: usize = 5;
@@ -274,6 +274,26 @@ impl Inner {
         let put = vec![put(&self.keys.leader, &resigned.encode_to_vec())];
         let task = "the leadership cannot be given up";
         self.as_leader(&mandate, Vec::new(), put, task).await?;
+        Ok(())
+    }
+
+    pub(super) async fn jump_epoch(&self, epoch: Epoch, to: Epoch) -> Result<(), Error> {
+        let task = "the epoch cannot be raised";
+        check_jump(epoch, to)?;
+        let mandate = self.mandate(epoch).await?;
+        let mut leader = StoredLeader::decode(&*mandate.value)
+            .map_err(|error| Error::corrupt("the mandate cannot be read").because(error))?;
+        leader.epoch = to.0;
+        let value = leader.encode_to_vec();
+        let put = vec![put(&self.keys.leader, &value)];
+        let answer = self.as_leader(&mandate, Vec::new(), put, task).await?;
+        let answer = answer.ok_or_else(|| Error::unavailable(task))?;
+        let mandate = Mandate { epoch: to, value, revision: revision(&answer) };
+        self.known(|known| {
+            known.mandate = Some(mandate);
+            known.open = None;
+            known.begun = 0;
+        });
         Ok(())
     }
 }
