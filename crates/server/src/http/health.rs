@@ -17,6 +17,9 @@ use crate::openapi::Problems;
 use crate::problem::Failure;
 use crate::readings::Readings;
 
+/// Who asks whether the server is ready asks again soon.
+const NOT_READY_RETRY_MS: u64 = 1000;
+
 const FRONT: &str = "<!doctype html><meta charset=utf-8><title>Leasehold</title>\
     <h1>Leasehold</h1><p>A lock service. <a href=\"/openapi.json\">What it speaks</a>, \
     <a href=\"/v1/locks\">what is held</a>, <a href=\"/metrics\">what it counts</a>.";
@@ -65,7 +68,9 @@ fn not_ready(status: &Status) -> Option<Failure> {
         (Phase::Following, _) => (Code::NotLeader, "nobody is known to lead"),
         (Phase::Draining | Phase::Stopped, _) => (Code::Draining, "the server is stopping"),
     };
-    Some(Failure::new(code, said))
+    let mut failure = Failure::new(code, said);
+    failure.0.recommended_retry_ms = Some(NOT_READY_RETRY_MS);
+    Some(failure)
 }
 
 fn checks(status: &Status) -> Vec<Check> {
