@@ -27,6 +27,7 @@ pub enum Command {
     Disconnect(Disconnect),
     AcceptFence(AcceptFence),
     Break(Break),
+    BreakSession(BreakSession),
     RemoveFile(RemoveFile),
     Withdraw(Withdraw),
     BeginEpoch(BeginEpoch),
@@ -53,6 +54,7 @@ impl Command {
             Command::Disconnect(disconnect) => Some(&disconnect.namespace),
             Command::AcceptFence(accept) => Some(&accept.namespace),
             Command::Break(broken) => Some(&broken.namespace),
+            Command::BreakSession(broken) => Some(&broken.namespace),
             Command::RemoveFile(remove) => Some(&remove.namespace),
             Command::Withdraw(withdraw) => Some(&withdraw.namespace),
             Command::BeginEpoch(_)
@@ -218,6 +220,14 @@ pub struct Break {
     pub scope: Scope,
     /// Only the grant with this fence.
     pub fence: Option<Fence>,
+    pub reason: Arc<str>,
+}
+
+/// An operator ends a session, which people know by its number, and everything under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakSession {
+    pub namespace: Namespace,
+    pub number: u64,
     pub reason: Arc<str>,
 }
 

@@ -436,7 +436,9 @@ impl Engine {
             | Query::Session { .. }
             | Query::Sessions { .. }
             | Query::Register { .. }
-            | Query::Graph { .. } => false,
+            | Query::Graph { .. }
+            | Query::Overview { .. }
+            | Query::Tree(_) => false,
         }
     }
 
@@ -474,6 +476,10 @@ impl Engine {
             Query::Graph { namespace, waits_max } => {
                 View::Graph(Box::new(table.graph(&namespace, waits_max)))
             }
+            Query::Overview { namespace, len_max } => {
+                View::Overview(Box::new(table.overview(&namespace, len_max)))
+            }
+            Query::Tree(query) => View::Tree(Box::new(table.tree(&query))),
             Query::Stats => View::Stats(Box::new(table.stats())),
         })
     }

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leasehold_core::{Acquire, Answer, CallId, Cancel, Command, Grant, LeaseId, Namespace};
+use leasehold_core::{Acquire, Answer, CallId, Cancel, Command, Event, Grant, LeaseId, Namespace};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::call::{Call, CallError, Query, Reply, View};
 use crate::counts::{Commits, Counts};
+use crate::history::Remembered;
 use crate::lanes::{Asked, LanesIn, Parcel, is_urgent};
 use crate::port::Port;
 use crate::publish::{Notice, Publisher, Watch};
@@ -91,6 +92,16 @@ impl Handle {
     /// Everything the holder of this lease should hear without asking, from now on.
     pub fn follow(&self, namespace: Namespace, lease: LeaseId) -> mpsc::Receiver<Notice> {
         self.publisher.follow(namespace, lease)
+    }
+
+    /// The grants that ended last, as far as they are remembered.
+    pub fn endings(&self, wanted: impl Fn(&Event) -> bool, len_max: usize) -> Remembered {
+        self.publisher.history.endings(wanted, len_max)
+    }
+
+    /// The deadlocks that were refused last, as far as they are remembered.
+    pub fn deadlocks(&self, wanted: impl Fn(&Event) -> bool, len_max: usize) -> Remembered {
+        self.publisher.history.deadlocks(wanted, len_max)
     }
 
     /// What has happened since the start.

@@ -13,6 +13,7 @@ use crate::call::Call;
 use crate::clock::Clock;
 use crate::counts::Commits;
 use crate::handle::Handle;
+use crate::history::HistoryLimits;
 use crate::lanes::{Asked, Lanes, Parcel, lanes};
 use crate::member::{Member, Plan};
 use crate::port::call_id;
@@ -33,6 +34,8 @@ pub struct Runner {
     pub events_len_max: usize,
     /// How far a watcher may fall behind.
     pub watcher_backlog_max: usize,
+    /// How much is remembered of what has ended.
+    pub history: HistoryLimits,
 }
 
 impl Runner {
@@ -54,6 +57,7 @@ impl Runner {
             snapshot_bytes: 64 * 1024 * 1024,
             events_len_max: 65_536,
             watcher_backlog_max: 4096,
+            history: HistoryLimits::default(),
         }
     }
 }
@@ -70,7 +74,8 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
     };
     let now = clock.now();
     let member = Member::new(plan, journal.traits(), now);
-    let publisher = Publisher::new(runner.events_len_max, runner.watcher_backlog_max);
+    let publisher =
+        Publisher::new(runner.events_len_max, runner.watcher_backlog_max, runner.history);
     let (lanes_in, lanes) = lanes();
     let (status_out, status) = watch::channel(member.status(now));
     let (stop, stopping) = oneshot::channel();

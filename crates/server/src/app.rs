@@ -11,6 +11,7 @@ use crate::forward::Forwarder;
 use crate::groups::Groups;
 use crate::metrics::Metrics;
 use crate::problem::Failure;
+use crate::samples::Samples;
 
 /// Shared by all connections.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ pub(crate) struct App {
     pub(crate) clock: SystemClock,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Config,
+    pub(crate) samples: Samples,
 }
 
 impl App {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{CONNECTION, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use axum::http::header::{CONNECTION, CONTENT_TYPE, HOST, ORIGIN, TE, TRANSFER_ENCODING, UPGRADE};
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
 use axum::response::{IntoResponse, Response};
@@ -66,6 +66,8 @@ impl Forwarder {
             Err(_) => return unreachable(leader, Code::NotLeader).into_response(),
         };
         only_end_to_end(&mut parts.headers);
+        // Whether a page may ask this was settled here; the leader goes by another name.
+        parts.headers.remove(ORIGIN);
         parts.headers.insert(FORWARDED, HeaderValue::from_static("1"));
         match client.request(Request::from_parts(parts, body)).await {
             Ok(mut response) => {
@@ -96,7 +98,7 @@ pub(crate) fn leader_of<B>(app: &App, request: &Request<B>) -> Option<Authority>
 
 /// What every server answers for itself: how it is, and what it is.
 fn is_about_locks(path: &str) -> bool {
-    let own = ["/v1/version", "/v1/cluster"];
+    let own = ["/v1/version", "/v1/cluster", "/v1/limits"];
     let about_locks = path.starts_with("/v1/") && !own.contains(&path);
     let by_grpc = path.starts_with("/leasehold.v1.") && !path.starts_with("/leasehold.v1.Cluster/");
     about_locks || by_grpc || path == "/lock"

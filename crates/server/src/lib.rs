@@ -29,9 +29,11 @@ mod retry;
 mod random;
 mod metrics;
 mod readings;
+mod samples;
 
 pub use config::{AccessLog, ClusterConfig, Config, ConfigError, Grace, Store};
 pub use leasehold_core::{Fence, GracePolicy, Limits};
+pub use leasehold_engine::HistoryLimits;
 pub use leasehold_store::sqlite::{Backup, Restored, backup, restore};
 pub use openapi::document as openapi_document;
 pub use server::{Server, StartError};

@@ -4,7 +4,7 @@
 //! labels, so only the first few get one of their own: whoever can name a namespace must not be able to fill the memory of
 //! the monitoring.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,6 +21,8 @@ use crate::readings::{Gauges, Readings};
 
 const NAMESPACES_MAX: usize = 100;
 const OTHER_NAMESPACE: &str = "other";
+/// The waits that percentiles are told of.
+const WAITS_LEN_MAX: usize = 1000;
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
@@ -38,6 +40,7 @@ pub(crate) struct Metrics {
     acquires: Family<Labels<3>, Counter>,
     blocking: Histogram,
     connections: Family<Labels<1>, Gauge>,
+    waits: Mutex<VecDeque<Duration>>,
 }
 
 /// The namespaces that have a label of their own.
@@ -190,6 +193,7 @@ impl Metrics {
             acquires,
             blocking,
             connections,
+            waits: Mutex::default(),
         }
     }
 
@@ -205,6 +209,11 @@ impl Metrics {
         self.answered(Op::Acquire, took.saturating_sub(waited), outcome);
         if !waited.is_zero() {
             self.blocking.observe(waited.as_secs_f64());
+            let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+            if waits.len() >= WAITS_LEN_MAX {
+                waits.pop_front();
+            }
+            waits.push_back(waited);
         }
         let status = outcome.map_or_else(Code::as_str, |()| "granted");
         let namespace = self.namespaces.label(namespace);
@@ -229,6 +238,19 @@ impl Metrics {
         if outcome == Err(Code::StoreUnavailable) {
             self.db_busy.get_or_create(&[("op", op.as_str().into())]).inc();
         }
+    }
+
+    /// The median and the 99th percentile of the last waits, in milliseconds; none if nobody waited.
+    pub(crate) fn waits(&self) -> (Option<u64>, Option<u64>) {
+        let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sorted: Vec<Duration> = waits.iter().copied().collect();
+        drop(waits);
+        sorted.sort_unstable();
+        let at = |percent: usize| {
+            let place = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+            sorted.get(place).map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
+        };
+        (at(50), at(99))
     }
 
     pub(crate) fn connection_opened(&self, adapter: &str) {

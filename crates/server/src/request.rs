@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::header::HOST;
+use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, Incoming};
@@ -27,6 +27,7 @@ use crate::metrics::Stopwatch;
 use crate::problem::{self, Failure};
 use crate::random;
 
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_LEN_MAX: usize = 128;
 const URI_LEN_MAX: usize = 8 * 1024;
@@ -167,7 +168,8 @@ fn check<B>(app: &App, origin: &Origin, request: &Request<B>) -> Result<(), Fail
         let said = format!("path and query have {uri_len} bytes, the limit is {URI_LEN_MAX}");
         return Err(Failure::new(Code::UriTooLong, said));
     }
-    check_host(app, request)
+    check_host(app, request)?;
+    check_same_origin(request)
 }
 
 /// A page in a browser can make it ask any address under a name of the attacker's. On loopback, where nothing else
@@ -188,6 +190,35 @@ fn check_host<B>(app: &App, request: &Request<B>) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(Code::MisdirectedRequest, "this server only answers to names of this machine"))
+}
+
+/// A page of somebody else's can make a browser send requests to us; the browser then says so. What only reads is
+/// harmless, because the page does not get to see the answer.
+fn check_same_origin<B>(request: &Request<B>) -> Result<(), Failure> {
+    if request.method().is_safe() {
+        return Ok(());
+    }
+    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let is_foreign_site = request.headers().contains_key(SEC_FETCH_SITE)
+        && !matches!(header(SEC_FETCH_SITE), Some("same-origin" | "none"));
+    let own = match request.uri().authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => header(HOST),
+    };
+    let is_foreign_origin = request.headers().contains_key(ORIGIN)
+        && header(ORIGIN)
+            .and_then(authority_of)
+            .is_none_or(|origin| !own.is_some_and(|own| own.eq_ignore_ascii_case(origin)));
+    if is_foreign_site || is_foreign_origin {
+        let said = "the request comes from a page of another site";
+        return Err(Failure::new(Code::PermissionDenied, said));
+    }
+    Ok(())
+}
+
+/// Host and port of an origin.
+fn authority_of(origin: &str) -> Option<&str> {
+    origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"))
 }
 
 fn is_own_name(host: &str, others: &[String]) -> bool {
@@ -237,7 +268,7 @@ fn log(line: &Line<'_>) {
 
 /// What a path asks for, as far as it may be logged, and the lock that it names.
 fn route(path: &str) -> (&'static str, Option<String>) {
-    const WHOLE: [&str; 16] = [
+    const WHOLE: [&str; 20] = [
         "/",
         "/v1/locks",
         "/v1/sets/acquire",
@@ -245,6 +276,10 @@ fn route(path: &str) -> (&'static str, Option<String>) {
         "/v1/watch",
         "/v1/events",
         "/v1/graph",
+        "/v1/history",
+        "/v1/overview",
+        "/v1/tree",
+        "/v1/limits",
         "/v1/version",
         "/v1/cluster",
         "/metrics",
@@ -265,6 +300,7 @@ fn route(path: &str) -> (&'static str, Option<String>) {
         ("/v1/sessions/", "/v1/sessions/{session_id}"),
         ("/v1/fences/", "/v1/fences/{name}"),
         ("/v1/inodes/", "/v1/inodes/{inode}"),
+        ("/console/", "/console/{path}"),
     ] {
         if path.starts_with(prefix) {
             return (route, None);

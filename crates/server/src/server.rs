@@ -23,6 +23,7 @@ use crate::groups::Groups;
 use crate::http;
 use crate::metrics::Metrics;
 use crate::random;
+use crate::samples::{self, Samples};
 
 /// How long the engine has to write what is left, and after it the connections to take their answers.
 const ENGINE_STOP_MAX: Duration = Duration::from_secs(3);
@@ -94,9 +95,11 @@ impl Server {
             clock,
             metrics,
             config,
+            samples: Samples::default(),
         });
         let (stop, stopped) = watch::channel(false);
         let router = http::router(app.clone());
+        tokio::spawn(samples::sample(app.clone(), stopped.clone()));
         let accepting = tokio::spawn(accept::accept(listener, app, router, stopped));
         for engine in &mut engines {
             engine.settled().await?;
@@ -165,6 +168,7 @@ fn runner(config: &Config, candidate: Candidate) -> Runner {
         snapshot_bytes: config.snapshot_bytes,
         events_len_max: config.events_max,
         watcher_backlog_max: config.watcher_backlog_max,
+        history: config.history,
     }
 }
 

@@ -20,10 +20,6 @@ use crate::readings::Readings;
 /// Who asks whether the server is ready asks again soon.
 const NOT_READY_RETRY_MS: u64 = 1000;
 
-const FRONT: &str = "<!doctype html><meta charset=utf-8><title>Leasehold</title>\
-    <h1>Leasehold</h1><p>A lock service. <a href=\"/openapi.json\">What it speaks</a>, \
-    <a href=\"/v1/locks\">what is held</a>, <a href=\"/metrics\">what it counts</a>.";
-
 /// Whether the process lives
 #[utoipa::path(get, path = "/livez", tag = "service",
     responses((status = 200, description = "It does", body = Health), Problems))]
@@ -196,18 +192,4 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> 
     let format = Format::asked_by(accept);
     let text = app.metrics.text(readings, format);
     Ok(with_type(StatusCode::OK, HeaderValue::from_static(format.content_type()), text))
-}
-
-/// A page for people who find their way here.
-pub(crate) async fn front() -> Answered {
-    let mut page =
-        with_type(StatusCode::OK, HeaderValue::from_static("text/html; charset=utf-8"), FRONT);
-    for (name, value) in [
-        ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
-        ("x-content-type-options", "nosniff"),
-        ("referrer-policy", "no-referrer"),
-    ] {
-        page.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
-    Ok(page)
 }

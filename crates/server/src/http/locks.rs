@@ -298,7 +298,7 @@ fn check_permits(app: &App, permits: Option<u32>) -> Result<(), Failure> {
     }
 }
 
-fn check_reason(reason: &str) -> Result<(), Failure> {
+pub(crate) fn check_reason(reason: &str) -> Result<(), Failure> {
     // The rules for an owner's name are the rules for any text that is shown in one line.
     Owner::new(reason)
         .map(|_| ())

@@ -5,6 +5,7 @@ mod world;
 
 mod locks;
 mod watch;
+mod console;
 mod service;
 mod bad_inputs;
 mod frames;
