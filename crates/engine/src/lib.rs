@@ -39,4 +39,4 @@ pub use publish::{Compacted, Notice, Watch, Watched};
 pub use recovery::{Loading, Recovered, Recovery, StartError, recover};
 pub use request::{Answering, Asking, Lane, Request, Response};
 pub use runner::{Runner, Stop, start};
-pub use status::{Phase, Status};
+pub use status::{Condition, Phase, Status};

@@ -20,9 +20,11 @@ use crate::app::App;
 use crate::config::{Config, ConfigError, Store};
 use crate::forward::Forwarder;
 use crate::groups::Groups;
+use crate::grpc::{self, Streams};
 use crate::http;
 use crate::metrics::Metrics;
 use crate::random;
+use crate::request::Routers;
 use crate::samples::{self, Samples};
 
 /// How long the engine has to write what is left, and after it the connections to take their answers.
@@ -96,11 +98,12 @@ impl Server {
             metrics,
             config,
             samples: Samples::default(),
+            streams: Streams::default(),
         });
         let (stop, stopped) = watch::channel(false);
-        let router = http::router(app.clone());
+        let routers = Routers { http: http::router(app.clone()), grpc: grpc::router(&app) };
         tokio::spawn(samples::sample(app.clone(), stopped.clone()));
-        let accepting = tokio::spawn(accept::accept(listener, app, router, stopped));
+        let accepting = tokio::spawn(accept::accept(listener, app, routers, stopped));
         for engine in &mut engines {
             engine.settled().await?;
         }

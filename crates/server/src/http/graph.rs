@@ -54,9 +54,7 @@ pub(crate) async fn graph(State(app): State<Arc<App>>, uri: Uri) -> Answered {
         Some("true") => true,
         Some(_) => return Err(Failure::field("layout", "is true or false")),
     };
-    let query = Query::Graph { namespace, waits_max: WAITS_MAX };
-    let View::Graph(view) = app.query(query).await? else { return Err(unexpected()) };
-    let mut graph = drawn(app.now(), &view);
+    let mut graph = now(&app, namespace).await?;
     layout::keep_matching(&mut graph, &filter);
     if with_layout {
         layout::lay_out(&mut graph);
@@ -66,6 +64,13 @@ pub(crate) async fn graph(State(app): State<Arc<App>>, uri: Uri) -> Answered {
         return Ok(with_type(StatusCode::OK, kind, dot(&graph)));
     }
     ok(&graph)
+}
+
+/// The graph as it is now.
+pub(crate) async fn now(app: &App, namespace: core::Namespace) -> Result<Graph, Failure> {
+    let query = Query::Graph { namespace, waits_max: WAITS_MAX };
+    let View::Graph(view) = app.query(query).await? else { return Err(unexpected()) };
+    Ok(drawn(app.now(), &view))
 }
 
 fn owner_node(owner: &core::Owner) -> String {
