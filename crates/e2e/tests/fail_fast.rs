@@ -218,8 +218,8 @@ async fn run_all(numbers: std::ops::Range<u32>, is_fenced: bool) -> Result<Shown
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_worker_never_believes_with_another_and_its_stale_writes_are_refused() -> Result<()>
-{
+async fn a_stopped_worker_never_believes_with_another_and_its_stale_writes_are_refused()
+-> Result<()> {
     let shown = run_all(0..50, true).await?;
     println!("50 workers stopped for longer than their ttl: {shown:?}");
     assert_eq!(shown.overwritten, 0, "{shown:?}");

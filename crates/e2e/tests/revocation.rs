@@ -40,7 +40,10 @@ impl Noise {
                 let before = SystemClock.now();
                 std::thread::sleep(step);
                 let late = SystemClock.now().since(before).saturating_sub(step);
-                noted.fetch_max(u64::try_from(late.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+                noted.fetch_max(
+                    u64::try_from(late.as_nanos()).unwrap_or(u64::MAX),
+                    Ordering::Relaxed,
+                );
             }
         });
         Noise { worst, is_over }
@@ -99,8 +102,7 @@ async fn work_is_told_to_stop_before_the_lock_can_be_given_away() -> Result<()> 
     let server = Server::start().await?;
     let mut killed = Server::start().await?;
     let noise = Noise::listen();
-    let networks =
-        [Network::Stalls, Network::Resets, Network::HalfCloses, Network::DeafensClient];
+    let networks = [Network::Stalls, Network::Resets, Network::HalfCloses, Network::DeafensClient];
     let mut trials = Vec::new();
     for trial in 0..80_u32 {
         let network = networks[trial as usize % 4];
@@ -111,7 +113,8 @@ async fn work_is_told_to_stop_before_the_lock_can_be_given_away() -> Result<()> 
         let transport = if trial % 2 == 0 { Transport::Stream } else { Transport::Http };
         let worker = connect(killed.address(), transport).await?;
         let other = connect(killed.address(), transport).await?;
-        let lease = worker.lock(&format!("killed/{trial}")).owner("worker").ttl(TTL).acquire().await?;
+        let lease =
+            worker.lock(&format!("killed/{trial}")).owner("worker").ttl(TTL).acquire().await?;
         trials.push(tokio::spawn(async move {
             let seen = watch_the_end(lease.handle().clone(), other).await;
             drop((worker, lease));

@@ -36,7 +36,11 @@ fn arguments() -> Result<Arguments> {
         ttl: Duration::from_millis(next("ttl in milliseconds")?.parse()?),
         document: next("document")?.into(),
         is_fenced: next("fenced or unfenced")? == "fenced",
-        transport: if next("http or stream")? == "http" { Transport::Http } else { Transport::Stream },
+        transport: if next("http or stream")? == "http" {
+            Transport::Http
+        } else {
+            Transport::Stream
+        },
     })
 }
 
@@ -51,8 +55,7 @@ async fn main() -> Result<()> {
     let arguments = arguments()?;
     let mut document = Connection::open(&arguments.document)?;
     document.busy_timeout(Duration::from_secs(5))?;
-    let client =
-        Client::builder(&arguments.url).transport(arguments.transport).connect().await?;
+    let client = Client::builder(&arguments.url).transport(arguments.transport).connect().await?;
     loop {
         let lease = client
             .lock(&arguments.lock)
