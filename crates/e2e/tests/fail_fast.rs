@@ -155,9 +155,9 @@ impl Trial {
         let mut random = Random::new(u64::from(self.number) + 77);
         tokio::time::sleep(Duration::from_millis(random.below(200))).await;
         first.signal(libc::SIGSTOP)?;
-        second.until(What::Wrote, 0).await?;
-        // The second has worked for a while, and the first is long past its ttl.
-        tokio::time::sleep(self.ttl / 4).await;
+        second.until(What::Granted, 0).await?;
+        // The first is long past its ttl, and the second works for a while.
+        tokio::time::sleep(self.ttl / 3).await;
         let written = second.said().len();
         first.signal(libc::SIGCONT)?;
         first.until(What::Lost, held).await?;

@@ -54,7 +54,8 @@ fn say(words: &str) -> Result<()> {
 async fn main() -> Result<()> {
     let arguments = arguments()?;
     let mut document = Connection::open(&arguments.document)?;
-    document.busy_timeout(Duration::from_secs(5))?;
+    document.busy_timeout(Duration::from_millis(200))?;
+    document.pragma_update(None, "synchronous", "OFF")?;
     let client = Client::builder(&arguments.url).transport(arguments.transport).connect().await?;
     loop {
         let lease = client
@@ -82,6 +83,9 @@ async fn main() -> Result<()> {
                 Err(error) if error.to_string().contains(sql::STALE) => {
                     say(&format!("refused {token}"))?;
                 }
+                // The other was stopped in the middle of its own write.
+                Err(error)
+                    if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {}
                 Err(error) => return Err(error.into()),
             }
         }
