@@ -110,7 +110,7 @@ async fn work_is_told_to_stop_before_the_lock_can_be_given_away() -> Result<()> 
         trials.push(tokio::spawn(cut_off(server.address(), trial, network, transport)));
     }
     for trial in 80..100_u32 {
-        let transport = if trial % 2 == 0 { Transport::Stream } else { Transport::Http };
+        let transport = if trial.is_multiple_of(2) { Transport::Stream } else { Transport::Http };
         let worker = connect(killed.address(), transport).await?;
         let other = connect(killed.address(), transport).await?;
         let lease =

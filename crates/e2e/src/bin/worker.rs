@@ -64,7 +64,8 @@ async fn main() -> Result<()> {
             .ttl(arguments.ttl)
             .wait_forever()
             .acquire()
-            .await?;
+            .await
+            .with_context(|| format!("{} on {}", arguments.owner, arguments.lock))?;
         let token = lease.fencing_token();
         say(&format!("granted {token}"))?;
         loop {
