@@ -47,6 +47,7 @@ mod driver;
 mod belief;
 mod payload;
 mod http;
+mod stream;
 mod address;
 mod clock;
 
