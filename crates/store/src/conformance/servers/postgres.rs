@@ -1,6 +1,6 @@
 //! A PostgreSQL of our own.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::process::{Account, Process, folder, free_port, program, wait_until};
@@ -27,7 +27,7 @@ impl Postgres {
     /// With these settings too, as `name=value`.
     pub fn start_with(settings: &[&str]) -> Postgres {
         let settings: Vec<String> = settings.iter().map(|text| (*text).to_string()).collect();
-        Postgres::start_in(folder(Account::of_postgres()), settings)
+        Postgres::start_in(&folder(Account::of_postgres()), settings)
     }
 
     /// Behind TLS, with this certificate and its key.
@@ -41,10 +41,10 @@ impl Postgres {
             Account::give(account, &to);
             settings.push(format!("{setting}={}", to.display()));
         }
-        Postgres::start_in(folder, settings)
+        Postgres::start_in(&folder, settings)
     }
 
-    fn start_in(folder: PathBuf, settings: Vec<String>) -> Postgres {
+    fn start_in(folder: &Path, settings: Vec<String>) -> Postgres {
         let account = Account::of_postgres();
         let data = folder.join("data");
         let password = folder.join("password");
@@ -69,7 +69,7 @@ impl Postgres {
         args.extend(
             own.into_iter().chain(settings).flat_map(|setting| ["-c".to_string(), setting]),
         );
-        let process = Process::start(&folder, account, &program("postgres"), &args);
+        let process = Process::start(folder, account, &program("postgres"), &args);
         let server = Postgres { process, port };
         server.wait_until_ready();
         server.ask("postgres", &format!("CREATE DATABASE {}", Postgres::USER));
