@@ -11,10 +11,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_api::grpc::{self, AttachResponse, push};
 use leasehold_api::{Code, Problem};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use crate::address::query_value;
@@ -28,6 +29,9 @@ use crate::machine::{
 };
 use crate::payload::{Granted, Payload};
 use crate::stream::{self, Attached, Batch, Told};
+
+/// Between two tries of a request that was not carried out.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What the driver is told to do.
 pub(crate) enum Order {
@@ -83,8 +87,16 @@ pub(crate) enum Arrived {
     Up(LinkId),
     Down(LinkId, String),
     OutOfPatience,
+    AskAgain(Asked),
     Attached(LinkId, Box<Attached>),
     Http { call: CallId, key: Key, request: Request, result: Result<Answered, (Failure, String)> },
+}
+
+/// A request of a tool.
+pub(crate) struct Asked {
+    ask: HttpAsk,
+    done: oneshot::Sender<Result<Answered, Error>>,
+    until: Moment,
 }
 
 /// The stream in use.
@@ -103,6 +115,8 @@ pub(crate) struct Driver {
     transport: Transport,
     open: Option<Open>,
     http: Http,
+    /// The same, for those who stay longer than one request.
+    current: watch::Sender<Http>,
     namespace: String,
     query: String,
     running: HashMap<CallId, AbortHandle>,
@@ -137,6 +151,7 @@ impl Driver {
             arrivals,
             transport,
             open: None,
+            current: watch::Sender::new(http.clone()),
             http,
             namespace,
             query,
@@ -209,8 +224,11 @@ impl Driver {
             }
             Order::Renew(key) => _ = self.machine.renew(now, key),
             Order::StartHeartbeat(key) => self.machine.start_heartbeat(now, key),
-            Order::Http { ask, done } => self.ask_http(ask, done),
-            Order::Watch(feed) => drop(tokio::spawn(feed.run(self.http.clone()))),
+            Order::Http { ask, done } => {
+                let until = now.plus(self.machine.settings().patience);
+                self.ask_http(Asked { ask, done, until });
+            }
+            Order::Watch(feed) => drop(tokio::spawn(feed.run(self.current.subscribe()))),
             Order::Sleep { until, done } => {
                 let alarm = self.clock.sleep_until(until);
                 drop(tokio::spawn(async move {
@@ -272,17 +290,23 @@ impl Driver {
         }
     }
 
-    fn ask_http(&self, ask: HttpAsk, done: oneshot::Sender<Result<Answered, Error>>) {
-        let http = self.http.clone();
+    /// Asks the server in use. What certainly was not carried out, or only reads, is asked again while patience lasts.
+    fn ask_http(&self, asked: Asked) {
+        let (http, arrivals, clock) =
+            (self.http.clone(), self.arrivals.clone(), self.clock.clone());
         drop(tokio::spawn(async move {
-            let mut done = done;
-            tokio::select! {
-                answered = http.send(&ask) => {
-                    let answered = answered.map_err(|(failure, said)| unreachable(failure, said));
-                    let _ = done.send(answered);
-                }
-                () = done.closed() => {}
+            let mut asked = asked;
+            let answered = tokio::select! {
+                answered = http.send(&asked.ask) => answered,
+                () = asked.done.closed() => return,
+            };
+            if clock.now() < asked.until && asked.ask.may_be_repeated(&answered) {
+                tokio::time::sleep(ASK_AGAIN).await;
+                let _ = arrivals.send(Arrived::AskAgain(asked));
+                return;
             }
+            let answered = answered.map_err(|(failure, said)| unreachable(failure, said));
+            let _ = asked.done.send(answered);
         }));
     }
 
@@ -312,6 +336,7 @@ impl Driver {
         }
         self.open = None;
         self.http = Http::new(address.clone());
+        self.current.send_replace(self.http.clone());
         let (arrivals, transport) = (self.arrivals.clone(), self.transport);
         let namespace = self.namespace.clone();
         drop(tokio::spawn(async move {
@@ -430,6 +455,11 @@ impl Driver {
                 self.complaint = said;
                 self.machine.down(now, link);
                 self.give_up_connecting(now);
+            }
+            Arrived::AskAgain(asked) => {
+                self.machine.suspect(now);
+                self.act();
+                self.ask_http(asked);
             }
             Arrived::OutOfPatience => self.is_out_of_patience = true,
             Arrived::Http { call, key, request, result } => {
