@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Restore(restore) => commands::restore::run(&restore),
         Command::Completions(completions) => commands::completions::run(&completions),
         Command::Man(man) => commands::man::run(&man),
+        Command::Migrate(migrate) => commands::migrate::run(&migrate),
         Command::Version => commands::version::run(),
         asking => ask(&args.global, &asking),
     }
@@ -92,6 +93,7 @@ async fn answer(global: &Global, command: &Command) -> Answered {
         Command::Serve(_)
         | Command::Backup(_)
         | Command::Restore(_)
+        | Command::Migrate(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Version => unreachable!("these ask no server"),

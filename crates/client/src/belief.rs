@@ -114,20 +114,26 @@ impl Belief {
         }
     }
 
-    /// Waits until the standing is another than this one, or there is reason to stop.
-    pub(crate) async fn until_changed(&self, from: Standing) {
-        let source = self.session.as_deref().unwrap_or(self);
+    /// Waits until there is something else to believe than what was seen.
+    pub(crate) async fn other_than(&self, seen: (State, Standing)) -> (State, Standing) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            let mut renewed = std::pin::pin!(source.changed.notified());
+            let session = self.session.as_ref().map(|session| session.changed.notified());
             changed.as_mut().enable();
-            renewed.as_mut().enable();
-            if self.standing() != from || self.state() >= State::Jeopardy {
-                return;
+            let mut session = std::pin::pin!(session);
+            if let Some(session) = session.as_mut().as_pin_mut() {
+                session.enable();
             }
-            tokio::select! {
-                () = changed => {}
-                () = renewed => {}
+            let now = (self.state(), self.standing());
+            if now != seen {
+                return now;
+            }
+            match session.as_pin_mut() {
+                Some(session) => tokio::select! {
+                    () = changed => {}
+                    () = session => {}
+                },
+                None => changed.await,
             }
         }
     }

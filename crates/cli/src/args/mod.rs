@@ -15,7 +15,7 @@ pub(crate) use locks::{
     Acquire, Break, Check, FenceCommand, Get, Release, Renew, SessionCommand, Test,
 };
 pub(crate) use run::{Elect, Run, Supervision};
-pub(crate) use serve::{AccessLog, Backup, LogFormat, Restore, Serve};
+pub(crate) use serve::{AccessLog, Backup, LogFormat, Migrate, Restore, Serve};
 pub(crate) use views::{Completions, Fault, Graph, List, Load, Man, Top, Transport, Watch};
 
 /// A lock service: leases, fencing tokens, fair queues
@@ -89,6 +89,8 @@ pub(crate) enum Command {
     Backup(Backup),
     /// Make new data from a backup
     Restore(Restore),
+    /// Copy everything from one store to another
+    Migrate(Migrate),
     /// Print the completions for a shell
     Completions(Completions),
     /// Print the manual page, or write all of them

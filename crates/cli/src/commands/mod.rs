@@ -23,6 +23,7 @@ pub(crate) mod backup;
 pub(crate) mod restore;
 pub(crate) mod completions;
 pub(crate) mod man;
+pub(crate) mod migrate;
 pub(crate) mod version;
 
 mod views;

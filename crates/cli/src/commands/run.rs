@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use leasehold_api::{Claim, Metadata};
-use leasehold_client::machine::{Standing, State};
-use leasehold_client::{Lease, LockRequest};
+use leasehold_client::machine::Standing;
+use leasehold_client::{Change, Changes, Lease, LockRequest};
 
 use super::{Answered, process_owner, waiting};
 use crate::args::{Run, Supervision};
@@ -131,6 +131,7 @@ impl<'a> Work<'a> {
 
     /// Runs the command until it ends or the lease does, and gives the lock back. Nothing of the command is left then.
     pub(super) async fn run(&self, lease: Box<Lease>) -> Result<Done, Failure> {
+        let changes = lease.changes();
         let standing = lease.standing();
         let command = self.args.command();
         let environment = self.environment(&lease);
@@ -143,7 +144,7 @@ impl<'a> Work<'a> {
                 return Err(Failure::from(error).while_doing("the command cannot be guarded"));
             }
         };
-        let ended = self.watch(&lease, standing, &mut supervised).await;
+        let ended = self.watch(changes, &mut supervised).await;
         let why = lease.lost_by().to_string();
         self.give_back(*lease).await;
         match ended {
@@ -157,13 +158,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    async fn watch(
-        &self,
-        lease: &Lease,
-        mut standing: Standing,
-        supervised: &mut Supervised,
-    ) -> Ended {
-        let mut is_lost = false;
+    async fn watch(&self, mut changes: Changes, supervised: &mut Supervised) -> Ended {
         loop {
             tokio::select! {
                 news = supervised.next() => match news {
@@ -171,16 +166,10 @@ impl<'a> Work<'a> {
                     News::Stopping => self.say("the lock is about to be lost: stopping the command"),
                     News::Ended(ended) => return ended,
                 },
-                () = lease.changed(standing), if !is_lost => {
-                    standing = lease.standing();
-                    match lease.state() {
-                        State::Valid => supervised.keep(deadlines(standing)),
-                        State::Jeopardy | State::Lost => {
-                            is_lost = true;
-                            supervised.stop();
-                        }
-                    }
-                }
+                change = changes.next() => match change {
+                    Change::Renewed(standing) => supervised.keep(deadlines(standing)),
+                    Change::Jeopardy | Change::Lost(_) => supervised.stop(),
+                },
                 received = self.signals.next() => {
                     if received.signal == libc::SIGCHLD {
                         supervised.look_after_guard();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use leasehold_api::Code;
-use leasehold_client::{Client, Clock, Lease, SystemClock};
+use leasehold_client::{Change, Client, Clock, Lease, SystemClock};
 
 use super::judge::Judge;
 use crate::args::Load;
@@ -162,18 +162,18 @@ impl Worker {
 
     /// Works until the time is over or the lease is in doubt, and tells the judge of renewals.
     async fn hold(&self, lock: u32, token: u64, lease: &Lease) {
+        let mut changes = lease.changes();
         let end = tokio::time::sleep(self.hold);
         tokio::pin!(end);
         loop {
-            let standing = lease.standing();
-            self.judge.keeps(lock, token, standing.lapses_at());
             tokio::select! {
                 () = &mut end => return,
-                () = lease.changed(standing) => {
-                    if !lease.is_valid() {
-                        return;
+                change = changes.next() => match change {
+                    Change::Renewed(standing) => {
+                        self.judge.keeps(lock, token, standing.lapses_at());
                     }
-                }
+                    Change::Jeopardy | Change::Lost(_) => return,
+                },
             }
         }
     }
