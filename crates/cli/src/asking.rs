@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_client::{Client, ClientBuilder};
+use leasehold_client::{Client, ClientBuilder, Transport};
 
 use crate::args::Global;
 use crate::failure::{EXIT_UNREACHABLE, Failure};
@@ -19,9 +19,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Connects to the first server that can be reached.
-    pub(crate) async fn connect(global: &Global) -> Result<Server, Failure> {
-        let connected = tokio::time::timeout(global.timeout, builder(global).connect()).await;
+    /// Connects to the first server that can be reached. A stream is for those who hold locks; the others ask and go.
+    pub(crate) async fn connect(global: &Global, transport: Transport) -> Result<Server, Failure> {
+        let builder = builder(global).transport(transport);
+        let connected = tokio::time::timeout(global.timeout, builder.connect()).await;
         match connected {
             Ok(client) => Ok(Server::of(global, client?)),
             Err(_) => Err(late(&global.addr.join(","))),
@@ -55,9 +56,7 @@ impl Server {
 }
 
 pub(crate) fn builder(global: &Global) -> ClientBuilder {
-    Client::builder(&global.addr.join(","))
-        .namespace(&global.namespace)
-        .patience(global.timeout)
+    Client::builder(&global.addr.join(",")).namespace(&global.namespace).patience(global.timeout)
 }
 
 fn late(addresses: &str) -> Failure {

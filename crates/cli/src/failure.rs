@@ -77,7 +77,9 @@ impl From<std::io::Error> for Failure {
 
 fn unreachable(outcome: Happened, detail: &str) -> Failure {
     let next = match outcome {
-        Happened::NotApplied => "nothing was changed; is the server up, and is --addr right? `leasehold doctor` looks into it",
+        Happened::NotApplied => {
+            "nothing was changed; is the server up, and is --addr right? `leasehold doctor` looks into it"
+        }
         Happened::Applied | Happened::Unknown => {
             "whether it was done is not known: look with `leasehold get` before trying again"
         }
@@ -86,9 +88,10 @@ fn unreachable(outcome: Happened, detail: &str) -> Failure {
 }
 
 fn refused(problem: Box<Problem>) -> Failure {
-    let said = match problem.code {
-        Code::Deadlock => format!("{}: {}", problem.detail, circle(&problem)),
-        _ => problem.detail.clone(),
+    let said = if problem.code == Code::Deadlock {
+        format!("{}: {}", problem.detail, circle(&problem))
+    } else {
+        problem.detail.clone()
     };
     let next = what_next(&problem);
     Failure { code: exit_code(problem.code), said, next, problem: Some(problem) }
@@ -96,24 +99,40 @@ fn refused(problem: Box<Problem>) -> Failure {
 
 fn circle(problem: &Problem) -> String {
     let steps = problem.cycle.iter().flatten();
-    let steps = steps.map(|step| format!("{} waits for {} of {}", step.waiter, step.lock, step.blocker));
+    let steps =
+        steps.map(|step| format!("{} waits for {} of {}", step.waiter, step.lock, step.blocker));
     steps.collect::<Vec<_>>().join(", ")
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "advice where we have some; a new code needs none"
+)]
 fn what_next(problem: &Problem) -> Option<String> {
-    let later = problem
-        .recommended_retry_ms
-        .map(|ms| format!("try again in {}", format_duration(std::time::Duration::from_millis(ms))));
+    let later = problem.recommended_retry_ms.map(|ms| {
+        format!("try again in {}", format_duration(std::time::Duration::from_millis(ms)))
+    });
     match problem.code {
-        Code::LockHeld | Code::ReclaimWindow => {
-            Some(later.unwrap_or_default() + if problem.recommended_retry_ms.is_some() { ", or wait in line with -w" } else { "wait in line with -w" })
+        Code::LockHeld | Code::ReclaimWindow => Some(
+            later.unwrap_or_default()
+                + if problem.recommended_retry_ms.is_some() {
+                    ", or wait in line with -w"
+                } else {
+                    "wait in line with -w"
+                },
+        ),
+        Code::Deadlock => Some(
+            "release something of the circle first, or take the locks together as one set".into(),
+        ),
+        Code::Unauthenticated | Code::PermissionDenied => {
+            Some("ask an operator for the right to do this".into())
         }
-        Code::Deadlock => Some("release something of the circle first, or take the locks together as one set".into()),
-        Code::Unauthenticated | Code::PermissionDenied => Some("ask an operator for the right to do this".into()),
         Code::LeaseLost | Code::NotHolder => {
             Some("stop what the lock guards; take it again before going on".into())
         }
-        Code::LimitMismatch => Some("all who use the lock must name the same number of permits".into()),
+        Code::LimitMismatch => {
+            Some("all who use the lock must name the same number of permits".into())
+        }
         _ => later,
     }
 }

@@ -11,14 +11,17 @@ mod asking;
 mod supervise;
 mod commands;
 
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use clap::Parser;
+use leasehold_client::Transport;
 
 use args::{Args, Command, Global};
 use asking::Server;
 use commands::Answered;
 use failure::{EXIT_USAGE, Failure};
+use supervise::Signals;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -39,15 +42,32 @@ fn main() -> ExitCode {
             return if asked { ExitCode::SUCCESS } else { ExitCode::from(EXIT_USAGE) };
         }
     };
-    match args.command {
+    match &args.command {
         Command::Serve(serve) => commands::serve::run(serve),
-        Command::Backup(backup) => commands::backup::run(&backup),
-        Command::Restore(restore) => commands::restore::run(&restore),
-        Command::Completions(completions) => commands::completions::run(&completions),
-        Command::Man(man) => commands::man::run(&man),
-        Command::Migrate(migrate) => commands::migrate::run(&migrate),
+        Command::Backup(backup) => commands::backup::run(backup),
+        Command::Restore(restore) => commands::restore::run(restore),
+        Command::Completions(completions) => commands::completions::run(completions),
+        Command::Man(man) => commands::man::run(man),
+        Command::Migrate(migrate) => commands::migrate::run(migrate),
         Command::Version => commands::version::run(),
-        asking => ask(&args.global, &asking),
+        Command::Run(_)
+        | Command::Elect(_)
+        | Command::Acquire(_)
+        | Command::Renew(_)
+        | Command::Release(_)
+        | Command::Get(_)
+        | Command::Test(_)
+        | Command::Check(_)
+        | Command::Break(_)
+        | Command::List(_)
+        | Command::Watch(_)
+        | Command::Graph(_)
+        | Command::Session(_)
+        | Command::Fence(_)
+        | Command::Cluster
+        | Command::Top(_)
+        | Command::Load(_)
+        | Command::Doctor => ask(&args.global, &args.command),
     }
 }
 
@@ -66,14 +86,18 @@ fn ask(global: &Global, command: &Command) -> ExitCode {
 
 async fn answer(global: &Global, command: &Command) -> Answered {
     match command {
-        Command::Run(args) => {
-            let signals = commands::run::take_signals()?;
-            commands::run::run(&connect(global).await?, &signals, args).await
-        }
-        Command::Elect(args) => {
-            let signals = commands::run::take_signals()?;
-            commands::elect::run(&connect(global).await?, &signals, args).await
-        }
+        Command::Run(args) => match ready_to_supervise(global).await? {
+            ControlFlow::Continue((server, signals)) => {
+                commands::run::run(&server, &signals, args).await
+            }
+            ControlFlow::Break(code) => Ok(code),
+        },
+        Command::Elect(args) => match ready_to_supervise(global).await? {
+            ControlFlow::Continue((server, signals)) => {
+                commands::elect::run(&server, &signals, args).await
+            }
+            ControlFlow::Break(code) => Ok(code),
+        },
         Command::Doctor => commands::doctor::run(global).await,
         Command::Load(args) => commands::load::run(global, args).await,
         Command::Acquire(args) => commands::acquire::run(&connect(global).await?, args).await,
@@ -100,8 +124,24 @@ async fn answer(global: &Global, command: &Command) -> Answered {
     }
 }
 
+/// For the verbs that run a command under a lock. The signals are taken before the client starts its thread; one that
+/// comes too early ends us.
+async fn ready_to_supervise(
+    global: &Global,
+) -> Result<ControlFlow<u8, (Server, Signals)>, Failure> {
+    let signals = commands::run::take_signals()?;
+    tokio::select! {
+        server = Server::connect(global, Transport::Stream) => {
+            Ok(ControlFlow::Continue((server?, signals)))
+        }
+        signal = commands::run::told_to_go(&signals) => {
+            Ok(ControlFlow::Break(commands::run::by_signal(signal)))
+        }
+    }
+}
+
 async fn connect(global: &Global) -> Result<Server, Failure> {
-    Server::connect(global).await
+    Server::connect(global, Transport::Http).await
 }
 
 /// One line on stderr, and the code that goes with it.

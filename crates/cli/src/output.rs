@@ -35,7 +35,13 @@ impl Output {
             Color::Never => false,
             Color::Auto => is_terminal && !no_color,
         };
-        Output { format: global.output, colors, quiet: global.quiet, verbose: global.verbose, is_terminal }
+        Output {
+            format: global.output,
+            colors,
+            quiet: global.quiet,
+            verbose: global.verbose,
+            is_terminal,
+        }
     }
 
     pub(crate) fn is_json(&self) -> bool {
@@ -46,11 +52,7 @@ impl Output {
     }
 
     /// A whole answer: as the server says it if JSON was asked for, otherwise as `people` makes it.
-    pub(crate) fn answer<T: Serialize>(
-        &self,
-        answer: &T,
-        people: impl FnOnce(&Self) -> String,
-    ) {
+    pub(crate) fn answer<T: Serialize>(&self, answer: &T, people: impl FnOnce(&Self) -> String) {
         match self.format {
             Format::Json | Format::Jsonl => self.json(answer),
             Format::Table => self.text(&people(self)),

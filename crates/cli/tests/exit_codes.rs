@@ -1,4 +1,5 @@
 //! What scripts rely on: how each command ends.
+#![allow(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
 mod common;
 
@@ -14,7 +15,9 @@ fn code(output: &std::process::Output) -> i32 {
 #[test]
 fn run_ends_as_its_command_does() {
     let server = Server::start();
-    for (line, expected) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
+    for (line, expected) in
+        [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)]
+    {
         let output = server.run(&["run", "job", "-c", line]);
         assert_eq!(code(&output), expected, "{line}: {}", text(&output.stderr));
     }
@@ -114,9 +117,11 @@ fn lease_that_is_over_is_76() {
 #[test]
 fn signals_are_handed_on() {
     let server = Server::start();
-    for (signal, name) in [(libc::SIGTERM, "TERM"), (libc::SIGUSR1, "USR1"), (libc::SIGHUP, "HUP")] {
+    for (signal, name) in [(libc::SIGTERM, "TERM"), (libc::SIGUSR1, "USR1"), (libc::SIGHUP, "HUP")]
+    {
         let line = format!("trap 'kill $!; exit 42' {name}; echo ready; sleep 60 & wait");
-        let mut wrapper = server.command(&["run", "job", "-c", &line]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut wrapper =
+            server.command(&["run", "job", "-c", &line]).stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = [0; 6];
         std::io::Read::read_exact(wrapper.stdout.as_mut().unwrap(), &mut ready).unwrap();
         send(signal, wrapper.id());
@@ -162,7 +167,12 @@ fn set_is_one_lease_and_the_command_knows_it() {
         for lock in $LEASEHOLD_LOCK; do "$1" check "$lock" --token "$LEASEHOLD_FENCING_TOKEN" -q >&2 || exit 1; done"#;
     let args = ["run", "b", "a", "--", "sh", "-c", line, "sh", common::BINARY];
     let output = server.run(&args);
-    assert_eq!((text(&output.stdout).as_str(), code(&output)), ("b a\n", 0), "{}", text(&output.stderr));
+    assert_eq!(
+        (text(&output.stdout).as_str(), code(&output)),
+        ("b a\n", 0),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[test]
@@ -182,11 +192,21 @@ fn stdin_reaches_the_command() {
 #[test]
 fn elected_command_is_followed_by_the_next() {
     let server = Server::start();
-    let mut first = server.command(&["elect", "boss", "-q", "--advertise", "one", "-c", "echo one; exec sleep 300"]);
+    let mut first = server.command(&[
+        "elect",
+        "boss",
+        "-q",
+        "--advertise",
+        "one",
+        "-c",
+        "echo one; exec sleep 300",
+    ]);
     let mut first = first.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = [0; 4];
     std::io::Read::read_exact(first.stdout.as_mut().unwrap(), &mut line).unwrap();
-    assert!(server.says(&["get", "boss", "-o", "json"]).0.contains(r#""metadata":{"value":"one"}"#));
+    assert!(
+        server.says(&["get", "boss", "-o", "json"]).0.contains(r#""metadata":{"value":"one"}"#)
+    );
     let second = server.command(&["elect", "boss", "-q", "-c", "echo two; exit 4"]);
     let second = { second }.stdout(Stdio::piped()).spawn().unwrap();
     send(libc::SIGTERM, first.id());

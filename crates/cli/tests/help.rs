@@ -1,4 +1,5 @@
 //! What `--help` says, word for word: `UPDATE_EXPECT=1` writes it anew.
+#![allow(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
 mod common;
 

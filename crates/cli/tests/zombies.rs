@@ -5,6 +5,7 @@
 //! Each process of the tree writes the time to a file, again and again. A rival stands in line for the lock. When the
 //! rival gets it, or when the lease must be over by the count of the one who asked, the last time in each file must be
 //! earlier, and no process of the tree may be left.
+#![allow(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
 mod common;
 
@@ -179,7 +180,8 @@ fn folder() -> tempfile::TempDir {
 
 /// Lets a rival stand in line for each lock, and looks at each tree the moment its rival has the lock.
 fn judge_by_rivals(server: &Server, trials: &[Trial], strike: impl Fn(&Trial) + Sync) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.unwrap();
     let client = Client::builder(&server.address).transport(Transport::Http);
     let client = runtime.block_on(client.connect()).unwrap();
@@ -188,7 +190,9 @@ fn judge_by_rivals(server: &Server, trials: &[Trial], strike: impl Fn(&Trial) + 
         for (number, trial) in trials.iter().enumerate() {
             let (client, runtime, spare, strike) = (&client, &runtime, &spare, &strike);
             scope.spawn(move || {
-                std::thread::sleep(TTL / 3 * u32::try_from(number).unwrap() / u32::try_from(TRIALS).unwrap());
+                std::thread::sleep(
+                    TTL / 3 * u32::try_from(number).unwrap() / u32::try_from(TRIALS).unwrap(),
+                );
                 strike(trial);
                 let request = client.lock(&trial.lock).wait(PATIENCE).acquire();
                 let _rival = runtime.block_on(request).unwrap();
@@ -202,7 +206,12 @@ fn judge_by_rivals(server: &Server, trials: &[Trial], strike: impl Fn(&Trial) + 
 
 fn report(what: &str, mut spare: Vec<i64>) {
     spare.sort_unstable();
-    println!("{} trials; dead {what} by {} ms at least, {} ms usually", spare.len(), spare[0], spare[spare.len() / 2]);
+    println!(
+        "{} trials; dead {what} by {} ms at least, {} ms usually",
+        spare.len(),
+        spare[0],
+        spare[spare.len() / 2]
+    );
     assert_eq!(spare.len(), TRIALS);
 }
 
@@ -293,7 +302,10 @@ fn guard_that_was_stopped_does_its_work() {
 }
 
 fn guard_of(wrapper: u32) -> u32 {
-    let children = Command::new("ps").args(["-o", "pid=,args=", "--ppid", &wrapper.to_string()]).output().unwrap();
+    let children = Command::new("ps")
+        .args(["-o", "pid=,args=", "--ppid", &wrapper.to_string()])
+        .output()
+        .unwrap();
     let children = common::text(&children.stdout);
     let guard = children.lines().find(|line| line.contains("run-guard")).expect("there is a guard");
     guard.split_whitespace().next().unwrap().parse().unwrap()

@@ -21,16 +21,36 @@ pub(crate) struct Global {
     )]
     pub(crate) addr: Vec<String>,
     /// The namespace of the locks
-    #[arg(long, global = true, value_name = "NAME", env = "LEASEHOLD_NAMESPACE", default_value = "default", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "LEASEHOLD_NAMESPACE",
+        default_value = "default",
+        hide_env_values = true
+    )]
     pub(crate) namespace: String,
     /// How long to try before the server counts as unreachable
     #[arg(long, global = true, value_name = "LENGTH", default_value = "10s", value_parser = length)]
     pub(crate) timeout: Duration,
     /// How to print: a table for people, json as the server says it, or jsonl with a line for each item
-    #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table", hide_possible_values = true)]
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "table",
+        hide_possible_values = true
+    )]
     pub(crate) output: Format,
     /// When to use colours: auto, always or never
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
     pub(crate) color: Color,
     /// Say nothing but what was asked for
     #[arg(short, long, global = true)]

@@ -34,7 +34,7 @@ pub(crate) struct List {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   leasehold watch job/
-  leasehold watch --after 0 -o jsonl")]
+  leasehold watch --after 812 -o jsonl")]
 pub(crate) struct Watch {
     /// Only locks whose text begins with this
     #[arg(value_name = "PREFIX", default_value = "")]

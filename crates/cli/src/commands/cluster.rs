@@ -21,13 +21,20 @@ fn told(out: &Output, cluster: &Cluster) -> String {
         ("at", shown(&cluster.address)),
         ("store", shown(&cluster.store)),
         ("revision", cluster.revision.to_string()),
-        ("grace", match &cluster.grace {
-            None => "none".into(),
-            Some(grace) => {
-                let kind = if grace.strict { "strict" } else { "for what conflicts" };
-                format!("{kind}, another {}, {} leases expected", short(grace.ends_in_ms), grace.expected)
-            }
-        }),
+        (
+            "grace",
+            match &cluster.grace {
+                None => "none".into(),
+                Some(grace) => {
+                    let kind = if grace.strict { "strict" } else { "for what conflicts" };
+                    format!(
+                        "{kind}, another {}, {} leases expected",
+                        short(grace.ends_in_ms),
+                        grace.expected
+                    )
+                }
+            },
+        ),
     ]);
     let rows: Vec<Vec<String>> = cluster
         .groups

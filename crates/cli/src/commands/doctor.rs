@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use leasehold_api::{OpenRequest, Version};
+use leasehold_client::Transport;
 use serde::Serialize;
 
 use super::{Answered, default_owner};
@@ -40,7 +41,11 @@ impl Finding {
         Finding { check, verdict: Verdict::Ok, detail: detail.into(), advice: None }
     }
 
-    fn warning(check: &'static str, detail: impl Into<String>, advice: impl Into<String>) -> Finding {
+    fn warning(
+        check: &'static str,
+        detail: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Finding {
         let (detail, advice) = (detail.into(), Some(advice.into()));
         Finding { check, verdict: Verdict::Warning, detail, advice }
     }
@@ -91,7 +96,12 @@ fn show(out: &Output, findings: &[Finding]) {
                 Verdict::Warning => ("warn", Style::Head),
                 Verdict::Bad => ("BAD ", Style::Bad),
             };
-            out.line(&format!("{}  {}: {}", out.styled(style, word), finding.check, finding.detail));
+            out.line(&format!(
+                "{}  {}: {}",
+                out.styled(style, word),
+                finding.check,
+                finding.detail
+            ));
             if let Some(advice) = &finding.advice {
                 out.line(&format!("      {advice}"));
             }
@@ -101,7 +111,7 @@ fn show(out: &Output, findings: &[Finding]) {
 
 /// An error means that the server could not be reached; everything else is a finding.
 async fn look_at(global: &Global, address: &str) -> Result<Vec<Finding>, Failure> {
-    let server = Server::connect(global).await?;
+    let server = Server::connect(global, Transport::Http).await?;
     let start = Instant::now();
     let version = server.ask(server.client.api().version()).await?;
     let took = start.elapsed();
@@ -119,31 +129,44 @@ fn same_version(server: &Version) -> Finding {
     let ours = env!("CARGO_PKG_VERSION");
     let detail = format!("the server is {}, this command is {ours}", shown(&server.version));
     if !server.api.iter().any(|api| api == "v1") {
-        return Finding::bad("version", detail, "they have no interface in common: use the same version");
+        return Finding::bad(
+            "version",
+            detail,
+            "they have no interface in common: use the same version",
+        );
     }
     if server.version == ours {
         Finding::ok("version", detail)
     } else {
-        Finding::warning("version", detail, "they understand each other; newer features may be missing")
+        Finding::warning(
+            "version",
+            detail,
+            "they understand each other; newer features may be missing",
+        )
     }
 }
 
 async fn store(server: &Server) -> Finding {
     match server.ask(server.client.api().ready()).await {
         Ok(health) => {
-            let details: Vec<String> = health.checks.iter().map(|check| shown(&check.detail)).collect();
+            let details: Vec<String> =
+                health.checks.iter().map(|check| shown(&check.detail)).collect();
             Finding::ok("ready", details.join("; "))
         }
-        Err(failure) => {
-            Finding::bad("ready", failure.said, "look into the server's log: it says what failed and how it goes on")
-        }
+        Err(failure) => Finding::bad(
+            "ready",
+            failure.said,
+            "look into the server's log: it says what failed and how it goes on",
+        ),
     }
 }
 
 async fn leaders(server: &Server) -> Vec<Finding> {
     let cluster = match server.ask(server.client.api().cluster()).await {
         Ok(cluster) => cluster,
-        Err(failure) => return vec![Finding::bad("leader", failure.said, "is this a Leasehold server?")],
+        Err(failure) => {
+            return vec![Finding::bad("leader", failure.said, "is this a Leasehold server?")];
+        }
     };
     let without = cluster.groups.iter().filter(|group| group.leader.is_none()).count();
     let mut findings = Vec::new();
@@ -153,11 +176,20 @@ async fn leaders(server: &Server) -> Vec<Finding> {
         Finding::ok("leader", format!("{name} leads, epoch {}", cluster.epoch))
     } else {
         let detail = format!("{without} of {} groups have no leader", cluster.groups.len());
-        Finding::bad("leader", detail, "wait for the election; if it stays so, the servers cannot reach their store")
+        Finding::bad(
+            "leader",
+            detail,
+            "wait for the election; if it stays so, the servers cannot reach their store",
+        )
     });
     if let Some(grace) = &cluster.grace {
-        let detail = format!("on for another {} ms, {} leases expected", grace.ends_in_ms, grace.expected);
-        findings.push(Finding::warning("grace", detail, "holders of before the restart go first; it ends by itself"));
+        let detail =
+            format!("on for another {} ms, {} leases expected", grace.ends_in_ms, grace.expected);
+        findings.push(Finding::warning(
+            "grace",
+            detail,
+            "holders of before the restart go first; it ends by itself",
+        ));
     }
     findings
 }
@@ -181,12 +213,20 @@ async fn write(server: &Server) -> Vec<Finding> {
     };
     let closed = server.ask(server.client.api().close_session(&opened.session_id)).await;
     let mut findings = vec![if took > SLOW_COMMIT {
-        Finding::warning("write", format!("a change took {took:.1?}"), "the store's disk or network is slow: every new lock waits for it")
+        Finding::warning(
+            "write",
+            format!("a change took {took:.1?}"),
+            "the store's disk or network is slow: every new lock waits for it",
+        )
     } else {
         Finding::ok("write", format!("a change is durable in {took:.1?}"))
     }];
     if let Err(failure) = closed {
-        findings.push(Finding::bad("write", failure.said, "a session could be opened but not closed"));
+        findings.push(Finding::bad(
+            "write",
+            failure.said,
+            "a session could be opened but not closed",
+        ));
     }
     let server_now = opened.lease_expiry_ms.saturating_sub(opened.expires_in_ms);
     findings.push(drift(asked + took / 2, server_now));
@@ -198,7 +238,11 @@ fn drift(ours: SystemTime, server_ms: u64) -> Finding {
     let apart = server.duration_since(ours).unwrap_or_else(|behind| behind.duration());
     let detail = format!("the server's wall clock is {apart:.1?} from ours");
     if apart > DRIFT_MAX {
-        Finding::warning("clock", detail, "no lease depends on it, but times in logs and lists do: set up NTP on both")
+        Finding::warning(
+            "clock",
+            detail,
+            "no lease depends on it, but times in logs and lists do: set up NTP on both",
+        )
     } else {
         Finding::ok("clock", detail)
     }
@@ -210,7 +254,9 @@ fn open_files() -> Finding {
         Some(soft) if soft < OPEN_FILES_WANTED => Finding::warning(
             "limits",
             format!("{soft} open files at most (ulimit -n)"),
-            format!("for a server or many clients raise it: ulimit -n {OPEN_FILES_WANTED}, or LimitNOFILE= in its unit"),
+            format!(
+                "for a server or many clients raise it: ulimit -n {OPEN_FILES_WANTED}, or LimitNOFILE= in its unit"
+            ),
         ),
         Some(soft) => Finding::ok("limits", format!("{soft} open files at most")),
         None => Finding::ok("limits", "any number of open files"),
@@ -222,6 +268,10 @@ fn processes() -> Finding {
     if Path::new("/proc/self/stat").exists() {
         Finding::ok("processes", "/proc can be read")
     } else {
-        Finding::bad("processes", "/proc cannot be read", "mount it: `leasehold run` needs it to stop a command")
+        Finding::bad(
+            "processes",
+            "/proc cannot be read",
+            "mount it: `leasehold run` needs it to stop a command",
+        )
     }
 }

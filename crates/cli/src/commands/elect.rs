@@ -2,8 +2,8 @@
 
 use leasehold_api::Metadata;
 
-use super::run::{Done, Got, Work, by_signal};
 use super::Answered;
+use super::run::{Done, Got, Work, by_signal};
 use crate::args::Elect;
 use crate::asking::Server;
 use crate::supervise::Signals;

@@ -2,8 +2,8 @@
 
 use leasehold_api::{Lock, LockState};
 
-use super::views::{holder_rows, HOLDER_HEAD};
 use super::Answered;
+use super::views::{HOLDER_HEAD, holder_rows};
 use crate::args::Get;
 use crate::asking::Server;
 use crate::output::{Output, Style, short, shown};
@@ -37,7 +37,10 @@ fn told(out: &Output, lock: &Lock) -> String {
                 ]
             })
             .collect();
-        text += &format!("\n{}", out.table(&["PLACE", "WAITER", "MODE", "WAITS", "GIVES UP IN"], &rows));
+        text += &format!(
+            "\n{}",
+            out.table(&["PLACE", "WAITER", "MODE", "WAITS", "GIVES UP IN"], &rows)
+        );
         text += &more(lock.waiters_total, lock.waiters.len());
     }
     text

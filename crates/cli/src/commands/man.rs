@@ -13,7 +13,9 @@ const EXIT_FAILED: u8 = 74;
 pub(crate) fn run(args: &Man) -> ExitCode {
     let command = Args::command();
     let written = match &args.dir {
-        Some(dir) => std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(command, dir)),
+        Some(dir) => {
+            std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(command, dir))
+        }
         None => {
             let mut page = Vec::new();
             let rendered = clap_mangen::Man::new(command).render(&mut page);

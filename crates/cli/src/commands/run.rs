@@ -47,7 +47,7 @@ pub(super) fn lost(why: &str) -> Failure {
     Failure::new(EXIT_LOST, format!("the lock was lost and the command stopped: {why}"))
 }
 
-pub(super) fn by_signal(signal: i32) -> u8 {
+pub(crate) fn by_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(EXIT_FAULT)
 }
 
@@ -55,6 +55,16 @@ pub(super) fn by_signal(signal: i32) -> u8 {
 pub(crate) fn take_signals() -> std::io::Result<Signals> {
     let taken: Vec<i32> = FORWARDED.into_iter().chain([libc::SIGCHLD]).collect();
     Signals::take(&taken)
+}
+
+/// While there is no command, signals mean us.
+pub(crate) async fn told_to_go(signals: &Signals) -> i32 {
+    loop {
+        let signal = signals.next().await.signal;
+        if [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&signal) {
+            return signal;
+        }
+    }
 }
 
 /// One command, and the lock it needs.
@@ -105,7 +115,7 @@ impl<'a> Work<'a> {
                 Ok(lease) => Ok(Got::Lease(Box::new(lease))),
                 Err(error) => Err(self.not_got(error.into())),
             },
-            signal = self.told_to_go() => Ok(Got::Signal(signal)),
+            signal = told_to_go(self.signals) => Ok(Got::Signal(signal)),
             () = waiting::show(self.server, &self.locks, &self.owner) => {
                 unreachable!("it shows until it is dropped")
             }
@@ -117,16 +127,6 @@ impl<'a> Work<'a> {
             failure.code = self.args.conflict_exit_code;
         }
         failure.while_doing(&format!("{} was not got", self.locks.join(" ")))
-    }
-
-    /// While there is no command, signals mean us.
-    async fn told_to_go(&self) -> i32 {
-        loop {
-            let signal = self.signals.next().await.signal;
-            if [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&signal) {
-                return signal;
-            }
-        }
     }
 
     /// Runs the command until it ends or the lease does, and gives the lock back. Nothing of the command is left then.

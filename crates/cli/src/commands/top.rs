@@ -116,6 +116,10 @@ impl View {
     }
 
     /// False when it is time to leave.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "there are many keys, and few mean anything"
+    )]
     fn typed(&mut self, event: &Event) -> bool {
         let Event::Key(key) = event else { return true };
         if key.kind != KeyEventKind::Press {
@@ -189,33 +193,42 @@ impl View {
             cluster.last_fencing_token,
             cluster.grace.as_ref().map(|_| ", recovery grace is on").unwrap_or_default()
         );
-        let lines = vec![Line::styled(first, self.style(Color::Reset).add_modifier(Modifier::BOLD)), Line::from(second)];
+        let lines = vec![
+            Line::styled(first, self.style(Color::Reset).add_modifier(Modifier::BOLD)),
+            Line::from(second),
+        ];
         frame.render_widget(Paragraph::new(lines), area);
     }
 
     fn draw_locks(&mut self, frame: &mut Frame<'_>, area: Rect) {
         let passed = u64::try_from(self.looked.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let rows: Vec<Row<'_>> = self.locks.locks.iter().flat_map(|lock| {
-            lock.holders.iter().enumerate().map(move |(at, holder)| (lock, at, holder))
-        }).map(|(lock, at, holder)| {
-            let left = holder.expires_in_ms.saturating_sub(passed);
-            let color = match left {
-                0..1000 => Color::Red,
-                1000..5000 => Color::Yellow,
-                _ => Color::Reset,
-            };
-            let only_first = |text: String| if at == 0 { text } else { String::new() };
-            Row::new([
-                only_first(shown(&lock.lock)),
-                only_first(state(lock.state).into()),
-                shown(&holder.owner_id),
-                mode(holder.mode, holder.permits),
-                holder.fencing_token.to_string(),
-                short(left),
-                only_first(lock.waiters_total.to_string()),
-            ])
-            .style(self.style(color))
-        }).collect();
+        let rows: Vec<Row<'_>> = self
+            .locks
+            .locks
+            .iter()
+            .flat_map(|lock| {
+                lock.holders.iter().enumerate().map(move |(at, holder)| (lock, at, holder))
+            })
+            .map(|(lock, at, holder)| {
+                let left = holder.expires_in_ms.saturating_sub(passed);
+                let color = match left {
+                    0..1000 => Color::Red,
+                    1000..5000 => Color::Yellow,
+                    _ => Color::Reset,
+                };
+                let only_first = |text: String| if at == 0 { text } else { String::new() };
+                Row::new([
+                    only_first(shown(&lock.lock)),
+                    only_first(state(lock.state).into()),
+                    shown(&holder.owner_id),
+                    mode(holder.mode, holder.permits),
+                    holder.fencing_token.to_string(),
+                    short(left),
+                    only_first(lock.waiters_total.to_string()),
+                ])
+                .style(self.style(color))
+            })
+            .collect();
         let widths = [
             Constraint::Fill(3),
             Constraint::Length(10),
@@ -241,12 +254,18 @@ impl View {
             let who: Vec<String> = cycle.iter().map(|step| shown(&step.waiter)).collect();
             format!("deadlock: {}", who.join(" -> "))
         });
-        let waits = self.graph.edges.iter().filter(|edge| edge.kind == EdgeKind::Waits).map(|edge| {
-            let name = |node: &str| shown(node.split_once(':').map_or(node, |(_, name)| name));
-            let blockers: Vec<String> = edge.blockers.iter().map(|owner| shown(owner)).collect();
-            let (who, what) = (name(&edge.from), name(&edge.to));
-            format!("{who} waits {} for {what} behind {}", short(edge.since_ms), blockers.join(", "))
-        });
+        let waits =
+            self.graph.edges.iter().filter(|edge| edge.kind == EdgeKind::Waits).map(|edge| {
+                let name = |node: &str| shown(node.split_once(':').map_or(node, |(_, name)| name));
+                let blockers: Vec<String> =
+                    edge.blockers.iter().map(|owner| shown(owner)).collect();
+                let (who, what) = (name(&edge.from), name(&edge.to));
+                format!(
+                    "{who} waits {} for {what} behind {}",
+                    short(edge.since_ms),
+                    blockers.join(", ")
+                )
+            });
         circles.chain(waits).collect()
     }
 

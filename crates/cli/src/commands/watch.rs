@@ -45,7 +45,8 @@ fn news(news: &News) -> String {
             short(*ttl_ms)
         ),
         News::Ended { lock, owner_id, fencing_token, reason, note, .. } => {
-            let note = note.as_deref().map(|note| format!(" ({})", shown(note))).unwrap_or_default();
+            let note =
+                note.as_deref().map(|note| format!(" ({})", shown(note))).unwrap_or_default();
             format!(
                 "{} of {}, token {fencing_token}, ended: {}{note}",
                 shown(lock),

@@ -22,11 +22,17 @@ pub(super) enum Order {
 /// From the guard to the wrapper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
-    Started { pid: i32 },
+    Started {
+        pid: i32,
+    },
     /// With the error's number.
-    CannotStart { errno: i32 },
+    CannotStart {
+        errno: i32,
+    },
     /// The command itself has ended; `status` is what the system said.
-    Exited { status: i32 },
+    Exited {
+        status: i32,
+    },
     /// It was, or is being, stopped by us.
     Stopping,
     /// Nothing is left of it.

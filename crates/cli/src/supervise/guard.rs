@@ -71,7 +71,8 @@ async fn guard(channel: RawFd, plan: Plan, command: &[OsString]) -> io::Result<(
     let signals = Signals::take(&taken())?;
     let (orders, reports) = split(channel)?;
     let alarm = Alarm::new()?;
-    let mut guard = Guard { plan, orders: Some(orders), reports, signals, alarm, state: State::Idle };
+    let mut guard =
+        Guard { plan, orders: Some(orders), reports, signals, alarm, state: State::Idle };
     guard.start(command).await?;
     guard.watch().await;
     Ok(())
@@ -103,9 +104,15 @@ struct Guard {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Idle,
-    Running { command: Pid, deadlines: Deadlines },
+    Running {
+        command: Pid,
+        deadlines: Deadlines,
+    },
     /// `command` is `None` once the command itself has ended, and only what it left behind is being stopped.
-    Stopping { command: Option<Pid>, kill_at: Nanos },
+    Stopping {
+        command: Option<Pid>,
+        kill_at: Nanos,
+    },
     Gone,
 }
 
@@ -221,7 +228,9 @@ impl Guard {
         }
         match (self.state, left) {
             (State::Idle | State::Gone, _) => {}
-            (State::Running { .. } | State::Stopping { .. }, Left::Nothing) => self.state = State::Gone,
+            (State::Running { .. } | State::Stopping { .. }, Left::Nothing) => {
+                self.state = State::Gone
+            }
             // What it left behind must not outlive the lease either, which is about to be given back.
             (State::Running { deadlines, .. }, Left::Something) if ended.is_some() => {
                 self.begin_stop(None, deadlines);

@@ -106,6 +106,7 @@ fn read(source: &OwnedFd) -> io::Result<Received> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     // `ssi_signo` comes first, then `ssi_errno` and `ssi_code`, each of four bytes.
-    let word = |at: usize| i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let word =
+        |at: usize| i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     Ok(Received { signal: word(0), by_process: word(8) <= libc::SI_USER })
 }

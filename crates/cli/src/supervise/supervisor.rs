@@ -7,7 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
+};
 
 use super::alarm::Alarm;
 use super::channel::{Order, Reader, Report, Writer, split};

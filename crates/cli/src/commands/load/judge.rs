@@ -25,7 +25,10 @@ impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Broken::TwoBelievers { lock, earlier, later } => {
-                write!(f, "lock {lock}: token {later} was granted while the holder of {earlier} still believed")
+                write!(
+                    f,
+                    "lock {lock}: token {later} was granted while the holder of {earlier} still believed"
+                )
             }
             Broken::TokenDidNotRise { lock, before, token } => {
                 write!(f, "lock {lock}: token {token} came after {before}")
@@ -84,7 +87,8 @@ impl Judge {
     pub(super) fn took(&self, now: Moment, lock: u32, token: u64, lapses_at: Moment) {
         self.granted.fetch_add(1, Ordering::Relaxed);
         let mut seen = self.seen(lock);
-        let token = if self.plant == Some(Fault::TokenRepeated) { seen.token.max(1) } else { token };
+        let token =
+            if self.plant == Some(Fault::TokenRepeated) { seen.token.max(1) } else { token };
         if let Some((earlier, until)) = seen.believer
             && now < until
         {

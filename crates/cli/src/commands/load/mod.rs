@@ -91,7 +91,8 @@ pub(crate) async fn run(global: &Global, args: &Load) -> Answered {
 
 /// Until the time is over; the bar is for terminals alone.
 async fn wait(out: &Output, length: Duration, judge: &Judge) {
-    let target = if out.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let target =
+        if out.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let total = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
     let bar = ProgressBar::with_draw_target(Some(total), target);
     if let Ok(style) = ProgressStyle::with_template("{elapsed} [{bar:40}] {msg}") {
@@ -102,7 +103,11 @@ async fn wait(out: &Output, length: Duration, judge: &Judge) {
         tokio::time::sleep((length - start.elapsed()).min(Duration::from_millis(200))).await;
         bar.set_position(u64::try_from(start.elapsed().as_millis()).unwrap_or(total));
         let rate = judge.granted() as f64 / start.elapsed().as_secs_f64();
-        bar.set_message(format!("{} grants, {rate:.0}/s, {} broken", judge.granted(), judge.broken().len()));
+        bar.set_message(format!(
+            "{} grants, {rate:.0}/s, {} broken",
+            judge.granted(),
+            judge.broken().len()
+        ));
     }
     bar.finish_and_clear();
 }
@@ -140,22 +145,41 @@ fn percentiles(micros: &Histogram<u64>) -> Percentiles {
 fn told(out: &Output, report: &Report) -> String {
     let Report { clients, locks, transport, seconds, .. } = report;
     let line = |of: &Percentiles| {
-        format!("p50 {:.2} ms, p90 {:.2} ms, p99 {:.2} ms, p99.9 {:.2} ms, max {:.2} ms", of.p50, of.p90, of.p99, of.p999, of.max)
+        format!(
+            "p50 {:.2} ms, p90 {:.2} ms, p99 {:.2} ms, p99.9 {:.2} ms, max {:.2} ms",
+            of.p50, of.p90, of.p99, of.p999, of.max
+        )
     };
     let mut text = format!("{clients} clients, {locks} locks, {transport}, {seconds:.1} s\n\n");
     text += &out.fields(&[
-        ("acquire + release", format!("{:.0}/s ({} in all)", report.pairs_per_second, report.acquired)),
+        (
+            "acquire + release",
+            format!("{:.0}/s ({} in all)", report.pairs_per_second, report.acquired),
+        ),
         ("acquire", line(&report.acquire_ms)),
         ("release", line(&report.release_ms)),
-        ("met somebody else", format!("{:.1} %, {} of them were refused", report.conflict_percent, report.refused)),
-        ("vanished", format!("{} holders; {} leases were lost on the way", report.crashed, report.lost)),
-        ("register writes", format!("{} accepted, {} stale ones refused", report.register_writes, report.stale_writes_refused)),
+        (
+            "met somebody else",
+            format!("{:.1} %, {} of them were refused", report.conflict_percent, report.refused),
+        ),
+        (
+            "vanished",
+            format!("{} holders; {} leases were lost on the way", report.crashed, report.lost),
+        ),
+        (
+            "register writes",
+            format!(
+                "{} accepted, {} stale ones refused",
+                report.register_writes, report.stale_writes_refused
+            ),
+        ),
         ("unreachable", format!("{} requests", report.unreachable)),
     ]);
     text.push('\n');
     if report.broken.is_empty() {
         text += &out.styled(Style::Good, "all promises held");
-        text += ": no stale write was accepted, no two clients believed at once, tokens only rose\n";
+        text +=
+            ": no stale write was accepted, no two clients believed at once, tokens only rose\n";
     } else {
         text += &out.styled(Style::Bad, &format!("{} promises were broken", report.broken.len()));
         text.push('\n');

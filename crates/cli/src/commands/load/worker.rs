@@ -13,6 +13,8 @@ use crate::args::Load;
 
 /// Of so many holds, one writes to the register: writes would otherwise be half of what is measured.
 const WRITE_EVERY: u64 = 16;
+/// The same when some vanish and come back with stale writes: those must meet newer ones.
+const WRITE_EVERY_WITH_CRASHES: u64 = 2;
 const PAUSE_WHEN_UNREACHABLE: Duration = Duration::from_millis(100);
 /// Enough for a lease that somebody else let lapse.
 const ANY_MICROS: u64 = 600_000_000;
@@ -50,7 +52,8 @@ pub(super) struct Counts {
 
 impl Counts {
     pub(super) fn new() -> Counts {
-        let histogram = || Histogram::new_with_max(ANY_MICROS, 3).expect("three digits are allowed");
+        let histogram =
+            || Histogram::new_with_max(ANY_MICROS, 3).expect("three digits are allowed");
         Counts {
             acquired: 0,
             refused: 0,
@@ -143,7 +146,8 @@ impl Worker {
             self.vanish(lock, &name, lease).await;
             return;
         }
-        if round.is_multiple_of(WRITE_EVERY) {
+        let every = if self.crash_rate > 0 { WRITE_EVERY_WITH_CRASHES } else { WRITE_EVERY };
+        if round.is_multiple_of(every) {
             self.write(lock, &name, token).await;
         }
         self.give_back(lock, token, lease).await;
@@ -194,6 +198,7 @@ impl Worker {
         self.counts.crashed += 1;
         let token = lease.fencing_token();
         lease.lost().await;
+        tokio::time::sleep(self.ttl / 4).await;
         self.write(lock, name, token).await;
     }
 
