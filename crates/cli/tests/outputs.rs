@@ -14,11 +14,13 @@ fn stable(said: &str) -> String {
     let mut out = String::new();
     let mut word = String::new();
     for c in said.chars().chain(['\0']) {
-        if c.is_ascii_alphanumeric() || ".:-".contains(c) {
+        if c.is_ascii_alphanumeric() || "._:-".contains(c) {
             word.push(c);
             continue;
         }
-        out += &stable_word(&word);
+        let bare = word.trim_start_matches(':');
+        out += &":".repeat(word.len() - bare.len());
+        out += stable_word(bare);
         word.clear();
         if c != '\0' {
             out.push(c);
@@ -30,16 +32,17 @@ fn stable(said: &str) -> String {
     out.lines().map(line).collect::<Vec<_>>().join("\n") + "\n"
 }
 
-fn stable_word(word: &str) -> String {
+fn stable_word(word: &str) -> &str {
     let is = |test: fn(char) -> bool| word.chars().all(test);
+    let begins_with_digit = word.starts_with(|c: char| c.is_ascii_digit());
     match word.len() {
-        32 if is(|c| c.is_ascii_hexdigit()) => "SECRET".into(),
-        24 if word.ends_with('Z') => "TIME".into(),
-        6.. if is(|c| c.is_ascii_digit()) => "NUMBER".into(),
-        2..6 if word.ends_with('s') && is(|c| c.is_ascii_digit() || ".ms".contains(c)) => {
-            "LENGTH".into()
-        }
-        _ => word.into(),
+        32 if is(|c| c.is_ascii_hexdigit()) => "SECRET",
+        // The id of a request, or a token that began with the clock.
+        16 if is(|c| c.is_ascii_hexdigit()) => "NUMBER",
+        24 if word.ends_with('Z') => "TIME",
+        2.. if is(|c| c.is_ascii_digit()) && word != "409" => "NUMBER",
+        2..7 if begins_with_digit && is(|c| c.is_ascii_digit() || ".ms".contains(c)) => "LENGTH",
+        _ => word,
     }
 }
 
@@ -47,7 +50,7 @@ fn check(server: &Server, line: &str, expected: &Expect) {
     let args: Vec<&str> = line.split(' ').collect();
     let output = server.run(&args);
     let code = output.status.code().unwrap_or(-1);
-    let said = format!("{}{}exit {code}", text(&output.stdout), text(&output.stderr));
+    let said = format!("{}{}exit:{code}:", text(&output.stdout), text(&output.stderr));
     expected.assert_eq(&stable(&said));
 }
 
@@ -58,135 +61,135 @@ fn people_are_told_in_tables() {
         &server,
         "list",
         &expect![[r#"
-        nothing is held
-        exit 0
-    "#]],
+            nothing is held
+            exit:0:
+        "#]],
     );
     check(
         &server,
         "acquire job/nightly --ttl 1m --owner alice",
         &expect![[r#"
-        lock job/nightly
-        owner alice
-        lease SECRET
-        token NUMBER
-        for LENGTH
-        exit 0
-    "#]],
+            lock job/nightly
+            owner alice
+            lease SECRET
+            token NUMBER
+            for LENGTH
+            exit:0:
+        "#]],
     );
     check(
         &server,
         "acquire job/nightly --owner bob",
         &expect![[r#"
-        leasehold: job/nightly is held by alice for another 59957 LENGTH
-        try again in LENGTH, or wait in line with -w
-        exit 75
-    "#]],
+            leasehold: job/nightly is held by alice for another NUMBER ms
+            try again in LENGTH, or wait in line with -w
+            exit:75:
+        "#]],
     );
     check(
         &server,
         "acquire docs -s --ttl 1m --owner bob",
         &expect![[r#"
-        lock docs
-        owner bob
-        lease SECRET
-        token NUMBER
-        for LENGTH
-        exit 0
-    "#]],
+            lock docs
+            owner bob
+            lease SECRET
+            token NUMBER
+            for LENGTH
+            exit:0:
+        "#]],
     );
     check(
         &server,
         "list",
         &expect![[r#"
-        LOCK STATE OWNER MODE TOKEN LEFT WAITERS
-        docs held bob shared NUMBER LENGTH 0
-        job/nightly held alice exclusive NUMBER LENGTH 0
-        exit 0
-    "#]],
+            LOCK STATE OWNER MODE TOKEN LEFT WAITERS
+            docs held bob shared NUMBER LENGTH 0
+            job/nightly held alice exclusive NUMBER LENGTH 0
+            exit:0:
+        "#]],
     );
     check(
         &server,
         "get job/nightly",
         &expect![[r#"
-        job/nightly is held
+            job/nightly is held
 
-        HELD OWNER MODE TOKEN SINCE LEFT
-        job/nightly alice exclusive NUMBER TIME LENGTH
-        exit 0
-    "#]],
+            HELD OWNER MODE TOKEN SINCE LEFT
+            job/nightly alice exclusive NUMBER TIME LENGTH
+            exit:0:
+        "#]],
     );
     check(
         &server,
         "get nothing",
         &expect![[r#"
-        nothing is free
-        exit 0
-    "#]],
+            nothing is free
+            exit:0:
+        "#]],
     );
     check(
         &server,
         "test job/nightly --owner bob",
         &expect![[r#"
-        job/nightly is not free: alice holds job/nightly for another LENGTH
-        exit 1
-    "#]],
+            job/nightly is not free: alice holds job/nightly for another LENGTH
+            exit:1:
+        "#]],
     );
     check(
         &server,
         "check docs --token 1",
         &expect![[r#"
-        token 1 does not hold docs
-        exit 1
-    "#]],
+            token 1 does not hold docs
+            exit:1:
+        "#]],
     );
     check(
         &server,
         "break job/nightly --reason stuck",
         &expect![[r#"
-        job/nightly is broken
-        exit 0
-    "#]],
+            job/nightly is broken
+            exit:0:
+        "#]],
     );
     check(
         &server,
         "fence accept reports --token 7",
         &expect![[r#"
-        accepted; the mark is at 7
-        exit 0
-    "#]],
+            accepted; the mark is at 7
+            exit:0:
+        "#]],
     );
     check(
         &server,
         "fence accept reports --token 6",
         &expect![[r#"
-        leasehold: fence 6 is lower than 7
-        exit 1
-    "#]],
+            leasehold: fence 6 is lower than 7
+            exit:1:
+        "#]],
     );
     check(
         &server,
         "graph",
         &expect![[r#"
-        nobody waits
-        exit 0
-    "#]],
+            nobody waits
+            exit:0:
+        "#]],
     );
     check(
         &server,
         "session list",
         &expect![[r#"
-        no session is open
-        exit 0
-    "#]],
+            no session is open
+            exit:0:
+        "#]],
     );
     check(
         &server,
         "get a//b",
         &expect![[r#"
-        leasehold: name "a//b" has an empty part: names are parts joined by '/'
-        exit 64
-    "#]],
+            leasehold: name "a//b" has an empty part: names are parts joined by '/'
+            exit:64:
+        "#]],
     );
 }
 
@@ -197,51 +200,51 @@ fn programs_are_told_in_json() {
         &server,
         "acquire job --ttl 1m --owner alice -o json",
         &expect![[r#"
-        {"lock":"job","owner_id":"alice","lease_id":"SECRET","fencing_token":1794752306573704,"mode":"exclusive","ttl_LENGTH":60000,"lease_expiry_LENGTH":1794752366632,"expires_in_LENGTH":59998,"expires_at":"TIME","acquired_at":"TIME","waited_LENGTH":0,"replayed":false,"epoch":1}
-        exit 0
-    "#]],
+            {"lock":"job","owner_id":"alice","lease_id":"SECRET","fencing_token":NUMBER,"mode":"exclusive","ttl_ms":NUMBER,"lease_expiry_ms":NUMBER,"expires_in_ms":NUMBER,"expires_at":"TIME","acquired_at":"TIME","waited_ms":0,"replayed":false,"epoch":1}
+            exit:0:
+        "#]],
     );
     check(
         &server,
         "acquire job --owner bob -o json",
         &expect![[r#"
-        {"type":"urn:leasehold:problem:lock_held","title":"the lock is held","status":409,"code":"lock_held","detail":"job is held by alice for another 59983 LENGTH","request_id":"75789205428cda03","outcome":"not_applied","current_owner_id":"alice","recommended_retry_LENGTH":140,"holders":[{"lock":"job","owner_id":"alice","mode":"exclusive","state":"held","fencing_token":1794752306573704,"acquired_at":"TIME","ttl_LENGTH":60000,"expires_at":"TIME","expires_in_LENGTH":59983,"metadata":{}}],"waiters":0,"waited_LENGTH":0}
-        leasehold: job is held by alice for another 59983 LENGTH
-        try again in LENGTH, or wait in line with -w
-        exit 75
-    "#]],
+            {"type":"urn:leasehold:problem:lock_held","title":"the lock is held","status":LENGTH,"code":"lock_held","detail":"job is held by alice for another NUMBER ms","request_id":"NUMBER","outcome":"not_applied","current_owner_id":"alice","recommended_retry_ms":NUMBER,"holders":[{"lock":"job","owner_id":"alice","mode":"exclusive","state":"held","fencing_token":NUMBER,"acquired_at":"TIME","ttl_ms":NUMBER,"expires_at":"TIME","expires_in_ms":NUMBER,"metadata":{}}],"waiters":0,"waited_ms":0}
+            leasehold: job is held by alice for another NUMBER ms
+            try again in LENGTH, or wait in line with -w
+            exit:75:
+        "#]],
     );
     check(
         &server,
         "list -o json",
         &expect![[r#"
-        {"locks":[{"lock":"job","state":"held","holders":[{"lock":"job","owner_id":"alice","mode":"exclusive","state":"held","fencing_token":1794752306573704,"acquired_at":"TIME","ttl_LENGTH":60000,"expires_at":"TIME","expires_in_LENGTH":59973,"metadata":{}}],"holders_total":1,"waiters_total":0}],"next_page_token":null,"revision":3}
-        exit 0
-    "#]],
+            {"locks":[{"lock":"job","state":"held","holders":[{"lock":"job","owner_id":"alice","mode":"exclusive","state":"held","fencing_token":NUMBER,"acquired_at":"TIME","ttl_ms":NUMBER,"expires_at":"TIME","expires_in_ms":NUMBER,"metadata":{}}],"holders_total":1,"waiters_total":0}],"next_page_token":null,"revision":3}
+            exit:0:
+        "#]],
     );
     check(
         &server,
         "list -o jsonl",
         &expect![[r#"
-        {"lock":"job","state":"held","holders":[{"lock":"job","owner_id":"alice","mode":"exclusive","state":"held","fencing_token":1794752306573704,"acquired_at":"TIME","ttl_LENGTH":60000,"expires_at":"TIME","expires_in_LENGTH":59965,"metadata":{}}],"holders_total":1,"waiters_total":0}
-        exit 0
-    "#]],
+            {"lock":"job","state":"held","holders":[{"lock":"job","owner_id":"alice","mode":"exclusive","state":"held","fencing_token":NUMBER,"acquired_at":"TIME","ttl_ms":NUMBER,"expires_at":"TIME","expires_in_ms":NUMBER,"metadata":{}}],"holders_total":1,"waiters_total":0}
+            exit:0:
+        "#]],
     );
     check(
         &server,
         "test job --owner bob -o json",
         &expect![[r#"
-        {"lock":"job","free":false,"conflict":{"lock":"job","owner_id":"alice","mode":"exclusive","state":"held","fencing_token":1794752306573704,"acquired_at":"TIME","ttl_LENGTH":60000,"expires_at":"TIME","expires_in_LENGTH":59957,"metadata":{}}}
-        exit 1
-    "#]],
+            {"lock":"job","free":false,"conflict":{"lock":"job","owner_id":"alice","mode":"exclusive","state":"held","fencing_token":NUMBER,"acquired_at":"TIME","ttl_ms":NUMBER,"expires_at":"TIME","expires_in_ms":NUMBER,"metadata":{}}}
+            exit:1:
+        "#]],
     );
     check(
         &server,
         "session list -o json",
         &expect![[r#"
-        {"sessions":[],"next_page_token":null}
-        exit 0
-    "#]],
+            {"sessions":[],"next_page_token":null}
+            exit:0:
+        "#]],
     );
 }
 
