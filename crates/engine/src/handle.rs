@@ -12,7 +12,7 @@ use crate::history::Remembered;
 use crate::lanes::{Asked, LanesIn, Parcel, is_urgent};
 use crate::port::Port;
 use crate::publish::{Notice, Publisher, Watch};
-use crate::status::Status;
+use crate::status::{Condition, Status};
 
 /// How an engine is spoken to.
 #[derive(Clone, Debug)]
@@ -21,6 +21,7 @@ pub struct Handle {
     pub(crate) calls: Arc<AtomicU64>,
     pub(crate) ports: Arc<AtomicU32>,
     pub(crate) status: watch::Receiver<Status>,
+    pub(crate) condition: watch::Receiver<Condition>,
     pub(crate) publisher: Publisher,
     pub(crate) commits: Arc<Mutex<Commits>>,
 }
@@ -53,6 +54,13 @@ impl Handle {
         }
     }
 
+    /// Asks without waiting for what comes of it.
+    pub fn tell(&self, command: Command) {
+        let lane = if is_urgent(&command) { &self.lanes.urgent } else { &self.lanes.ordinary };
+        let call = Call::Command(command);
+        let _ = lane.try_send(Parcel::Call(Asked { id: self.next_call(), call, reply: None }));
+    }
+
     /// Takes back what an answer gave that did not reach its caller after all. Nobody waits for it.
     pub fn take_back(&self, undo: Command) {
         let asked = Asked { id: self.next_call(), call: Call::Command(undo), reply: None };
@@ -79,6 +87,11 @@ impl Handle {
     /// Changes of the status, for those who wait for one.
     pub fn status_changes(&self) -> watch::Receiver<Status> {
         self.status.clone()
+    }
+
+    /// Changes of what hardly ever changes.
+    pub fn condition_changes(&self) -> watch::Receiver<Condition> {
+        self.condition.clone()
     }
 
     /// Events from after `after` on, or from now on.

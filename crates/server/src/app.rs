@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::convert;
 use crate::forward::Forwarder;
 use crate::groups::Groups;
+use crate::grpc::Streams;
 use crate::metrics::Metrics;
 use crate::problem::Failure;
 use crate::samples::Samples;
@@ -25,6 +26,8 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Config,
     pub(crate) samples: Samples,
+    /// Which stream is bound to which session.
+    pub(crate) streams: Streams,
 }
 
 impl App {

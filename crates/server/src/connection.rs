@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::delivery::Given;
+use crate::metrics::Metrics;
 
 /// A peer that does not take its answer for so long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,6 +36,9 @@ pub(crate) struct Connection {
     write_blocked_since: AtomicU64,
     /// A header had both a Content-Length and a Transfer-Encoding: the way to smuggle a second request.
     is_ambiguous: AtomicBool,
+    /// It has spoken gRPC; then it counts as a connection of that.
+    is_grpc: AtomicBool,
+    metrics: Arc<Metrics>,
     has_to_flush: AtomicBool,
     /// What replies gave whose bytes are not flushed yet. It is taken back if the connection ends like this.
     to_flush: Mutex<Vec<Given>>,
@@ -48,7 +52,8 @@ pub(crate) struct Timeouts {
 }
 
 impl Connection {
-    pub(crate) fn new() -> Connection {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Connection {
+        metrics.connection_opened("http");
         Connection {
             began: Instant::now(),
             in_flight: AtomicU32::new(0),
@@ -58,6 +63,8 @@ impl Connection {
             last_busy: AtomicU64::new(1),
             write_blocked_since: AtomicU64::new(0),
             is_ambiguous: AtomicBool::new(false),
+            is_grpc: AtomicBool::new(false),
+            metrics,
             has_to_flush: AtomicBool::new(false),
             to_flush: Mutex::default(),
         }
@@ -73,6 +80,14 @@ impl Connection {
         self.header_since.store(0, Relaxed);
         self.is_http2.store(is_http2, Relaxed);
         InFlight(self.clone())
+    }
+
+    /// It speaks gRPC.
+    pub(crate) fn note_grpc(&self) {
+        if !self.is_grpc.swap(true, Relaxed) {
+            self.metrics.connection_closed("http");
+            self.metrics.connection_opened("grpc");
+        }
     }
 
     pub(crate) fn is_ambiguous(&self) -> bool {
@@ -129,6 +144,13 @@ impl Connection {
         } else {
             self.write_blocked_since.store(0, Relaxed);
         }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let adapter = if *self.is_grpc.get_mut() { "grpc" } else { "http" };
+        self.metrics.connection_closed(adapter);
     }
 }
 
@@ -309,7 +331,7 @@ mod tests {
 
     #[test]
     fn first_header_must_come_in_time() {
-        let connection = Arc::new(Connection::new());
+        let connection = Arc::new(Connection::new(Arc::new(Metrics::new("0"))));
         let timeouts = Timeouts { header: Duration::ZERO, idle: Duration::from_secs(9) };
         assert_eq!(connection.time_left(timeouts), None);
         let request = connection.begin(false);
@@ -322,7 +344,7 @@ mod tests {
 
     #[test]
     fn idle_connection_is_closed_after_the_idle_timeout_only() {
-        let connection = Arc::new(Connection::new());
+        let connection = Arc::new(Connection::new(Arc::new(Metrics::new("0"))));
         drop(connection.begin(false));
         let idle = |idle| connection.time_left(Timeouts { header: Duration::ZERO, idle });
         assert!(idle(Duration::from_secs(9)).is_some());

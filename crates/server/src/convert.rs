@@ -160,7 +160,7 @@ pub(crate) fn wait(millis: u64) -> Result<Duration, Failure> {
     Ok(Duration::from_millis(millis).min(HTTP_WAIT_MAX))
 }
 
-fn ticket(text: &str) -> Result<Ticket, Failure> {
+pub(crate) fn ticket(text: &str) -> Result<Ticket, Failure> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
         Ok(number) if digits => Ok(Ticket(number)),
@@ -168,7 +168,7 @@ fn ticket(text: &str) -> Result<Ticket, Failure> {
     }
 }
 
-fn request_id(text: &str) -> Result<RequestId, Failure> {
+pub(crate) fn request_id(text: &str) -> Result<RequestId, Failure> {
     RequestId::new(text).map_err(|fault| Failure::field("request_id", fault.to_string()))
 }
 

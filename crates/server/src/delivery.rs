@@ -90,6 +90,8 @@ impl HttpBody for Delivering {
         let frame = Pin::new(&mut this.body).poll_frame(cx);
         let is_under_way = match &frame {
             Poll::Ready(None) => true,
+            // Nothing comes after trailers, and nobody asks.
+            Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => true,
             // Before the bytes are handed over: a flush that comes in between delivers too early, never too late.
             Poll::Ready(Some(Ok(_))) => !this.is_http2 && this.body.is_end_stream(),
             Poll::Ready(Some(Err(_))) | Poll::Pending => false,

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, HOST, ORIGIN, TE, TRANSFER_ENCODING, UPGRADE};
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -52,7 +52,11 @@ impl Forwarder {
     }
 
     /// The leader's answer.
-    pub(crate) async fn send(&self, leader: &Authority, request: Request<Body>) -> Response {
+    pub(crate) async fn send(
+        &self,
+        leader: &Authority,
+        request: Request<Body>,
+    ) -> Result<Response, Failure> {
         let client = match request.version() {
             Version::HTTP_2 => &self.http2,
             _ => &self.http1,
@@ -63,7 +67,7 @@ impl Forwarder {
         to = to.path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         parts.uri = match to.build() {
             Ok(uri) => uri,
-            Err(_) => return unreachable(leader, Code::NotLeader).into_response(),
+            Err(_) => return Err(unreachable(leader, Code::NotLeader)),
         };
         only_end_to_end(&mut parts.headers);
         // Whether a page may ask this was settled here; the leader goes by another name.
@@ -72,13 +76,11 @@ impl Forwarder {
         match client.request(Request::from_parts(parts, body)).await {
             Ok(mut response) => {
                 only_end_to_end(response.headers_mut());
-                response.map(Body::new)
+                Ok(response.map(Body::new))
             }
             // Nothing was sent, or nobody knows what became of it.
-            Err(error) if error.is_connect() => {
-                unreachable(leader, Code::NotLeader).into_response()
-            }
-            Err(_) => unreachable(leader, Code::Interrupted).into_response(),
+            Err(error) if error.is_connect() => Err(unreachable(leader, Code::NotLeader)),
+            Err(_) => Err(unreachable(leader, Code::Interrupted)),
         }
     }
 }

@@ -172,7 +172,9 @@ impl Metrics {
         );
         let connections: Family<Labels<1>, Gauge> =
             registered(r, "leasehold_connections_active_count", "Open connections, by adapter");
-        let _ = connections.get_or_create(&[("adapter", "http".into())]);
+        for adapter in ["http", "grpc"] {
+            let _ = connections.get_or_create(&[("adapter", adapter.into())]);
+        }
         r.register(
             "leasehold_build",
             "Which version this is",
@@ -271,6 +273,48 @@ impl Metrics {
             Format::OpenMetrics => text,
             Format::Classic => classic(&text),
         }
+    }
+}
+
+/// Counts the requests for locks of one stream. Its counters are looked up once: there may be a hundred thousand a second.
+#[derive(Debug)]
+pub(crate) struct Acquires {
+    namespace: String,
+    counters: Vec<(&'static str, &'static str, Counter)>,
+}
+
+impl Acquires {
+    pub(crate) fn new(namespace: &str) -> Acquires {
+        Acquires { namespace: namespace.into(), counters: Vec::new() }
+    }
+
+    /// As [`Metrics::acquired`]. A request that never came to the engine has no kind.
+    pub(crate) fn count(
+        &mut self,
+        metrics: &Metrics,
+        kind: &'static str,
+        took: Duration,
+        waited: Duration,
+        outcome: Result<(), Code>,
+    ) {
+        metrics.answered(Op::Acquire, took.saturating_sub(waited), outcome);
+        if !waited.is_zero() {
+            metrics.blocking.observe(waited.as_secs_f64());
+        }
+        if kind.is_empty() {
+            return;
+        }
+        let status = outcome.map_or_else(Code::as_str, |()| "granted");
+        let known = self.counters.iter().find(|(k, s, _)| *k == kind && *s == status);
+        if let Some((_, _, counter)) = known {
+            counter.inc();
+            return;
+        }
+        let namespace = metrics.namespaces.label(&self.namespace);
+        let labels = [("namespace", namespace), ("type", kind.into()), ("status", status.into())];
+        let counter = metrics.acquires.get_or_create(&labels).clone();
+        counter.inc();
+        self.counters.push((kind, status, counter));
     }
 }
 

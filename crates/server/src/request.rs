@@ -22,6 +22,7 @@ use crate::config::AccessLog;
 use crate::connection::{Connection, InFlight};
 use crate::delivery;
 use crate::forward;
+use crate::grpc;
 use crate::http::input;
 use crate::metrics::Stopwatch;
 use crate::problem::{self, Failure};
@@ -42,7 +43,7 @@ pub(crate) struct Origin {
 /// Answers one request, whatever it is.
 pub(crate) async fn answer(
     app: Arc<App>,
-    router: Router,
+    routers: Routers,
     origin: Origin,
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
@@ -51,11 +52,22 @@ pub(crate) async fn answer(
     let in_flight = origin.connection.begin(is_http2);
     let request_id = request_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let response = match check(&app, &origin, &request) {
-        Ok(()) => serve(&app, router, request.map(Body::new), &request_id).await,
-        Err(failure) => failure.into_response(),
+    let checked = check(&app, &origin, &request);
+    let (mut response, code) = if grpc::is_asked(&request) {
+        origin.connection.note_grpc();
+        let response = match checked {
+            Ok(()) => call(&app, routers.grpc, request, &request_id).await,
+            Err(failure) => grpc::refusal(failure, &request_id),
+        };
+        let code = grpc::code_of(&response);
+        (response, code)
+    } else {
+        let response = match checked {
+            Ok(()) => serve(&app, routers.http, request.map(Body::new), &request_id).await,
+            Err(failure) => failure.into_response(),
+        };
+        problem::finish(response, &request_id)
     };
-    let (mut response, code) = problem::finish(response, &request_id);
     if is_logged(&app, code) {
         let status = response.status().as_u16();
         log(&Line {
@@ -71,27 +83,65 @@ pub(crate) async fn answer(
     if let Ok(value) = HeaderValue::from_str(&request_id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
+    let response = delivery::with_body(response, &origin.connection, is_http2);
     // A stream is on its way until its last byte; everything else goes out at once.
     if response.body().size_hint().exact().is_none() {
         return Ok(response.map(|body| Body::new(Streaming { body, _in_flight: in_flight })));
     }
-    Ok(delivery::with_body(response, &origin.connection, is_http2))
+    Ok(response)
+}
+
+/// Both interfaces.
+#[derive(Clone, Debug)]
+pub(crate) struct Routers {
+    pub(crate) http: Router,
+    pub(crate) grpc: Router,
+}
+
+/// Answers one gRPC call, unless its own deadline passes first.
+async fn call(app: &App, router: Router, request: Request<Incoming>, request_id: &str) -> Response {
+    let mut request = request.map(Body::new);
+    if let Some(leader) = forward::leader_of(app, &request) {
+        name(&mut request, request_id);
+        return match app.forwarder.send(&leader, request).await {
+            Ok(response) => response,
+            Err(failure) => grpc::refusal(failure, request_id),
+        };
+    }
+    let (request, timeout) = match grpc::prepare(app, request, request_id) {
+        Ok(prepared) => prepared,
+        Err(failure) => return grpc::refusal(failure, request_id),
+    };
+    let handling = dispatch(router, request);
+    let handled = match timeout {
+        Some(timeout) => match tokio::time::timeout(timeout, handling).await {
+            Ok(handled) => handled,
+            Err(_) => return grpc::too_late(),
+        },
+        None => handling.await,
+    };
+    handled.unwrap_or_else(|failure| grpc::refusal(failure, request_id))
 }
 
 /// Here, or where the leader is.
 async fn serve(
-    app: &Arc<App>,
+    app: &App,
     router: Router,
     mut request: Request<Body>,
     request_id: &str,
 ) -> Response {
     let Some(leader) = forward::leader_of(app, &request) else {
-        return dispatch(router, request).await;
+        return dispatch(router, request).await.into_response();
     };
+    name(&mut request, request_id);
+    app.forwarder.send(&leader, request).await.into_response()
+}
+
+/// Gives the request its id to take along.
+fn name(request: &mut Request<Body>, request_id: &str) {
     if let Ok(value) = HeaderValue::from_str(request_id) {
         request.headers_mut().insert(REQUEST_ID, value);
     }
-    app.forwarder.send(&leader, request).await
 }
 
 /// A body that keeps its request in flight.
@@ -113,7 +163,7 @@ impl HttpBody for Streaming {
 }
 
 /// Runs the handler. A panic in it is a bug of ours, and no reason to leave the caller without an answer.
-async fn dispatch(mut router: Router, request: Request<Body>) -> Response {
+async fn dispatch(mut router: Router, request: Request<Body>) -> Result<Response, Failure> {
     let handling = router.call(request);
     let mut handling = std::pin::pin!(handling);
     let handled = std::future::poll_fn(|cx| {
@@ -125,11 +175,10 @@ async fn dispatch(mut router: Router, request: Request<Body>) -> Response {
         }
     });
     match handled.await {
-        Ok(response) => response,
+        Ok(response) => Ok(response),
         Err(panic) => {
             tracing::error!(panic = said(&*panic), "a handler panicked");
-            Failure::new(Code::Internal, "the server has a fault; its log says more")
-                .into_response()
+            Err(Failure::new(Code::Internal, "the server has a fault; its log says more"))
         }
     }
 }
@@ -290,6 +339,9 @@ fn route(path: &str) -> (&'static str, Option<String>) {
         "/lock",
         "/v1/locks/",
     ];
+    if let Some(method) = grpc::method(path) {
+        return (method, None);
+    }
     if let Some(lock) = path.strip_prefix("/v1/locks/") {
         return ("/v1/locks/{lock}", input::percent_decoded(lock));
     }

@@ -58,13 +58,7 @@ pub(crate) async fn graph(State(app): State<Arc<App>>, uri: Uri) -> Answered {
         Some("true") => true,
         Some(_) => return Err(Failure::field("layout", "is true or false")),
     };
-    let query = Query::Graph { namespace: namespace.clone(), waits_max: WAITS_MAX };
-    let View::Graph(mut view) = app.query(query).await? else { return Err(unexpected()) };
-    let refused = match with_layout {
-        true => refused(&app, &namespace, &mut view).await?,
-        false => Vec::new(),
-    };
-    let mut graph = drawn(app.now(), &view, refused);
+    let mut graph = now(&app, namespace, with_layout).await?;
     layout::keep_matching(&mut graph, &filter);
     if with_layout {
         layout::lay_out(&mut graph);
@@ -74,6 +68,21 @@ pub(crate) async fn graph(State(app): State<Arc<App>>, uri: Uri) -> Answered {
         return Ok(with_type(StatusCode::OK, kind, dot(&graph)));
     }
     ok(&graph)
+}
+
+/// The graph as it is now; for a drawing with the waits that were refused lately.
+pub(crate) async fn now(
+    app: &App,
+    namespace: Namespace,
+    with_refused: bool,
+) -> Result<Graph, Failure> {
+    let query = Query::Graph { namespace: namespace.clone(), waits_max: WAITS_MAX };
+    let View::Graph(mut view) = app.query(query).await? else { return Err(unexpected()) };
+    let refused = match with_refused {
+        true => refused(app, &namespace, &mut view).await?,
+        false => Vec::new(),
+    };
+    Ok(drawn(app.now(), &view, refused))
 }
 
 fn owner_node(owner: &core::Owner) -> String {

@@ -27,10 +27,10 @@ use crate::problem::Failure;
 use crate::readings;
 
 const PREFIX: &str = "/v1/locks/";
-const PAGE_SIZE: usize = 100;
-const PAGE_SIZE_MAX: usize = 1000;
+pub(crate) const PAGE_SIZE: usize = 100;
+pub(crate) const PAGE_SIZE_MAX: usize = 1000;
 /// How many locks are looked at for one page at most, so that a filter that hardly matches stops nobody.
-const LOOKED_AT_MAX: usize = 10_000;
+pub(crate) const LOOKED_AT_MAX: usize = 10_000;
 const REASON_LEN_MAX: usize = 255;
 
 /// Takes the verb off the path.
@@ -288,7 +288,7 @@ pub(crate) async fn break_(app: &App, lock: &str, request: Request) -> Answered 
 }
 
 /// Nobody could be granted more, so nobody can ask about more.
-fn check_permits(app: &App, permits: Option<u32>) -> Result<(), Failure> {
+pub(crate) fn check_permits(app: &App, permits: Option<u32>) -> Result<(), Failure> {
     let max = app.config.limits.permits_max;
     match permits {
         Some(permits) if permits > max => {
@@ -359,7 +359,11 @@ async fn page(app: &App, uri: &Uri) -> Answered {
 }
 
 /// A session is named by its id, which is a secret, or by its number, which everybody sees.
-async fn session_number(app: &App, namespace: &Namespace, text: &str) -> Result<u64, Failure> {
+pub(crate) async fn session_number(
+    app: &App,
+    namespace: &Namespace,
+    text: &str,
+) -> Result<u64, Failure> {
     if text.len() < 32
         && let Ok(number) = text.parse()
     {

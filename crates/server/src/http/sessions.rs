@@ -26,8 +26,8 @@ use crate::problem::Failure;
 use crate::random;
 
 const PREFIX: &str = "/v1/sessions/";
-const PAGE_SIZE: usize = 100;
-const PAGE_SIZE_MAX: usize = 1000;
+pub(crate) const PAGE_SIZE: usize = 100;
+pub(crate) const PAGE_SIZE_MAX: usize = 1000;
 
 /// Open a session
 #[utoipa::path(
