@@ -250,7 +250,7 @@ export function graph(place) {
     };
     return [
       h('div', { class: 'note note-bad deadlock-note' }, deadlockLine(one, { withLink: false })),
-      h('div', { class: 'graph' }, h('div', { class: 'canvas-card card' }, canvasOf([shapes[0], h('g', { class: 'edges', key: 'ring' }, ringEdges(arrows, nodes, faint)), shapes[2]], 'The circle of this deadlock'), tools())),
+      h('div', { class: 'graph' }, h('div', { class: 'canvas-card card' }, canvasOf([shapes[0], h('g', { class: 'edges', key: 'ring' }, ringEdges(arrows, nodes, faint)), shapes[3]], 'The circle of this deadlock'), tools())),
       h(
         'section',
         { class: 'card story' },

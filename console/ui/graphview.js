@@ -25,7 +25,9 @@ export function drawing({ nodes, arrows, at, bad, victims, selected, faint = new
   const ordered = [...arrows].sort((one, other) => Number(one.isBad ?? false) - Number(other.isBad ?? false));
   return [
     h('defs', null, ['holds', 'waits', 'overlaps', 'bad'].map(head)),
-    h('g', { class: 'edges' }, ordered.map((arrow) => edge(arrow, places, beside(arrow.from), at))),
+    h('g', { class: 'edges' }, ordered.map((arrow) => line(arrow, places, beside(arrow.from)))),
+    // Words over all lines, or one would strike out another's.
+    h('g', { class: 'words' }, ordered.map((arrow) => wordsOf(arrow, places, beside(arrow.from), at))),
     h('g', { class: 'nodes' }, nodes.map((node) => shape(node, at, { isBad: bad.has(node.id), isVictim: victims.has(node.id), isSelected: node.id === selected, isFaint: faint.has(node.id), select }))),
   ];
 }
@@ -49,23 +51,32 @@ function head(kind) {
   return h('marker', { id: `head-${kind}`, class: `head head-${kind}`, ...box }, h('path', { d: 'M0 0L10 5L0 10z' }));
 }
 
-/** @param {Arrow} arrow @param {Map<string, Place>} places @param {GraphNode[]} nodes @param {number} at */
-function edge(arrow, places, nodes, at) {
-  const from = places.get(arrow.from);
-  const to = places.get(arrow.to);
+/** @param {Arrow} arrow */
+function kindOf(arrow) {
+  return `edge edge-${arrow.kind}${arrow.isBad ? ' bad' : ''}${arrow.isFaint ? ' faint' : ''}`;
+}
+
+/** @param {Arrow} arrow */
+function nameOf(arrow) {
+  return `${arrow.kind} ${arrow.from} ${arrow.to}`;
+}
+
+/** @param {Arrow} arrow @param {Map<string, Place>} places @param {GraphNode[]} nodes */
+function line(arrow, places, nodes) {
+  const [from, to] = [places.get(arrow.from), places.get(arrow.to)];
   if (!from || !to) return null;
-  const { d, x, y } = way(from, to, nodes);
   const marker = arrow.isBad || arrow.kind === 'refused' ? 'bad' : arrow.kind;
-  const isDown = arrow.isFaint ? ' faint' : '';
-  const words = arrow.since === undefined
-    ? arrow.words
-    : [arrow.words, h('tspan', { 'data-since': String(Math.round(at - arrow.since)), ref: clock.show }), arrow.kind === 'refused' ? ' ago' : null];
-  return h(
-    'g',
-    { class: `edge edge-${arrow.kind}${arrow.isBad ? ' bad' : ''}${isDown}`, key: `${arrow.kind} ${arrow.from} ${arrow.to}`, 'data-edge': `${arrow.kind} ${arrow.from} ${arrow.to}` },
-    h('path', { d, 'marker-end': `url(#head-${marker})` }),
-    words ? h('text', { x: x.toFixed(1), y: y.toFixed(1), 'text-anchor': 'middle' }, words) : null,
-  );
+  return h('g', { class: kindOf(arrow), key: nameOf(arrow), 'data-edge': nameOf(arrow) }, h('path', { d: way(from, to, nodes).d, 'marker-end': `url(#head-${marker})` }));
+}
+
+/** @param {Arrow} arrow @param {Map<string, Place>} places @param {GraphNode[]} nodes @param {number} at */
+function wordsOf(arrow, places, nodes, at) {
+  const [from, to] = [places.get(arrow.from), places.get(arrow.to)];
+  if (!from || !to || !arrow.words) return null;
+  const { x, y, anchor } = way(from, to, nodes);
+  const since = arrow.since === undefined ? null : h('tspan', { 'data-since': String(Math.round(at - arrow.since)), ref: clock.show });
+  const ago = arrow.kind === 'refused' && since ? ' ago' : null;
+  return h('g', { class: kindOf(arrow), key: nameOf(arrow) }, h('text', { x: x.toFixed(1), y: y.toFixed(1), 'text-anchor': anchor }, arrow.words, since, ago));
 }
 
 /** The way of an arrow, and where its words go. @param {Place} from @param {Place} to @param {GraphNode[]} nodes */
@@ -76,7 +87,8 @@ function way(from, to, nodes) {
     const [x2, y2] = [to.x - 1, to.y + to.height / 2];
     const bend = Math.max(36, (x2 - x1) / 2);
     const d = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
-    return { d, x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 7 };
+    // Where it begins there is room: where several end there is none.
+    return { d, x: x1 + 9, y: y1 - 6, anchor: 'start' };
   }
   // Back: over all of its own part that stands between, in a wide arc.
   const left = Math.min(from.x, to.x);
@@ -88,7 +100,7 @@ function way(from, to, nodes) {
   const round = 14;
   const side = Math.sign(x2 - x1) || 1;
   const d = `M${x1} ${y1}V${top + round}Q${x1} ${top} ${x1 + side * round} ${top}H${x2 - side * round}Q${x2} ${top} ${x2} ${top + round}V${y2}`;
-  return { d, x: (x1 + x2) / 2, y: top - 7 };
+  return { d, x: (x1 + x2) / 2, y: top - 7, anchor: 'middle' };
 }
 
 /**

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use console::scene::{Scene, acquire, hold};
-use leasehold_e2e::browser::Browser;
+use leasehold_e2e::browser::{Browser, Colours};
 use leasehold_e2e::client::Http;
 use leasehold_e2e::server::Server;
 use serde_json::{Value, json};
@@ -144,13 +144,13 @@ async fn cross_wait_is_drawn_as_a_red_circle_with_both_names() -> Result<()> {
     browser
         .wait_for(
             "the refused edge",
-            "return document.querySelector('.edge-refused')?.textContent.startsWith('refused')",
+            "return document.querySelector('.edge-refused text')?.textContent.startsWith('refused')",
         )
         .await?;
     browser
         .wait_for(
             "the wait in seconds",
-            r"return /waits \d+\.\d s/.test(document.querySelector('.edge-waits').textContent)",
+            r"return /waits \d+\.\d s/.test(document.querySelector('.edge-waits text').textContent)",
         )
         .await?;
     let colour = "return getComputedStyle(document.querySelector('.node.bad .box')).stroke";
@@ -306,5 +306,49 @@ async fn hundred_thousand_locks_are_listed_at_once() -> Result<()> {
         "first rows after {first:.0} ms, the last of {LOCKS} after {:.1} s",
         begun.elapsed().as_secs_f64()
     );
+    nothing_to_complain(&mut browser).await
+}
+
+/// Every page, in light and dark, written to the folder that `LEASEHOLD_SCREENSHOTS` names.
+#[tokio::test]
+#[ignore = "writes to docs/images: cargo xtask screenshots"]
+async fn every_page_has_its_picture() -> Result<()> {
+    let folder = std::env::var_os("LEASEHOLD_SCREENSHOTS").context("LEASEHOLD_SCREENSHOTS")?;
+    let server = Server::start().await?;
+    let scene = Scene::small(&server).await?;
+    let churn = tokio::spawn(console::scene::churn(server.address()));
+    // Charts, and heartbeats, need a past.
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let mut http = Http::new(server.address());
+    let history: Value = http.get("/v1/history").await?.json()?;
+    let deadlock = format!(
+        "{} {}",
+        history["deadlocks"][0]["at"].as_str().unwrap_or_default(),
+        history["deadlocks"][0]["victim"].as_str().unwrap_or_default()
+    );
+    let mut browser = Browser::start().await?;
+    for (colours, named) in [(Colours::Light, "light"), (Colours::Dark, "dark")] {
+        browser.set_colours(colours).await?;
+        for (page, hash, seconds) in [
+            ("overview", "/overview".to_string(), 2),
+            ("locks", "/locks?prefix=job/".into(), 2),
+            ("lock", "/lock?name=db/migrate".into(), 2),
+            ("graph", "/graph?select=lock:db/migrate".into(), 3),
+            ("deadlock", format!("/graph?deadlock={}", hash_of(&deadlock)), 2),
+            ("sessions", "/sessions".into(), 25),
+            ("events", "/events".into(), 3),
+            ("server", "/server".into(), 2),
+        ] {
+            browser.open("about:blank").await?;
+            browser.open(&url(&server, &hash)).await?;
+            browser.wait_for("live", IS_LIVE).await?;
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            let place = std::path::Path::new(&folder).join(format!("console-{page}-{named}.png"));
+            std::fs::write(&place, browser.screenshot().await?)?;
+            println!("{}", place.display());
+        }
+    }
+    churn.abort();
+    drop(scene);
     nothing_to_complain(&mut browser).await
 }

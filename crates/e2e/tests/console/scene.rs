@@ -1,7 +1,7 @@
 //! What the console is shown: a few programs at work.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -10,16 +10,39 @@ use leasehold_e2e::server::Server;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-/// Requests that wait, for as long as this lives.
+/// Requests that wait and leases that are renewed, for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Scene {
     waiting: Vec<JoinHandle<()>>,
+    kept: Arc<Mutex<Vec<(String, Value)>>>,
+    keeping: JoinHandle<()>,
 }
 
 impl Drop for Scene {
     fn drop(&mut self) {
         self.waiting.iter().for_each(JoinHandle::abort);
+        self.keeping.abort();
     }
+}
+
+/// Sends each of these requests in its turn, over and over: the leases are at different ages.
+fn keep(server: &Server, kept: Arc<Mutex<Vec<(String, Value)>>>) -> JoinHandle<()> {
+    const TURNS: usize = 5;
+    let mut http = Http::new(server.address());
+    tokio::spawn(async move {
+        for turn in 0.. {
+            let all = kept.lock().expect("nobody panics with it").clone();
+            for (path, body) in all.iter().skip(turn % TURNS).step_by(TURNS) {
+                let _ = http.post(path, body).await;
+            }
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+        }
+    })
+}
+
+/// How much longer leases are than in the pictures: a test must not fail because a machine is slow.
+fn slack() -> u64 {
+    if std::env::var_os("LEASEHOLD_SCREENSHOTS").is_some() { 1 } else { 10 }
 }
 
 pub(crate) async fn acquire(http: &mut Http, lock: &str, body: &Value) -> Result<Value> {
@@ -71,11 +94,16 @@ pub(crate) async fn hold(server: &Server, locks: usize) -> Result<()> {
 impl Scene {
     /// Two owners that hold what the other wants; the second is refused.
     pub(crate) async fn cross_wait(server: &Server) -> Result<Scene> {
-        let mut scene = Scene { waiting: Vec::new() };
+        let kept: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
+        let keeping = keep(server, kept.clone());
+        let mut scene = Scene { waiting: Vec::new(), kept, keeping };
         let mut http = Http::new(server.address());
-        let long = |owner: &str| json!({ "owner_id": owner, "ttl_ms": 600_000 });
-        acquire(&mut http, "db/migrate", &long("worker-a")).await?;
-        acquire(&mut http, "billing/close", &long("worker-b")).await?;
+        let told =
+            json!({ "host": "app-3", "release": "2026.11.3", "step": "0042_add_ledger_index" });
+        let body = json!({ "owner_id": "worker-a", "ttl_ms": 30_000 * slack(), "metadata": told });
+        scene.hold(&mut http, "db/migrate", &body).await?;
+        let body = json!({ "owner_id": "worker-b", "ttl_ms": 45_000 * slack() });
+        scene.hold(&mut http, "billing/close", &body).await?;
         scene.wait(server, "billing/close", "worker-a").await?;
         let ask = json!({ "owner_id": "worker-b", "ttl_ms": 600_000, "wait_ms": 40_000 });
         let refused = http.post("/v1/locks/db/migrate/acquire", &ask).await?.json::<Value>()?;
@@ -89,21 +117,24 @@ impl Scene {
         past(&mut http).await?;
         let mut scene = Scene::cross_wait(server).await?;
         for (lock, owner, ttl, more) in HELD {
-            let mut body = json!({ "owner_id": owner, "ttl_ms": ttl * 1000 });
+            let mut body = json!({ "owner_id": owner, "ttl_ms": ttl * 300 * slack() });
             if let (Value::Object(body), Value::Object(more)) =
                 (&mut body, serde_json::from_str(more)?)
             {
                 body.extend(more);
             }
-            acquire(&mut http, lock, &body).await?;
+            scene.hold(&mut http, lock, &body).await?;
         }
         for shard in 1..=12 {
-            let body = json!({ "owner_id": format!("store-{}", shard % 3 + 1), "ttl_ms": 600_000 });
-            acquire(&mut http, &format!("shard/{shard:02}/leader"), &body).await?;
+            let body = json!({ "owner_id": format!("store-{}", shard % 3 + 1), "ttl_ms": 20_000 * slack() });
+            scene.hold(&mut http, &format!("shard/{shard:02}/leader"), &body).await?;
         }
         for (owner, adapter, kept) in SESSIONS {
-            let body = json!({ "owner_id": owner, "ttl_ms": 600_000, "adapter": adapter, "on_disconnect": if *kept { "keep" } else { "release" }, "disconnect_ttl_ms": kept.then_some(60_000) });
+            let body = json!({ "owner_id": owner, "ttl_ms": 15_000 * slack(), "adapter": adapter, "on_disconnect": if *kept { "keep" } else { "release" }, "disconnect_ttl_ms": kept.then_some(60_000) });
             let session: Value = http.post("/v1/sessions", &body).await?.json()?;
+            let id = session["session_id"].as_str().unwrap_or_default();
+            let beat = (format!("/v1/sessions/{id}/keepalive"), json!({}));
+            scene.kept.lock().expect("nobody panics with it").push(beat);
             for number in 0..3 {
                 let body = json!({ "owner_id": owner, "session_id": session["session_id"] });
                 acquire(&mut http, &format!("cache/{owner}/{number}"), &body).await?;
@@ -113,6 +144,16 @@ impl Scene {
             scene.wait(server, lock, owner).await?;
         }
         Ok(scene)
+    }
+
+    /// Takes a lock, and keeps it.
+    async fn hold(&self, http: &mut Http, lock: &str, body: &Value) -> Result<()> {
+        let grant = acquire(http, lock, body).await?;
+        let path = lock.split('/').map(encoded).collect::<Vec<String>>().join("/");
+        let renew = json!({ "owner_id": grant["owner_id"], "lease_id": grant["lease_id"], "fencing_token": grant["fencing_token"] });
+        let mut kept = self.kept.lock().expect("nobody panics with it");
+        kept.push((format!("/v1/locks/{path}/renew"), renew));
+        Ok(())
     }
 
     /// Stands in a queue, and is known to stand there.
@@ -141,6 +182,24 @@ impl Scene {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         anyhow::bail!("{owner} does not wait for {lock}")
+    }
+}
+
+/// Small jobs that come and go, one in nine of them without a word.
+pub(crate) async fn churn(address: std::net::SocketAddr) {
+    let mut http = Http::new(address);
+    for number in 0_u64.. {
+        let lock = format!("job/tick/{}", number % 7);
+        let body = json!({ "owner_id": format!("cron-{}", number % 3 + 1), "ttl_ms": 3000 });
+        if let Ok(grant) = acquire(&mut http, &lock, &body).await {
+            tokio::time::sleep(Duration::from_millis(120 + number * 37 % 240)).await;
+            let release = json!({ "owner_id": grant["owner_id"], "lease_id": grant["lease_id"], "fencing_token": grant["fencing_token"] });
+            if number % 9 != 0 {
+                let _ = http.post(&format!("/v1/locks/{lock}/release"), &release).await;
+            }
+        } else {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
     }
 }
 

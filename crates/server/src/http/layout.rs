@@ -19,7 +19,7 @@ const OWNER_HEIGHT: f64 = 32.0;
 /// Between two nodes above each other.
 const ROW_GAP: f64 = 22.0;
 /// Between two columns: an arrow and the words on it.
-const COLUMN_GAP: f64 = 104.0;
+const COLUMN_GAP: f64 = 118.0;
 /// Between parts that do not hang together.
 const PART_GAP: f64 = 58.0;
 const MARGIN: f64 = 40.0;
