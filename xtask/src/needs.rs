@@ -38,6 +38,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "postgresql", program: "initdb" },
     Package { name: "pgbouncer", program: "pgbouncer" },
     Package { name: "etcd-server", program: "etcd" },
+    Package { name: "openssl", program: "openssl" },
     // For the tests of the console.
     Package { name: "chromium", program: "chromium" },
     Package { name: "chromium-driver", program: "chromedriver" },

@@ -14,6 +14,7 @@ pub mod client;
 pub mod browser;
 pub mod server;
 pub mod faults;
+pub mod proxy;
 pub mod power;
 pub mod tools;
 pub mod random;
