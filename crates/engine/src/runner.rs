@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use leasehold_core::{Command, Limits, Timestamp};
 use leasehold_store::{Candidate, Journal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::call::Call;
 use crate::clock::Clock;
 use crate::counts::Commits;
-use crate::handle::Handle;
+use crate::handle::{Handle, Wish};
 use crate::lanes::{Asked, Lanes, Parcel, lanes};
 use crate::member::{Member, Plan};
 use crate::port::call_id;
@@ -74,6 +74,7 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
     let (lanes_in, lanes) = lanes();
     let (status_out, status) = watch::channel(member.status(now));
     let (stop, stopping) = oneshot::channel();
+    let (wishes, wishes_in) = mpsc::unbounded_channel();
     let commits: Arc<Mutex<Commits>> = Arc::default();
     let task = Task {
         member,
@@ -85,14 +86,22 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         under_way: Default::default(),
         appending: None,
         commits: commits.clone(),
+        wishes: wishes_in,
         stopping: false,
         orphaned: false,
     };
     let task = tokio::spawn(task.run(lanes, stopping));
     let calls = Arc::new(AtomicU64::new(1));
     let ports = Arc::new(AtomicU32::new(1));
-    let status_in = status.clone();
-    let handle = Handle { lanes: lanes_in, calls, ports, status: status_in, publisher, commits };
+    let handle = Handle {
+        lanes: lanes_in,
+        calls,
+        ports,
+        status: status.clone(),
+        publisher,
+        commits,
+        wishes,
+    };
     (handle, Stop { stop: Some(stop), status, task })
 }
 
@@ -133,6 +142,7 @@ enum Happened {
     Answered(u64, Response),
     Calls,
     Time,
+    Wish(Wish),
     Stop,
     /// Nobody can call any more.
     Orphaned,
@@ -149,6 +159,7 @@ struct Task {
     under_way: [Option<(u64, Answering)>; Lane::ALL.len()],
     appending: Option<Appending>,
     commits: Arc<Mutex<Commits>>,
+    wishes: mpsc::UnboundedReceiver<Wish>,
     stopping: bool,
     orphaned: bool,
 }
@@ -183,6 +194,8 @@ impl Task {
                 }
                 Happened::Calls => self.submit(now, &mut calls),
                 Happened::Time => self.member.tick(now),
+                Happened::Wish(Wish::HandOver) => self.member.hand_over(now),
+                Happened::Wish(Wish::Hesitate(length)) => self.member.hesitate(length),
                 Happened::Stop | Happened::Orphaned => {
                     self.orphaned |= matches!(happened, Happened::Orphaned);
                     self.stopping = true;
@@ -217,6 +230,7 @@ impl Task {
             }
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Happened::Time,
             (id, response) = answer(snapshot) => Happened::Answered(id, response),
+            Some(wish) = self.wishes.recv() => Happened::Wish(wish),
             _ = stopping, if !self.stopping => Happened::Stop,
         }
     }

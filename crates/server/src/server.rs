@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::accept;
 use crate::app::App;
+use crate::balance::Servers;
 use crate::config::{Config, ConfigError, Store};
 use crate::forward::Forwarder;
 use crate::groups::Groups;
@@ -89,6 +90,7 @@ impl Server {
         let app = Arc::new(App {
             groups: Groups::new(handles),
             forwarder: Forwarder::new(),
+            servers: Servers::default(),
             name: candidate.name,
             address: candidate.address,
             clock,

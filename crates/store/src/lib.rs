@@ -15,6 +15,7 @@
 
 mod error;
 mod journal;
+mod roster;
 mod mishap;
 mod record;
 mod stored;
@@ -32,5 +33,6 @@ pub use journal::{
     Pruned, Seq, Traits, ready,
 };
 pub use memory::MemoryJournal;
+pub use roster::{Announced, MemoryRoster, Roster};
 pub use record::{Batch, BatchWriter, CHUNK_BYTES, Chunk, ChunkWriter, Fault, VERSION};
 pub use stored::{stored_batch, stored_chunk};
