@@ -20,9 +20,13 @@ mod mishap;
 mod record;
 mod stored;
 
+mod location;
+
 mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -32,6 +36,7 @@ pub use journal::{
     Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending, Position,
     Pruned, Seq, Traits, ready,
 };
+pub use location::{EtcdLocation, Location, LocationError, PostgresLocation, Tls, TlsFiles};
 pub use memory::MemoryJournal;
 pub use roster::{Announced, MemoryRoster, Roster};
 pub use record::{Batch, BatchWriter, CHUNK_BYTES, Chunk, ChunkWriter, Fault, VERSION};
