@@ -12,6 +12,8 @@ pub mod history;
 pub mod checker;
 pub mod client;
 pub mod server;
+pub mod worker;
+pub mod cluster;
 pub mod faults;
 pub mod power;
 pub mod random;
