@@ -110,7 +110,8 @@ impl Store {
 /// What a server says about itself and the others.
 pub async fn look(address: SocketAddr) -> Option<ClusterView> {
     let mut http = Http::new(address).impatient(LOOK_TIMEOUT);
-    let answer = tokio::time::timeout(LOOK_TIMEOUT * 2, http.get("/v1/cluster")).await.ok()?.ok()?;
+    let answer =
+        tokio::time::timeout(LOOK_TIMEOUT * 2, http.get("/v1/cluster")).await.ok()?.ok()?;
     answer.json().ok()
 }
 

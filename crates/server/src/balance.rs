@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use leasehold_engine::{Handle, Phase};
-use leasehold_store::{Announced, Roster};
+use leasehold_store::{Announced, Journal};
 use tokio::sync::watch;
 
 use crate::app::App;
@@ -55,18 +55,22 @@ impl Servers {
 }
 
 /// Keeps this server on the list, and its share of the groups fair. Ends when `stop` turns true.
-pub(crate) async fn keep(app: Arc<App>, roster: Arc<dyn Roster>, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn keep(
+    app: Arc<App>,
+    journal: Arc<dyn Journal>,
+    mut stop: watch::Receiver<bool>,
+) {
     let every = app.config.cluster.leadership_ttl / 3;
     let mut count = 0;
     let mut let_go = Instant::now();
     loop {
         count += 1;
         let (name, address) = (app.name.clone(), app.address.clone());
-        let announced = roster.announce(Announced { name, address, count }).await;
-        match announced.and(roster.servers().await) {
+        let announced = journal.announce(Announced { name, address, count }).await;
+        match announced.and(journal.servers().await) {
             Ok(list) => {
                 app.servers.look(Instant::now(), list);
-                forget_the_gone(&app.servers, &*roster, every).await;
+                forget_the_gone(&app.servers, &*journal, every).await;
                 if balance(&app, every, let_go) {
                     let_go = Instant::now();
                 }
@@ -76,17 +80,17 @@ pub(crate) async fn keep(app: Arc<App>, roster: Arc<dyn Roster>, mut stop: watch
         tokio::select! {
             () = tokio::time::sleep(every) => {}
             _ = stop.wait_for(|stopped| *stopped) => {
-                let _ = roster.remove(app.name.clone()).await;
+                let _ = journal.forget(app.name.clone()).await;
                 return;
             }
         }
     }
 }
 
-async fn forget_the_gone(servers: &Servers, roster: &dyn Roster, every: Duration) {
+async fn forget_the_gone(servers: &Servers, journal: &dyn Journal, every: Duration) {
     for seen in servers.all() {
         if seen.moved.elapsed() > every * FORGOTTEN_AFTER {
-            let _ = roster.remove(seen.server.name).await;
+            let _ = journal.forget(seen.server.name).await;
         }
     }
 }

@@ -15,7 +15,6 @@
 
 mod error;
 mod journal;
-mod roster;
 mod mishap;
 mod record;
 mod stored;
@@ -33,11 +32,10 @@ pub mod conformance;
 
 pub use error::{Cause, Conflict, Error, OpenError};
 pub use journal::{
-    Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending, Position,
-    Pruned, Seq, Traits, ready,
+    Announced, Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending,
+    Position, Pruned, Seq, Traits, ready,
 };
 pub use location::{EtcdLocation, Location, LocationError, PostgresLocation, Tls, TlsFiles};
 pub use memory::MemoryJournal;
-pub use roster::{Announced, MemoryRoster, Roster};
 pub use record::{Batch, BatchWriter, CHUNK_BYTES, Chunk, ChunkWriter, Fault, VERSION};
 pub use stored::{stored_batch, stored_chunk};

@@ -213,7 +213,9 @@ fn etcd(rest: &str) -> Result<EtcdLocation, LocationError> {
             }
             "prefix" => location.prefix = value.trim_end_matches('/').into(),
             "group" => location.group = parts.number("group", value)?,
-            "tls" => location.tls = if parts.switch("tls", value)? { Tls::Verify } else { Tls::Off },
+            "tls" => {
+                location.tls = if parts.switch("tls", value)? { Tls::Verify } else { Tls::Off }
+            }
             "cacert" => location.files.authority = Some(value.into()),
             "cert" => location.files.certificate = Some(value.into()),
             "key" => location.files.key = Some(value.into()),
@@ -315,7 +317,8 @@ mod tests {
 
     #[test]
     fn parts_are_read_as_they_are_documented() {
-        let text = "postgres://us%40er:p%3Aw@db1:6432,[::1]/locks?schema=s&group=3&sslmode=verify-ca";
+        let text =
+            "postgres://us%40er:p%3Aw@db1:6432,[::1]/locks?schema=s&group=3&sslmode=verify-ca";
         let Ok(Location::Postgres(found)) = Location::parse(text) else { panic!("it is one") };
         assert_eq!(found.hosts, [("db1".to_string(), 6432), ("::1".to_string(), 5432)]);
         assert_eq!((found.user.as_str(), found.database.as_str()), ("us@er", "locks"));
@@ -338,8 +341,7 @@ mod tests {
 
     #[test]
     fn password_is_never_shown() {
-        for text in
-            ["postgres://u:hush@h/d", "etcd://u:hush@h:1", "etcd://h?user=u&password=hush"]
+        for text in ["postgres://u:hush@h/d", "etcd://u:hush@h:1", "etcd://h?user=u&password=hush"]
         {
             let location = Location::parse(text).unwrap();
             let shown = format!("{location} {location:?}");

@@ -106,13 +106,10 @@ impl Inner {
     }
 
     async fn stored(&self, seq: Seq) -> Result<Option<Batch>, Error> {
-        let query = format!(
-            "SELECT record FROM {} WHERE group_id = $1 AND seq = $2",
-            self.tables.journal
-        );
+        let query =
+            format!("SELECT record FROM {} WHERE group_id = $1 AND seq = $2", self.tables.journal);
         let rows = self.appends.read(&query, &[self.group.into(), signed(seq.0)]).await;
-        let rows =
-            rows.map_err(|failure| failure.unavailable("the record cannot be read back"))?;
+        let rows = rows.map_err(|failure| failure.unavailable("the record cannot be read back"))?;
         let Some(row) = rows.first() else { return Ok(None) };
         match stored_batch(seq, row.get::<_, &[u8]>(0).into(), false)? {
             Loaded::Batch(batch) => Ok(Some(batch)),

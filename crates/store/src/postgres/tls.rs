@@ -31,11 +31,8 @@ pub(super) struct RustlsConnect {
 }
 
 pub(super) fn connector(location: &PostgresLocation) -> Result<RustlsConnect, OpenError> {
-    let failed = |what: String| OpenError::Failed {
-        store: location.to_string(),
-        what,
-        cause: None,
-    };
+    let failed =
+        |what: String| OpenError::Failed { store: location.to_string(), what, cause: None };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = verifier(location, &provider).map_err(failed)?;
     let builder = ClientConfig::builder_with_provider(provider)
@@ -82,7 +79,10 @@ struct Verifier {
     authorities: Option<Arc<WebPkiServerVerifier>>,
 }
 
-fn verifier(location: &PostgresLocation, provider: &Arc<CryptoProvider>) -> Result<Verifier, String> {
+fn verifier(
+    location: &PostgresLocation,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Verifier, String> {
     let authorities = match location.tls {
         Tls::Off | Tls::Unverified => None,
         Tls::VerifyAuthority | Tls::Verify => {
