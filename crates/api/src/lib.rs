@@ -22,6 +22,8 @@ mod service;
 
 #[cfg(feature = "grpc")]
 pub mod grpc;
+#[cfg(feature = "openapi")]
+pub mod schema;
 
 pub use code::{Code, GrpcCode, Happened};
 pub use duration::{DurationError, format_duration, parse_duration};

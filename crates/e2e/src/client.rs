@@ -28,6 +28,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Http {
     address: SocketAddr,
+    accept: Option<&'static str>,
     connection: Option<SendRequest<Full<Bytes>>>,
     answer_timeout: Duration,
 }
@@ -56,13 +57,19 @@ impl Answer {
 
 impl Http {
     pub fn new(address: SocketAddr) -> Http {
-        Http { address, connection: None, answer_timeout: ANSWER_TIMEOUT }
+        Http { address, accept: None, connection: None, answer_timeout: ANSWER_TIMEOUT }
     }
 
     /// Gives up sooner: for servers that stand still now and then.
     #[must_use]
     pub fn impatient(self, answer_timeout: Duration) -> Http {
         Http { answer_timeout, ..self }
+    }
+
+    /// Asks for answers of this type.
+    #[must_use]
+    pub fn accepting(self, accept: &'static str) -> Http {
+        Http { accept: Some(accept), ..self }
     }
 
     pub async fn get(&mut self, path: &str) -> Result<Answer, NoAnswer> {
@@ -111,6 +118,9 @@ impl Http {
             .method(method)
             .uri(path)
             .header(header::HOST, self.address.to_string());
+        if let Some(accept) = self.accept {
+            request = request.header(header::ACCEPT, accept);
+        }
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }

@@ -16,6 +16,7 @@ pub mod worker;
 pub mod cluster;
 pub mod faults;
 pub mod power;
+pub mod tools;
 pub mod random;
 
 /// Whether the long forms of the tests were asked for, with `LEASEHOLD_E2E=full`.

@@ -317,8 +317,12 @@ impl Task {
     fn set_status(&mut self, now: Timestamp) {
         let status = self.member.status(now);
         self.status.send_if_modified(|current| {
+            // Every commit moves the revision: that alone wakes nobody.
+            current.revision = status.revision;
             let changed = *current != status;
-            *current = status;
+            if changed {
+                *current = status;
+            }
             changed
         });
     }

@@ -174,7 +174,8 @@ fn group(app: &App, number: u64, status: &Status, stats: &Stats) -> Group {
 
 /// What is counted, for Prometheus
 #[utoipa::path(get, path = "/metrics", tag = "service",
-    responses((status = 200, description = "Text in the format of Prometheus, or OpenMetrics if asked for", body = String, content_type = "text/plain"), Problems))]
+    responses((status = 200, description = "Text in the format of Prometheus, or OpenMetrics if Accept asks for it",
+            content((String = "text/plain"), (String = "application/openmetrics-text"))), Problems))]
 pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Answered {
     // Scraped also while the engine is away: then the gauges are those of before.
     let mut readings: Option<Readings> = None;

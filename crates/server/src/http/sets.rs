@@ -10,7 +10,7 @@ use super::{Answered, input, locks, ok};
 use crate::app::App;
 use crate::convert;
 use crate::metrics::Stopwatch;
-use crate::openapi::{NamespaceParam, Problems};
+use crate::openapi::{BodyProblems, NamespaceParam, NotFound};
 use crate::problem::Failure;
 
 /// Acquire a set of locks, all or nothing
@@ -22,7 +22,7 @@ use crate::problem::Failure;
         (status = 200, description = "All of them are yours, under one lease and one token", body = SetGrant),
         (status = 409, description = "as for one lock; none of them is yours",
             body = Problem, content_type = "application/problem+json"),
-        Problems,
+        NotFound, BodyProblems,
     )
 )]
 pub(crate) async fn acquire(State(app): State<Arc<App>>, request: Request) -> Answered {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
+use leasehold_api::schema::Name;
 use leasehold_api::{Code, SimpleHeld, SimpleRefused, SimpleReleased, SimpleState};
 use leasehold_core::{
     Acquire, Answer, CallId, Claim, Command, Conflict, Grant, Holder, HolderState, Mode, Namespace,
@@ -35,8 +36,8 @@ const TTL: Duration = Duration::from_secs(30);
 #[utoipa::path(
     post, path = "/lock", tag = "simple",
     params(
-        ("client" = String, Query, description = "Who asks; the same client renews"),
-        ("ttl" = Option<String>, Query, description = "30s, 1m30s, 1500ms or whole seconds; 30s if left out"),
+        ("client" = Name, Query, description = "Who asks; the same client renews"),
+        ("ttl" = Option<String>, Query, pattern = r"^([0-9]+(ms|s|m|h|d)?)+$", description = "30s, 1m30s, 1500ms or whole seconds; 30s if left out"),
     ),
     responses(
         (status = 200, description = "The client holds the lock", body = SimpleHeld),
@@ -77,7 +78,7 @@ enum Taken {
 /// Give the lock back
 #[utoipa::path(
     delete, path = "/lock", tag = "simple",
-    params(("client" = String, Query, description = "Who holds it")),
+    params(("client" = Name, Query, description = "Who holds it")),
     responses(
         (status = 200, description = "It is free", body = SimpleReleased),
         (status = 403, description = "The client does not hold it", body = SimpleRefused),
