@@ -436,7 +436,9 @@ impl Engine {
             | Query::Session { .. }
             | Query::Sessions { .. }
             | Query::Register { .. }
-            | Query::Graph { .. } => false,
+            | Query::Graph { .. }
+            | Query::Overview { .. }
+            | Query::Tree(_) => false,
         }
     }
 
@@ -474,6 +476,10 @@ impl Engine {
             Query::Graph { namespace, waits_max } => {
                 View::Graph(Box::new(table.graph(&namespace, waits_max)))
             }
+            Query::Overview { namespace, len_max } => {
+                View::Overview(Box::new(table.overview(&namespace, len_max)))
+            }
+            Query::Tree(query) => View::Tree(Box::new(table.tree(&query))),
             Query::Stats => View::Stats(Box::new(table.stats())),
         })
     }
@@ -614,7 +620,7 @@ impl About {
     fn undo(self, grant: &Grant) -> Option<Undo> {
         match self {
             About::Grant { namespace, known } if !grant.replayed => {
-                let withdraw = withdraw_of(grant, &namespace);
+                let withdraw = Withdraw::of(&namespace, grant);
                 Some(if known { Undo::KnownGrant(withdraw) } else { Undo::Grant(withdraw) })
             }
             About::Grant { .. } | About::Session(_) | About::Other => None,
@@ -626,14 +632,5 @@ impl About {
             About::Session(close) => Some(Undo::Session(close)),
             About::Grant { .. } | About::Other => None,
         }
-    }
-}
-
-fn withdraw_of(grant: &Grant, namespace: &Namespace) -> Withdraw {
-    Withdraw {
-        namespace: namespace.clone(),
-        lease: grant.lease,
-        fence: grant.fence,
-        gained: grant.gained.clone(),
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use leasehold_api::{format_duration, parse_duration};
 use leasehold_core::{GracePolicy, Limits};
+use leasehold_engine::HistoryLimits;
 use serde::{Deserialize, Deserializer};
 
 const GROUPS_MAX: usize = 64;
@@ -43,6 +44,8 @@ pub struct Config {
     pub events_max: usize,
     /// How far a watcher may fall behind before it has to look again.
     pub watcher_backlog_max: usize,
+    /// How much is remembered of what has ended.
+    pub history: HistoryLimits,
     pub grace: Grace,
     pub limits: Limits,
     /// After so many bytes of records a snapshot is taken.
@@ -132,6 +135,7 @@ impl Default for Config {
             watch_heartbeat: Duration::from_secs(15),
             events_max: 65_536,
             watcher_backlog_max: 16_384,
+            history: HistoryLimits::default(),
             grace: Grace { policy: GracePolicy::Conflicting, length: Duration::from_secs(30) },
             limits: Limits::default(),
             snapshot_bytes: 64 * 1024 * 1024,
@@ -236,6 +240,7 @@ struct File {
     access_log: Option<AccessLog>,
     connections: Connections,
     watch: Watching,
+    history: HistoryFile,
     grace: GraceFile,
     limits: LimitsFile,
     snapshot_bytes: Option<u64>,
@@ -267,6 +272,13 @@ struct Watching {
     heartbeat: Option<Length>,
     events_max: Option<usize>,
     backlog_max: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct HistoryFile {
+    endings_max: Option<usize>,
+    deadlocks_max: Option<usize>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -347,6 +359,8 @@ impl File {
         set_length(&mut config.watch_heartbeat, self.watch.heartbeat);
         set(&mut config.events_max, self.watch.events_max);
         set(&mut config.watcher_backlog_max, self.watch.backlog_max);
+        set(&mut config.history.endings_max, self.history.endings_max);
+        set(&mut config.history.deadlocks_max, self.history.deadlocks_max);
         let policy = self.grace.policy.map(|policy| match policy {
             Policy::Conflicting => GracePolicy::Conflicting,
             Policy::Strict => GracePolicy::Strict,

@@ -21,9 +21,12 @@ use crate::balance::Servers;
 use crate::config::{Config, ConfigError, Store};
 use crate::forward::Forwarder;
 use crate::groups::Groups;
+use crate::grpc::{self, Streams};
 use crate::http;
 use crate::metrics::Metrics;
 use crate::random;
+use crate::request::Routers;
+use crate::samples::{self, Samples};
 
 /// How long the engine has to write what is left, and after it the connections to take their answers.
 const ENGINE_STOP_MAX: Duration = Duration::from_secs(3);
@@ -96,10 +99,13 @@ impl Server {
             clock,
             metrics,
             config,
+            samples: Samples::default(),
+            streams: Streams::default(),
         });
         let (stop, stopped) = watch::channel(false);
-        let router = http::router(app.clone());
-        let accepting = tokio::spawn(accept::accept(listener, app, router, stopped));
+        let routers = Routers { http: http::router(app.clone()), grpc: grpc::router(&app) };
+        tokio::spawn(samples::sample(app.clone(), stopped.clone()));
+        let accepting = tokio::spawn(accept::accept(listener, app, routers, stopped));
         for engine in &mut engines {
             engine.settled().await?;
         }
@@ -167,6 +173,7 @@ fn runner(config: &Config, candidate: Candidate) -> Runner {
         snapshot_bytes: config.snapshot_bytes,
         events_len_max: config.events_max,
         watcher_backlog_max: config.watcher_backlog_max,
+        history: config.history,
     }
 }
 
