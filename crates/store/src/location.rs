@@ -16,7 +16,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use parts::{Parts, Secret};
+use parts::Parts;
+pub(crate) use parts::Secret;
 
 /// How long a store behind a network may take for an answer before another way is tried.
 const TIMEOUT: Duration = Duration::from_secs(5);

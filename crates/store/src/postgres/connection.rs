@@ -145,11 +145,13 @@ impl Lane {
         let session = self.session().await?;
         let answer = session.client.simple_query(&sql);
         let messages = self.answered(&session, answer).await?;
-        let rows = messages.into_iter().filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some(row),
-            _ => None,
-        });
-        Ok(rows.collect())
+        let mut rows = Vec::new();
+        for message in messages {
+            if let SimpleQueryMessage::Row(row) = message {
+                rows.push(row);
+            }
+        }
+        Ok(rows)
     }
 
     /// Asks something that changes nothing.

@@ -9,7 +9,7 @@ use super::connection::text_expression;
 use super::{Inner, signed, unsigned};
 use crate::error::{Conflict, Error};
 use crate::journal::{Beat, Campaign, Candidate, Leader, Leadership, Loaded, Seq};
-use crate::stored::stored_batch;
+use crate::stored::{check_jump, stored_batch};
 
 /// How often a campaign looks again, when the row moves under it.
 const TRIES: usize = 5;
@@ -199,6 +199,13 @@ impl Inner {
 
     pub(super) async fn resign(&self, epoch: Epoch) -> Result<(), Error> {
         self.move_row(epoch, "leads = false", "the leadership cannot be given up").await
+    }
+
+    pub(super) async fn jump_epoch(&self, epoch: Epoch, to: Epoch) -> Result<(), Error> {
+        check_jump(epoch, to)?;
+        self.known(|known| known.open = None);
+        let change = format!("epoch = {}", signed(to.0));
+        self.move_row(epoch, &change, "the epoch cannot be raised").await
     }
 
     async fn move_row(&self, epoch: Epoch, change: &str, task: &str) -> Result<(), Error> {

@@ -168,6 +168,11 @@ impl Journal for PostgresJournal {
         self.start(gone, async move { inner.resign(epoch).await })
     }
 
+    fn jump_epoch(&self, epoch: Epoch, to: Epoch) -> Pending<()> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.jump_epoch(epoch, to).await })
+    }
+
     // What it is made under is settled now: should it only be sent after a `read_back`, it is refused.
     fn append(&self, batch: Batch) -> Pending<()> {
         let inner = self.inner.clone();
