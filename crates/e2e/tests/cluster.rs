@@ -22,23 +22,21 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(20);
 const LEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What can go wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     LeaderKilled,
     LeaderStops,
     LeaderLeaves,
-    WireSilent,
-    WireWithoutAnswers,
-    WireBroken,
+    WireCut(Way),
     StoreFails,
 }
 
 const FAULTS: [Fault; 7] = [
     Fault::LeaderKilled,
     Fault::LeaderStops,
-    Fault::WireSilent,
-    Fault::WireWithoutAnswers,
-    Fault::WireBroken,
+    Fault::WireCut(Way::Silent),
+    Fault::WireCut(Way::NoAnswers),
+    Fault::WireCut(Way::Broken),
     Fault::LeaderLeaves,
     Fault::StoreFails,
 ];
@@ -124,12 +122,8 @@ async fn inflict(cluster: &mut Cluster, fault: Fault, random: &mut Random) -> Re
             ensure!(status.success(), "{status}: {}", node.server.log());
             node.server.spawn_again()?;
         }
-        Fault::WireSilent | Fault::WireWithoutAnswers | Fault::WireBroken => {
-            node.set_wires(match fault {
-                Fault::WireSilent => Way::Silent,
-                Fault::WireWithoutAnswers => Way::NoAnswers,
-                _ => Way::Broken,
-            });
+        Fault::WireCut(way) => {
+            node.set_wires(way);
             tokio::time::sleep(pause).await;
             node.set_wires(Way::Open);
         }

@@ -79,12 +79,10 @@ pub(crate) async fn keep(
         }
         tokio::select! {
             () = tokio::time::sleep(every) => {}
-            _ = stop.wait_for(|stopped| *stopped) => {
-                let _ = journal.forget(app.name.clone()).await;
-                return;
-            }
+            _ = stop.wait_for(|stopped| *stopped) => break,
         }
     }
+    let _ = journal.forget(app.name.clone()).await;
 }
 
 async fn forget_the_gone(servers: &Servers, journal: &dyn Journal, every: Duration) {

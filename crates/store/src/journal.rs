@@ -110,6 +110,12 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// the chunks of the latest complete snapshot, then the records after it, in order.
     fn load(&self, epoch: Epoch, from: Position) -> Pending<Page>;
 
+    /// How many groups the store's namespaces are spread over. The first server to ask says how many; from then on it
+    /// is so, whatever others want. Asked of the journal of the first group.
+    fn groups(&self, wanted: u32) -> Pending<u32> {
+        ready(Ok(wanted))
+    }
+
     /// Puts this server on the list of those around the store, as it says it is. Nothing rests on that list: it is for
     /// people who want to see the servers, and for the servers to share the groups among them. A store that only one
     /// server can have open needs none.

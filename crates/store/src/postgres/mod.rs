@@ -206,6 +206,11 @@ impl Journal for PostgresJournal {
         self.start(gone, async move { inner.load(epoch, from).await })
     }
 
+    fn groups(&self, wanted: u32) -> Pending<u32> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.groups(wanted).await })
+    }
+
     fn announce(&self, server: Announced) -> Pending<()> {
         let inner = self.inner.clone();
         self.start(gone, async move { inner.announce(&server).await })

@@ -43,6 +43,7 @@ impl Tables {
              CREATE TABLE {version} (version integer NOT NULL);
              CREATE TABLE {leadership} (
                  group_id integer PRIMARY KEY,
+                 groups integer NOT NULL DEFAULT 0,
                  epoch bigint NOT NULL DEFAULT 0,
                  leads boolean NOT NULL DEFAULT false,
                  beat bigint NOT NULL DEFAULT 0,

@@ -1,4 +1,4 @@
-//! The list of servers. Nothing rests on it.
+//! The number of groups, and the list of servers.
 
 use super::connection::text_expression;
 use super::{Inner, signed, unsigned};
@@ -6,6 +6,18 @@ use crate::error::Error;
 use crate::journal::Announced;
 
 impl Inner {
+    pub(super) async fn groups(&self, wanted: u32) -> Result<u32, Error> {
+        let statement = format!(
+            "UPDATE {} SET groups = CASE groups WHEN 0 THEN {wanted} ELSE groups END
+             WHERE group_id = {} RETURNING groups",
+            self.tables.leadership, self.group
+        );
+        let rows = self.others.write(&statement).await;
+        let rows = rows.map_err(|failure| failure.unavailable("the groups cannot be read"))?;
+        let found = rows.first().and_then(|row| row.get(0)).and_then(|text| text.parse().ok());
+        found.ok_or_else(|| Error::corrupt("the number of groups is missing in leadership"))
+    }
+
     pub(super) async fn announce(&self, server: &Announced) -> Result<(), Error> {
         let (name, address) = (text_expression(&server.name), text_expression(&server.address));
         let statement = format!(
