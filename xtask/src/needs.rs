@@ -38,6 +38,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "postgresql", program: "initdb" },
     Package { name: "pgbouncer", program: "pgbouncer" },
     Package { name: "etcd-server", program: "etcd" },
+    Package { name: "openssl", program: "openssl" },
 ];
 
 /// From PyPI, pinned: what it tries must not change from one day to the next.

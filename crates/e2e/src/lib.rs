@@ -15,6 +15,7 @@ pub mod server;
 pub mod worker;
 pub mod cluster;
 pub mod faults;
+pub mod proxy;
 pub mod power;
 pub mod tools;
 pub mod random;

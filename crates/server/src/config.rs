@@ -129,7 +129,7 @@ impl Default for Config {
             body_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             watch_heartbeat: Duration::from_secs(15),
-            events_max: 65_536,
+            events_max: 16_384,
             watcher_backlog_max: 16_384,
             history: HistoryLimits::default(),
             grace: Grace { policy: GracePolicy::Conflicting, length: Duration::from_secs(30) },
