@@ -11,6 +11,7 @@
 pub mod history;
 pub mod checker;
 pub mod client;
+pub mod browser;
 pub mod server;
 pub mod worker;
 pub mod cluster;

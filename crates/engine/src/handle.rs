@@ -126,6 +126,11 @@ impl Handle {
         self.publisher.follow(namespace, lease)
     }
 
+    /// Events after this revision can still be watched.
+    pub fn events_after(&self) -> leasehold_core::Revision {
+        self.publisher.complete_after()
+    }
+
     /// The grants that ended last, as far as they are remembered.
     pub fn endings(&self, wanted: impl Fn(&Event) -> bool, len_max: usize) -> Remembered {
         self.publisher.history.endings(wanted, len_max)
