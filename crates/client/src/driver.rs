@@ -120,6 +120,9 @@ pub(crate) struct Driver {
     namespace: String,
     query: String,
     running: HashMap<CallId, AbortHandle>,
+    /// The connection in use, or the one that is being made.
+    link: LinkId,
+    connecting: Option<AbortHandle>,
     is_up: bool,
     /// Why the last connection failed.
     complaint: String,
@@ -156,8 +159,10 @@ impl Driver {
             namespace,
             query,
             running: HashMap::new(),
+            link: LinkId(0),
+            connecting: None,
             is_up: false,
-            complaint: String::new(),
+            complaint: "no server answered".into(),
             up_until,
             waiting_for_up: Vec::new(),
             flushing: Vec::new(),
@@ -176,7 +181,7 @@ impl Driver {
             if !is_open && (self.machine.is_empty() || self.is_out_of_patience) {
                 return;
             }
-            alarm.set(&*self.clock, self.machine.next_wake());
+            alarm.set(&*self.clock, self.next_wake());
             tokio::select! {
                 biased;
                 Some(arrived) = self.arrived.recv() => {
@@ -198,10 +203,20 @@ impl Driver {
                 }
                 () = alarm.rings() => {
                     alarm.clear();
-                    self.machine.wake(self.clock.now());
+                    let now = self.clock.now();
+                    self.machine.wake(now);
+                    self.give_up_connecting(now);
                 }
             }
         }
+    }
+
+    fn next_wake(&self) -> Option<Moment> {
+        let machine = self.machine.next_wake();
+        if self.waiting_for_up.is_empty() {
+            return machine;
+        }
+        Some(machine.map_or(self.up_until, |at| at.min(self.up_until)))
     }
 
     fn obey(&mut self, order: Order) {
@@ -331,6 +346,10 @@ impl Driver {
 
     fn connect(&mut self, link: LinkId, address: String) {
         self.is_up = false;
+        self.link = link;
+        if let Some(before) = self.connecting.take() {
+            before.abort();
+        }
         for (_, task) in self.running.drain() {
             task.abort();
         }
@@ -339,7 +358,7 @@ impl Driver {
         self.current.send_replace(self.http.clone());
         let (arrivals, transport) = (self.arrivals.clone(), self.transport);
         let namespace = self.namespace.clone();
-        drop(tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let arrived = match transport {
                 Transport::Http => probe(link, &address).await,
                 Transport::Stream => match stream::attach(&address, &namespace).await {
@@ -348,7 +367,8 @@ impl Driver {
                 },
             };
             let _ = arrivals.send(arrived);
-        }));
+        });
+        self.connecting = Some(task.abort_handle());
     }
 
     fn send(&mut self, call: CallId, key: Key, request: Request) {
@@ -439,6 +459,9 @@ impl Driver {
     fn take_in(&mut self, arrived: Arrived) {
         let now = self.clock.now();
         match arrived {
+            // One that was given up meanwhile.
+            Arrived::Attached(link, _) | Arrived::Up(link) | Arrived::Down(link, _)
+                if link != self.link => {}
             Arrived::Attached(link, stream) => {
                 self.open = Some(Open { link, stream: *stream, batch: Batch::default() });
                 self.take_in(Arrived::Up(link));
@@ -508,7 +531,10 @@ impl Driver {
         answer: Answer,
         granted: Option<Granted>,
     ) {
-        if let (Some(granted), Some(item)) = (granted, self.machine.data_mut(key)) {
+        // An answer that nobody waits for any more may tell of an older grant.
+        if self.machine.key_of(call) == Some(key)
+            && let (Some(granted), Some(item)) = (granted, self.machine.data_mut(key))
+        {
             item.granted = granted;
         }
         self.machine.answer(now, call, answer);
