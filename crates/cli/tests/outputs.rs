@@ -282,11 +282,11 @@ fn waiters_are_drawn() {
         &server,
         "graph",
         &expect![[r#"
-        job
-        |- held by alice (exclusive, for LENGTH)
-        `- bob waits (exclusive, for LENGTH) behind alice
-        exit 0
-    "#]],
+            job
+            |- held by alice (exclusive, for LENGTH)
+            `- bob waits (exclusive, for LENGTH) behind alice
+            exit:0:
+        "#]],
     );
     let dot = server.says(&["graph", "--dot"]).0;
     assert!(dot.starts_with("digraph") && dot.contains("\"owner:bob\" -> \"lock:job\""), "{dot}");

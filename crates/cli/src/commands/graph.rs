@@ -27,8 +27,8 @@ pub(crate) fn drawn(out: &Output, graph: &Graph) -> String {
         match edge.kind {
             EdgeKind::Holds => locks.entry(&edge.from).or_default().0.push(edge),
             EdgeKind::Waits => locks.entry(&edge.to).or_default().1.push(edge),
-            // The holder in the way is named with the waiter.
-            EdgeKind::Overlaps => {}
+            // The holder in the way is named with the waiter; who was refused waits no longer.
+            EdgeKind::Overlaps | EdgeKind::Refused => {}
         }
     }
     if locks.is_empty() {
