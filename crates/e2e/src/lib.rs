@@ -13,6 +13,8 @@ pub mod checker;
 pub mod client;
 pub mod browser;
 pub mod server;
+pub mod worker;
+pub mod cluster;
 pub mod faults;
 pub mod proxy;
 pub mod power;
