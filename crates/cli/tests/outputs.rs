@@ -39,9 +39,10 @@ fn stable_word(word: &str) -> &str {
         32 if is(|c| c.is_ascii_hexdigit()) => "SECRET",
         // The id of a request, or a token that began with the clock.
         16 if is(|c| c.is_ascii_hexdigit()) => "NUMBER",
-        24 if word.ends_with('Z') => "TIME",
+        // Without the zeros at its end.
+        20..=24 if word.ends_with('Z') && begins_with_digit => "TIME",
         2.. if is(|c| c.is_ascii_digit()) && word != "409" => "NUMBER",
-        2..7 if begins_with_digit && is(|c| c.is_ascii_digit() || ".ms".contains(c)) => "LENGTH",
+        2..10 if begins_with_digit && is(|c| c.is_ascii_digit() || ".ms".contains(c)) => "LENGTH",
         _ => word,
     }
 }
