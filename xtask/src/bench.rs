@@ -15,6 +15,8 @@ pub(crate) const CHORE: Chore = Chore {
   core      the rules alone, in one thread
   store     records: encoding them, writing them to this disk, loading a million locks
   service   the server as a process, over HTTP, with SQLite and in memory
+  clients   the server as a process, over its stream, beside Redis and etcd; ARGS name measurements:
+            sqlite memory session redis-durable redis etcd hot renew
 
 Without a NAME all of them run, one after the other. ARGS go to the benchmark as they are.",
     run: bench,
@@ -30,6 +32,7 @@ const BENCHES: &[Bench] = &[
     Bench { name: "core", package: "leasehold-core" },
     Bench { name: "store", package: "leasehold-store" },
     Bench { name: "service", package: "leasehold-cli" },
+    Bench { name: "clients", package: "leasehold-cli" },
 ];
 
 fn bench(root: &Path, args: &[String]) -> Result<()> {
@@ -76,7 +79,10 @@ mod tests {
     #[test]
     fn unknown_name_is_refused_with_the_known_ones() {
         let fault = choose(&["cores".to_string()]).err().unwrap().to_string();
-        assert_eq!(fault, "there is no benchmark \"cores\"; there are: core, store, service");
+        assert_eq!(
+            fault,
+            "there is no benchmark \"cores\"; there are: core, store, service, clients"
+        );
     }
 
     #[test]
