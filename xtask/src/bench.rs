@@ -14,6 +14,7 @@ pub(crate) const CHORE: Chore = Chore {
     help: "NAME is one of:
   core      the rules alone, in one thread
   store     records: encoding them, writing them to this disk, loading a million locks
+  cluster   the journals in PostgreSQL and etcd, beside what those two offer for locks themselves
   service   the server as a process, over HTTP, with SQLite and in memory
   clients   the server as a process, over its stream, beside Redis and etcd; ARGS name measurements:
             sqlite memory session redis-durable redis etcd hot renew
@@ -31,6 +32,7 @@ struct Bench {
 const BENCHES: &[Bench] = &[
     Bench { name: "core", package: "leasehold-core" },
     Bench { name: "store", package: "leasehold-store" },
+    Bench { name: "cluster", package: "leasehold-store" },
     Bench { name: "service", package: "leasehold-cli" },
     Bench { name: "clients", package: "leasehold-cli" },
 ];
@@ -81,7 +83,7 @@ mod tests {
         let fault = choose(&["cores".to_string()]).err().unwrap().to_string();
         assert_eq!(
             fault,
-            "there is no benchmark \"cores\"; there are: core, store, service, clients"
+            "there is no benchmark \"cores\"; there are: core, store, cluster, service, clients"
         );
     }
 

@@ -48,6 +48,7 @@ impl Belief {
         let ttl = u64::try_from(standing.ttl().as_nanos()).unwrap_or(u64::MAX);
         self.ttl.store(ttl, Ordering::Relaxed);
         self.since.store(standing.since().as_nanos(), Ordering::Release);
+        self.changed.notify_waiters();
     }
 
     pub(crate) fn in_jeopardy(&self) {
@@ -110,6 +111,30 @@ impl Belief {
         match self.state() {
             State::Valid | State::Jeopardy => self.standing().lapses_at().since(self.clock.now()),
             State::Lost => Duration::ZERO,
+        }
+    }
+
+    /// Waits until there is something else to believe than what was seen.
+    pub(crate) async fn other_than(&self, seen: (State, Standing)) -> (State, Standing) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            let session = self.session.as_ref().map(|session| session.changed.notified());
+            changed.as_mut().enable();
+            let mut session = std::pin::pin!(session);
+            if let Some(session) = session.as_mut().as_pin_mut() {
+                session.enable();
+            }
+            let now = (self.state(), self.standing());
+            if now != seen {
+                return now;
+            }
+            match session.as_pin_mut() {
+                Some(session) => tokio::select! {
+                    () = changed => {}
+                    () = session => {}
+                },
+                None => changed.await,
+            }
         }
     }
 

@@ -13,6 +13,7 @@ pub mod checker;
 pub mod client;
 pub mod server;
 pub mod faults;
+pub mod proxy;
 pub mod power;
 pub mod tools;
 pub mod random;

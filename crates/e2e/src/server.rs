@@ -104,6 +104,17 @@ impl Server {
         self.wait_until_ready().await
     }
 
+    /// The same with a fault in its system calls from the very first on: `what` is what strace takes after `inject=`.
+    /// It is not awaited.
+    pub fn start_again_injected(&mut self, what: &str) -> Result<()> {
+        let mut strace = Command::new("strace");
+        // The server is the child, and strace its grandchild, which ends with it.
+        strace.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", &format!("inject={what}")]);
+        strace.arg(binary()?);
+        self.child = serve(&mut strace, self.address, &self.data, &self.flags, &self.log)?;
+        Ok(())
+    }
+
     /// Kills the server and starts it again; the history says so.
     pub async fn crash(&mut self, recorder: &Recorder) -> Result<()> {
         let invoked = recorder.now();
@@ -164,7 +175,6 @@ fn spawn(
     planted: Option<&str>,
     log: &Path,
 ) -> Result<Child> {
-    let log = File::options().create(true).append(true).open(log)?;
     let mut command = match planted {
         None => Command::new(binary()?),
         Some(bug) => {
@@ -173,6 +183,17 @@ fn spawn(
             command
         }
     };
+    serve(&mut command, address, data, flags, log)
+}
+
+fn serve(
+    command: &mut Command,
+    address: SocketAddr,
+    data: &Path,
+    flags: &[String],
+    log: &Path,
+) -> Result<Child> {
+    let log = File::options().create(true).append(true).open(log)?;
     command.arg("serve").arg("--listen").arg(address.to_string());
     if !flags.iter().any(|flag| flag == "--store") {
         command.arg("--data").arg(data);

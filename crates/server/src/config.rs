@@ -10,11 +10,15 @@ use std::time::Duration;
 use leasehold_api::{format_duration, parse_duration};
 use leasehold_core::{GracePolicy, Limits};
 use leasehold_engine::HistoryLimits;
+use leasehold_store::LocationError;
 use serde::{Deserialize, Deserializer};
 
 const GROUPS_MAX: usize = 64;
 const LEADERSHIP_TTL: RangeInclusive<Duration> =
     Duration::from_millis(500)..=Duration::from_secs(60);
+
+/// Where locks are kept.
+pub use leasehold_store::Location as Store;
 
 /// Everything a server needs to know before it starts.
 #[derive(Clone, Debug)]
@@ -72,14 +76,6 @@ impl Default for ClusterConfig {
     }
 }
 
-/// Where locks are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Store {
-    /// Forgotten when the server stops.
-    Memory,
-    Sqlite(PathBuf),
-}
-
 /// Which requests are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -105,8 +101,8 @@ pub enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("{}, line {line}: {message}", path.display())]
     Parse { path: PathBuf, line: usize, message: String },
-    #[error("store {0:?} is not known: write memory or sqlite:PATH")]
-    Store(String),
+    #[error(transparent)]
+    Store(#[from] LocationError),
     #[error("{field} is {value}: {message}")]
     Value { field: &'static str, value: String, message: &'static str },
     #[error(
@@ -133,27 +129,12 @@ impl Default for Config {
             body_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             watch_heartbeat: Duration::from_secs(15),
-            events_max: 65_536,
+            events_max: 16_384,
             watcher_backlog_max: 16_384,
             history: HistoryLimits::default(),
             grace: Grace { policy: GracePolicy::Conflicting, length: Duration::from_secs(30) },
             limits: Limits::default(),
             snapshot_bytes: 64 * 1024 * 1024,
-        }
-    }
-}
-
-impl Store {
-    /// The file that a data directory has.
-    pub fn in_directory(directory: &Path) -> Store {
-        Store::Sqlite(directory.join("leasehold.db"))
-    }
-
-    pub fn parse(text: &str) -> Result<Store, ConfigError> {
-        match text.split_once(':') {
-            None if text == "memory" => Ok(Store::Memory),
-            Some(("sqlite", path)) if !path.is_empty() => Ok(Store::Sqlite(path.into())),
-            None | Some(_) => Err(ConfigError::Store(text.into())),
         }
     }
 }
@@ -472,7 +453,7 @@ mod tests {
     fn store_is_spelled_in_one_way() {
         assert_eq!(Store::parse("memory").unwrap(), Store::Memory);
         assert_eq!(Store::parse("sqlite:/var/x.db").unwrap(), Store::Sqlite("/var/x.db".into()));
-        for text in ["", "sqlite", "sqlite:", "mysql://x", "Memory"] {
+        for text in ["", "sqlite", "sqlite:", "mysql://x", "Memory", "postgres://"] {
             assert!(Store::parse(text).is_err(), "{text}");
         }
     }

@@ -34,7 +34,8 @@ mod samples;
 
 pub use config::{AccessLog, ClusterConfig, Config, ConfigError, Grace, Store};
 pub use leasehold_core::{Fence, GracePolicy, Limits};
-pub use leasehold_engine::HistoryLimits;
+pub use leasehold_engine::{HistoryLimits, MigrateError, Migrated, Progress, migrate};
+pub use leasehold_store::open;
 pub use leasehold_store::sqlite::{Backup, Restored, backup, restore};
 pub use openapi::document as openapi_document;
 pub use server::{Server, StartError};

@@ -2,15 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::Fence;
 use leasehold_engine::{Recovery, Runner, Stop, SystemClock};
-use leasehold_store::sqlite::{Options, SqliteJournal};
-use leasehold_store::{Candidate, Journal, MemoryJournal, OpenError};
+use leasehold_store::{Candidate, Journal, OpenError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -47,8 +45,6 @@ pub enum StartError {
     Config(#[from] ConfigError),
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
-    #[error("cannot make the directory {path}: {source}")]
-    Directory { path: String, source: io::Error },
     #[error("{}", with_cause(.0))]
     Store(#[from] OpenError),
     #[error("cannot take over what is stored: {}", with_cause(.0))]
@@ -183,21 +179,7 @@ fn fence_floor() -> Fence {
     Fence::new(micros).unwrap_or(Fence::ZERO)
 }
 
-async fn open(store: &Store, _group: usize) -> Result<Arc<dyn Journal>, StartError> {
-    let path = match store {
-        Store::Memory => return Ok(Arc::new(MemoryJournal::new())),
-        Store::Sqlite(path) => path.clone(),
-    };
-    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-        make_directory(directory)?;
-    }
-    let opening =
-        tokio::task::spawn_blocking(move || SqliteJournal::open(&path, Options::default()));
-    let journal = opening.await.expect("opening a store does not panic")?;
-    Ok(Arc::new(journal))
-}
-
-fn make_directory(path: &Path) -> Result<(), StartError> {
-    std::fs::create_dir_all(path)
-        .map_err(|source| StartError::Directory { path: path.display().to_string(), source })
+async fn open(store: &Store, group: usize) -> Result<Arc<dyn Journal>, StartError> {
+    let group = u32::try_from(group).unwrap_or(u32::MAX);
+    Ok(leasehold_store::open(store, group).await?)
 }

@@ -18,7 +18,7 @@ use crate::journal::{
 };
 use crate::mishap::Mishap;
 use crate::record::{Batch, Chunk};
-use crate::stored::{PageWriter, stored_batch, stored_chunk};
+use crate::stored::{PageWriter, check_jump, stored_batch, stored_chunk};
 
 const PRUNED_AT_ONCE: usize = 1024;
 
@@ -147,6 +147,10 @@ impl Journal for MemoryJournal {
         ready(self.shelf().resign(epoch))
     }
 
+    fn jump_epoch(&self, epoch: Epoch, to: Epoch) -> Pending<()> {
+        ready(self.shelf().jump_epoch(epoch, to))
+    }
+
     fn append(&self, batch: Batch) -> Pending<()> {
         ready(self.shelf().append(&batch))
     }
@@ -220,6 +224,17 @@ impl Shelf {
     fn resign(&mut self, epoch: Epoch) -> Result<(), Error> {
         self.check_leader(epoch)?;
         self.leader = None;
+        Ok(())
+    }
+
+    fn jump_epoch(&mut self, epoch: Epoch, to: Epoch) -> Result<(), Error> {
+        self.check_leader(epoch)?;
+        check_jump(epoch, to)?;
+        self.epoch = to;
+        if let Some(leader) = &mut self.leader {
+            leader.beat.epoch = to;
+        }
+        self.open = None;
         Ok(())
     }
 

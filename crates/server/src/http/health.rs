@@ -17,6 +17,9 @@ use crate::openapi::Problems;
 use crate::problem::Failure;
 use crate::readings::Readings;
 
+/// Who asks whether the server is ready asks again soon.
+const NOT_READY_RETRY_MS: u64 = 1000;
+
 /// Whether the process lives
 #[utoipa::path(get, path = "/livez", tag = "service",
     responses((status = 200, description = "It does", body = Health), Problems))]
@@ -61,7 +64,9 @@ fn not_ready(status: &Status) -> Option<Failure> {
         (Phase::Following, _) => (Code::NotLeader, "nobody is known to lead"),
         (Phase::Draining | Phase::Stopped, _) => (Code::Draining, "the server is stopping"),
     };
-    Some(Failure::new(code, said))
+    let mut failure = Failure::new(code, said);
+    failure.0.recommended_retry_ms = Some(NOT_READY_RETRY_MS);
+    Some(failure)
 }
 
 fn checks(status: &Status) -> Vec<Check> {
