@@ -5,6 +5,7 @@ mod fix;
 mod test;
 
 mod bench;
+mod console;
 mod needs;
 mod planted;
 mod tidy;
@@ -36,6 +37,7 @@ const CHORES: &[Chore] = &[
     bench::CHORE,
     planted::CHORE,
     tidy::CHORE,
+    console::SCREENSHOTS,
 ];
 
 fn main() -> ExitCode {

@@ -41,6 +41,9 @@ const PACKAGES: &[Package] = &[
     // What the benchmark of clients compares with, beside etcd.
     Package { name: "redis-server", program: "redis-server" },
     Package { name: "openssl", program: "openssl" },
+    // For the tests of the console.
+    Package { name: "chromium", program: "chromium" },
+    Package { name: "chromium-driver", program: "chromedriver" },
 ];
 
 /// From PyPI, pinned: what it tries must not change from one day to the next.

@@ -46,7 +46,7 @@ pub(crate) enum Order {
     /// Nobody holds the guard any more, or waits for it.
     Abandon(Key),
     /// The caller of an acquire went away before it knew its key.
-    AbandonRequest(u64),
+    AbandonRequest(Arc<Belief>),
     Renew(Key),
     StartHeartbeat(Key),
     Http {
@@ -67,10 +67,8 @@ pub(crate) enum Order {
 
 /// What is kept with each lease.
 pub(crate) struct Item {
-    /// Numbers the acquires of one client.
-    pub(crate) number: u64,
-    pub(crate) payload: Payload,
-    pub(crate) granted: Granted,
+    pub(crate) payload: Arc<Payload>,
+    pub(crate) granted: Arc<Granted>,
     pub(crate) belief: Arc<Belief>,
     pub(crate) acquired: Option<oneshot::Sender<Result<Got, Error>>>,
     pub(crate) released: Option<oneshot::Sender<Result<(), Error>>>,
@@ -79,7 +77,7 @@ pub(crate) struct Item {
 /// What the one who asked gets.
 pub(crate) struct Got {
     pub(crate) key: Key,
-    pub(crate) granted: Granted,
+    pub(crate) granted: Arc<Granted>,
 }
 
 /// Something that came from the network.
@@ -120,6 +118,9 @@ pub(crate) struct Driver {
     namespace: String,
     query: String,
     running: HashMap<CallId, AbortHandle>,
+    /// The connection in use, or the one that is being made.
+    link: LinkId,
+    connecting: Option<AbortHandle>,
     is_up: bool,
     /// Why the last connection failed.
     complaint: String,
@@ -128,7 +129,6 @@ pub(crate) struct Driver {
     waiting_for_up: Vec<oneshot::Sender<Result<(), Error>>>,
     flushing: Vec<oneshot::Sender<()>>,
     is_out_of_patience: bool,
-    by_number: HashMap<u64, Key>,
 }
 
 impl Driver {
@@ -156,13 +156,14 @@ impl Driver {
             namespace,
             query,
             running: HashMap::new(),
+            link: LinkId(0),
+            connecting: None,
             is_up: false,
-            complaint: String::new(),
+            complaint: "no server answered".into(),
             up_until,
             waiting_for_up: Vec::new(),
             flushing: Vec::new(),
             is_out_of_patience: false,
-            by_number: HashMap::new(),
         }
     }
 
@@ -176,7 +177,7 @@ impl Driver {
             if !is_open && (self.machine.is_empty() || self.is_out_of_patience) {
                 return;
             }
-            alarm.set(&*self.clock, self.machine.next_wake());
+            alarm.set(&*self.clock, self.next_wake());
             tokio::select! {
                 biased;
                 Some(arrived) = self.arrived.recv() => {
@@ -198,10 +199,20 @@ impl Driver {
                 }
                 () = alarm.rings() => {
                     alarm.clear();
-                    self.machine.wake(self.clock.now());
+                    let now = self.clock.now();
+                    self.machine.wake(now);
+                    self.give_up_connecting(now);
                 }
             }
         }
+    }
+
+    fn next_wake(&self) -> Option<Moment> {
+        let machine = self.machine.next_wake();
+        if self.waiting_for_up.is_empty() {
+            return machine;
+        }
+        Some(machine.map_or(self.up_until, |at| at.min(self.up_until)))
     }
 
     fn obey(&mut self, order: Order) {
@@ -210,15 +221,14 @@ impl Driver {
             Order::Acquire { item, ask } => {
                 // The caller may be gone already.
                 if item.acquired.as_ref().is_some_and(|sender| !sender.is_closed()) {
-                    let number = item.number;
-                    let key = self.machine.acquire(now, item, ask);
-                    self.by_number.insert(number, key);
+                    let belief = item.belief.clone();
+                    belief.asked_as(self.machine.acquire(now, item, ask));
                 }
             }
             Order::Release { key, done } => self.release(now, key, done),
             Order::Abandon(key) => self.machine.abandon(now, key),
-            Order::AbandonRequest(number) => {
-                if let Some(key) = self.by_number.remove(&number) {
+            Order::AbandonRequest(belief) => {
+                if let Some(key) = belief.key() {
                     self.machine.abandon(now, key);
                 }
             }
@@ -318,7 +328,7 @@ impl Driver {
                 Action::Send { call, key, request } => self.send(call, key, request),
                 Action::Cancel { call, .. } => self.cancel(call),
                 Action::Tell { key, news } => self.tell(key, news),
-                Action::End { key, data, how } => self.end(key, *data, how),
+                Action::End { data, how, .. } => self.end(*data, how),
             }
         }
         if let Some(open) = &mut self.open
@@ -331,6 +341,10 @@ impl Driver {
 
     fn connect(&mut self, link: LinkId, address: String) {
         self.is_up = false;
+        self.link = link;
+        if let Some(before) = self.connecting.take() {
+            before.abort();
+        }
         for (_, task) in self.running.drain() {
             task.abort();
         }
@@ -339,7 +353,7 @@ impl Driver {
         self.current.send_replace(self.http.clone());
         let (arrivals, transport) = (self.arrivals.clone(), self.transport);
         let namespace = self.namespace.clone();
-        drop(tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let arrived = match transport {
                 Transport::Http => probe(link, &address).await,
                 Transport::Stream => match stream::attach(&address, &namespace).await {
@@ -348,7 +362,8 @@ impl Driver {
                 },
             };
             let _ = arrivals.send(arrived);
-        }));
+        });
+        self.connecting = Some(task.abort_handle());
     }
 
     fn send(&mut self, call: CallId, key: Key, request: Request) {
@@ -406,7 +421,7 @@ impl Driver {
                     if let (Some(granted), Some(key)) = (granted, self.machine.key_of(call))
                         && let Some(item) = self.machine.data_mut(key)
                     {
-                        item.granted = granted;
+                        item.granted = Arc::new(granted);
                     }
                     self.machine.answer(now, call, answer);
                 }
@@ -439,6 +454,9 @@ impl Driver {
     fn take_in(&mut self, arrived: Arrived) {
         let now = self.clock.now();
         match arrived {
+            // One that was given up meanwhile.
+            Arrived::Attached(link, _) | Arrived::Up(link) | Arrived::Down(link, _)
+                if link != self.link => {}
             Arrived::Attached(link, stream) => {
                 self.open = Some(Open { link, stream: *stream, batch: Batch::default() });
                 self.take_in(Arrived::Up(link));
@@ -508,14 +526,16 @@ impl Driver {
         answer: Answer,
         granted: Option<Granted>,
     ) {
-        if let (Some(granted), Some(item)) = (granted, self.machine.data_mut(key)) {
-            item.granted = granted;
+        // An answer that nobody waits for any more may tell of an older grant.
+        if self.machine.key_of(call) == Some(key)
+            && let (Some(granted), Some(item)) = (granted, self.machine.data_mut(key))
+        {
+            item.granted = Arc::new(granted);
         }
         self.machine.answer(now, call, answer);
     }
 
     fn tell(&mut self, key: Key, news: News) {
-        let complaint = self.complaint.clone();
         let Some(item) = self.machine.data_mut(key) else { return };
         match news {
             News::Granted(standing) => {
@@ -530,15 +550,14 @@ impl Driver {
             News::Jeopardy => item.belief.in_jeopardy(),
             News::GaveUp => {
                 if let Some(acquired) = item.acquired.take() {
-                    let said = format!("no answer came in time; {complaint}");
+                    let said = format!("no answer came in time; {}", self.complaint);
                     let _ = acquired.send(Err(Error::unanswered(said)));
                 }
             }
         }
     }
 
-    fn end(&mut self, _key: Key, mut item: Item, how: Ended) {
-        self.by_number.remove(&item.number);
+    fn end(&mut self, mut item: Item, how: Ended) {
         let (belief, released) = match &how {
             Ended::Lost(loss) => {
                 let by = lost_by(loss);

@@ -11,7 +11,10 @@
 pub mod history;
 pub mod checker;
 pub mod client;
+pub mod browser;
 pub mod server;
+pub mod worker;
+pub mod cluster;
 pub mod faults;
 pub mod proxy;
 pub mod power;

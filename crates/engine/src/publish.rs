@@ -135,6 +135,11 @@ impl Publisher {
         Ok(Watch { backlog, live: memory.live.subscribe() })
     }
 
+    /// Everything after this revision is remembered.
+    pub(crate) fn complete_after(&self) -> Revision {
+        self.memory().complete_after
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         self.memory().counts.clone()
     }

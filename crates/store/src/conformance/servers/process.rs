@@ -2,7 +2,7 @@
 //!
 //! A small shell stands between: it starts the server when it is told to, and ends it and removes its data when its
 //! standard input is closed. That happens when the owner is dropped, and also when the whole test process dies, in
-//! whatever way.
+//! whatever way. A signal to the whole group of processes has the same effect.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 const WARDEN: &str = r#"
 folder=$1; shift
 child=
+trap : TERM INT HUP
 while read -r line; do
     "$@" >> "$folder/log" 2>&1 < /dev/null &
     child=$!
