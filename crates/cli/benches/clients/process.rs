@@ -15,10 +15,6 @@ impl Folder {
         Folder(path)
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-
     /// A new place in it, empty.
     pub(crate) fn fresh(&self, name: &str) -> PathBuf {
         let path = self.0.join(name);
