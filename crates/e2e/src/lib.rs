@@ -8,13 +8,12 @@
 //!
 //! What is here serves the tests in `tests/`. Only here may a test sleep.
 
-pub mod history;
-pub mod checker;
 pub mod client;
 pub mod server;
 pub mod faults;
 pub mod power;
-pub mod random;
+
+pub use leasehold_judge::{checker, history, random};
 
 /// Whether the long forms of the tests were asked for, with `LEASEHOLD_E2E=full`.
 pub fn is_full() -> bool {
