@@ -26,7 +26,8 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 
 /// The command as one would type it.
 fn shown(command: &Command) -> String {
-    let mut words = vec!["cargo".to_string()];
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let mut words = vec![program.to_string_lossy().into_owned()];
     words.extend(command.get_args().map(|arg| arg.to_string_lossy().into_owned()));
     words.join(" ")
 }

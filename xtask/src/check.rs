@@ -7,17 +7,17 @@ use anyhow::Result;
 
 use crate::Chore;
 use crate::cargo::{cargo, run};
-use crate::{test, tidy};
+use crate::{needs, test, tidy};
 
 pub(crate) const CHORE: Chore = Chore {
     name: "check",
     args: "",
-    about: "Format, tidy, clippy, tests and docs; changes nothing",
+    about: "Format, tidy, clippy, tests and docs; changes no file",
     help: "Runs, and stops at the first that fails:
   format    cargo fmt --check
   tidy      the rules of the repository itself: see `cargo xtask tidy --help`
   clippy    over all targets, warnings are errors
-  tests     cargo test --workspace
+  tests     cargo test --workspace, after installing what it needs: see `cargo xtask needs --help`
   docs      cargo doc, warnings are errors
   deny      licences and sources of the dependencies, only where cargo-deny is installed
 
@@ -26,6 +26,8 @@ Cargo.lock must be up to date: nothing is resolved anew.",
 };
 
 fn check(root: &Path) -> Result<()> {
+    // First, though only the tests want it: what cannot be installed should not cost a build to find out.
+    needs::install()?;
     run(&mut cargo(root, &["fmt", "--all", "--check"]))?;
     tidy::tidy(root)?;
     clippy(root)?;

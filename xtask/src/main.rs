@@ -5,6 +5,7 @@ mod fix;
 mod test;
 
 mod bench;
+mod needs;
 mod planted;
 mod tidy;
 
@@ -27,8 +28,15 @@ struct Chore {
 }
 
 /// In the order of the list that `--help` prints.
-const CHORES: &[Chore] =
-    &[check::CHORE, fix::CHORE, test::CHORE, bench::CHORE, planted::CHORE, tidy::CHORE];
+const CHORES: &[Chore] = &[
+    check::CHORE,
+    fix::CHORE,
+    test::CHORE,
+    needs::CHORE,
+    bench::CHORE,
+    planted::CHORE,
+    tidy::CHORE,
+];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -1,5 +1,7 @@
 //! What Leasehold speaks: the JSON messages of its HTTP interface, and the one public list of problem codes.
 //!
+//! With the feature `grpc` also the messages and services of `leasehold.v1`, made from the .proto file: see [`grpc`].
+//!
 //! Plain data for both sides of the wire. There is no rule in here, and nothing of the server's inside: programs of
 //! strangers compile this crate.
 #![forbid(unsafe_code)]
@@ -17,6 +19,9 @@ mod watch;
 mod graph;
 mod simple;
 mod service;
+
+#[cfg(feature = "grpc")]
+pub mod grpc;
 
 pub use code::{Code, GrpcCode, Happened};
 pub use duration::{DurationError, format_duration, parse_duration};

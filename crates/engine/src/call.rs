@@ -55,9 +55,10 @@ pub enum CallError {
     /// The rules say no.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The store cannot keep anything for now. What was asked for was taken back, or will not be done.
+    /// The store cannot keep anything for now. What was asked for was taken back, or will not be done; if the store did
+    /// not say what it has written, a crash before it is taken back may bring it to light until its ttl is over.
     #[error("the store is unavailable; try again in {} ms", retry_after.as_millis())]
-    StoreUnavailable { retry_after: Duration },
+    StoreUnavailable { retry_after: Duration, outcome_unknown: bool },
     /// Another server decides.
     #[error("this server does not lead")]
     NotLeader { leader: Option<String>, retry_after: Duration },

@@ -36,7 +36,8 @@ pub struct Engine {
     settings: Settings,
     table: LockTable,
     epoch: Epoch,
-    draining: bool,
+    /// What requests for something new are told, once nothing is granted any more.
+    closed: Option<CallError>,
 
     /// Decided and applied, but not durable yet.
     unwritten: VecDeque<Transition>,
@@ -52,6 +53,8 @@ pub struct Engine {
 
     /// Waits until everything up to the revision is durable, in order.
     held_back: VecDeque<(Revision, Output)>,
+    /// How many of those somebody waits for.
+    awaited: usize,
     ready: Vec<Output>,
     /// What ended in unwritten transitions: nobody may be told yet that it is free.
     ended: VecDeque<(Revision, Namespace, Scope)>,
@@ -82,6 +85,10 @@ pub enum Output {
         session: LeaseId,
         scope: Scope,
     },
+    /// This server leads, from this revision on.
+    Began(Revision),
+    /// It does not any more: there is nothing to watch here.
+    Ended,
 }
 
 /// An event, and whether it is the last one of its revision: a watcher that has seen it has seen the whole change.
@@ -89,6 +96,23 @@ pub enum Output {
 pub struct Published {
     pub event: Event,
     pub last_of_revision: bool,
+}
+
+/// What is known of a record that the store did not say it has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    Unwritten,
+    Unknown,
+}
+
+impl Output {
+    /// Whether somebody waits for it: news of what happened can come a moment later.
+    fn is_awaited(&self) -> bool {
+        match self {
+            Output::Reply { .. } | Output::Lost { .. } => true,
+            Output::Event(_) | Output::Wanted { .. } | Output::Began(_) | Output::Ended => false,
+        }
+    }
 }
 
 /// How to take back something that its caller will never hear of.
@@ -114,13 +138,14 @@ impl Engine {
             epoch: table.epoch(),
             durable_fence: table.fence(),
             table,
-            draining: false,
+            closed: None,
             unwritten: unwritten.into(),
             durable,
             next_seq,
             in_flight: None,
             store_failed: false,
             held_back: VecDeque::new(),
+            awaited: 0,
             ready: Vec::new(),
             ended: VecDeque::new(),
             waiting: BTreeMap::new(),
@@ -154,31 +179,55 @@ impl Engine {
         std::mem::take(&mut self.ready)
     }
 
-    /// From now on nothing is granted any more, and nobody waits.
-    pub fn drain(&mut self, now: Timestamp) {
-        self.draining = true;
-        self.run(now, Command::Suspend);
+    /// Whether somebody waits for what is unwritten to be durable. Nobody waits for the record of a release: it may ride
+    /// with the next one.
+    pub fn is_awaited(&self) -> bool {
+        self.awaited > 0
     }
 
-    /// Tells everybody who waits that the server is stopping.
-    pub fn refuse_waiters(&mut self, now: Timestamp) {
+    /// From now on nothing is granted any more, and nobody waits: those who do, and those who come, are told `why`.
+    pub fn close(&mut self, now: Timestamp, why: &CallError) {
+        self.closed = Some(why.clone());
+        self.run(now, Command::Suspend);
         let waiting = std::mem::take(&mut self.waiting);
         for (call, about) in waiting {
             if let About::Grant { namespace, .. } = about {
                 self.run(now, Command::Cancel(Cancel { namespace, call }));
-                self.reply(call, Err(CallError::Draining));
+                self.reply(call, Err(why.clone()));
             }
         }
+    }
+
+    /// Another one decides from now on. Everybody who still waits is told `why`, and nothing more comes of this table.
+    ///
+    /// Whose answer was in a record of which nobody knows whether it was written does not learn more either.
+    pub fn abandon(&mut self, why: &CallError, outcome: Failed) -> Vec<Output> {
+        let mut outputs = std::mem::take(&mut self.ready);
+        let (unknown, in_doubt) = (self.store_failure(true), self.in_doubt(outcome));
+        for (revision, output) in self.held_back.drain(..) {
+            if let Output::Reply { call, .. } = output {
+                let why = if revision <= in_doubt { &unknown } else { why };
+                outputs.push(Output::Reply { call, reply: Err(why.clone()), undo: None });
+            }
+        }
+        self.awaited = 0;
+        for call in std::mem::take(&mut self.waiting).into_keys() {
+            outputs.push(Output::Reply { call, reply: Err(why.clone()), undo: None });
+        }
+        outputs
     }
 
     /// One call has arrived.
     pub fn submit(&mut self, now: Timestamp, id: CallId, call: Call) {
         match call {
             Call::Query(query) => self.answer_query(now, id, query),
-            Call::Command(Command::Acquire(_) | Command::OpenSession(_)) if self.draining => {
-                self.reply(id, Err(CallError::Draining));
-            }
-            Call::Command(command) => self.carry_out(now, id, command),
+            Call::Command(command) => match (&command, &self.closed) {
+                (Command::Acquire(_) | Command::OpenSession(_), Some(why)) => {
+                    let why = why.clone();
+                    self.reply(id, Err(why));
+                }
+                _ => self.carry_out(now, id, command),
+            },
         }
     }
 
@@ -285,6 +334,7 @@ impl Engine {
         if revision <= self.durable && self.held_back.is_empty() {
             self.ready.push(output);
         } else {
+            self.awaited += usize::from(output.is_awaited());
             self.held_back.push_back((revision, output));
         }
     }
@@ -342,13 +392,16 @@ impl Engine {
     }
 
     fn error_for(&self, refusal: Refusal) -> CallError {
-        if refusal != Refusal::Suspended {
-            CallError::Refused(refusal)
-        } else if self.draining {
-            CallError::Draining
-        } else {
-            CallError::StoreUnavailable { retry_after: self.settings.store_retry_after }
+        match (&self.closed, refusal) {
+            (Some(why), Refusal::Suspended) => why.clone(),
+            (None, Refusal::Suspended) => self.store_failure(false),
+            (_, refusal) => CallError::Refused(refusal),
         }
+    }
+
+    fn store_failure(&self, outcome_unknown: bool) -> CallError {
+        let retry_after = self.settings.store_retry_after;
+        CallError::StoreUnavailable { retry_after, outcome_unknown }
     }
 
     fn reply(&mut self, call: CallId, reply: Result<Reply, CallError>) {
@@ -470,12 +523,13 @@ impl Engine {
             && *revision <= self.durable
             && let Some((_, output)) = self.held_back.pop_front()
         {
+            self.awaited -= usize::from(output.is_awaited());
             self.ready.push(output);
         }
         while self.ended.front().is_some_and(|(revision, ..)| *revision <= self.durable) {
             self.ended.pop_front();
         }
-        if self.store_failed && !self.draining {
+        if self.store_failed && self.closed.is_none() {
             self.store_failed = false;
             self.run(now, Command::Resume);
         }
@@ -483,24 +537,31 @@ impl Engine {
 
     /// The record under way was not written, or nobody knows: callers are told, and what they were to be given is
     /// taken back. It will be written again, with what takes it back behind it.
-    pub fn append_failed(&mut self, now: Timestamp) {
+    pub fn append_failed(&mut self, now: Timestamp, outcome: Failed) {
         self.store_failed = true;
         self.run(now, Command::Suspend);
-        let failed = CallError::StoreUnavailable { retry_after: self.settings.store_retry_after };
+        let (failed, unknown) = (self.store_failure(false), self.store_failure(true));
+        let in_doubt = self.in_doubt(outcome);
         let mut kept = VecDeque::new();
         let mut undone = Vec::new();
         for (revision, output) in self.held_back.drain(..) {
             match output {
                 Output::Reply { call, undo, .. } => {
                     undone.extend(undo);
-                    let reply = Err(failed.clone());
+                    let reply =
+                        Err(if revision <= in_doubt { unknown.clone() } else { failed.clone() });
                     self.ready.push(Output::Reply { call, reply, undo: None });
                 }
-                Output::Event(_) | Output::Lost { .. } | Output::Wanted { .. } => {
+                Output::Event(_)
+                | Output::Lost { .. }
+                | Output::Wanted { .. }
+                | Output::Began(_)
+                | Output::Ended => {
                     kept.push_back((revision, output));
                 }
             }
         }
+        self.awaited = kept.iter().filter(|(_, output)| output.is_awaited()).count();
         self.held_back = kept;
         for undo in undone {
             self.run(
@@ -512,6 +573,14 @@ impl Engine {
                     Undo::Session(close) => Command::CloseSession(close),
                 },
             );
+        }
+    }
+
+    /// Up to where nobody knows what is durable.
+    fn in_doubt(&self, outcome: Failed) -> Revision {
+        match outcome {
+            Failed::Unwritten => self.durable,
+            Failed::Unknown => Revision(self.durable.0 + self.in_flight_len() as u64),
         }
     }
 

@@ -6,16 +6,19 @@
 //! ```
 //!
 //! [`Engine`] is that loop without the waiting: a state machine that is told what arrived, what was appended and what
-//! time it is, and says what to append and what may now be shown. It runs as it is in the simulator. [`start`] drives
-//! it with a real clock, a real journal and a task of its own, and gives out the [`Handle`] by which it is spoken to.
+//! time it is, and says what to append and what may now be shown. [`Member`] is the life around it: who leads, loading what
+//! is stored, a store that fails, giving the lead up. Both run as they are in the simulator. [`start`] drives a
+//! member with a real clock, a real journal and a task of its own, and gives out the [`Handle`] by which it is spoken to.
 
 mod call;
 mod clock;
 mod counts;
 mod engine;
 mod handle;
+mod member;
 mod publish;
 mod recovery;
+mod request;
 mod runner;
 mod snapshots;
 mod status;
@@ -23,9 +26,11 @@ mod status;
 pub use call::{Call, CallError, Query, Reply, View};
 pub use clock::{Clock, SystemClock};
 pub use counts::{Commits, Counts, Histogram};
-pub use engine::{Engine, Output, Published, Settings, Undo};
+pub use engine::{Engine, Failed, Output, Published, Settings, Undo};
 pub use handle::Handle;
+pub use member::{Member, Plan};
 pub use publish::{Compacted, Notice, Watch, Watched};
-pub use recovery::{Recovered, Recovery, StartError, recover};
+pub use recovery::{Loading, Recovered, Recovery, StartError, recover};
+pub use request::{Answering, Asking, Lane, Request, Response};
 pub use runner::{Runner, Stop, start};
 pub use status::{Phase, Status};

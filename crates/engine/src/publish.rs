@@ -17,7 +17,6 @@ const NOTICES_LEN_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
     memory: Arc<Mutex<Memory>>,
-    live: broadcast::Sender<Arc<Published>>,
     followers: Arc<Mutex<Followers>>,
 }
 
@@ -28,6 +27,9 @@ type Followers = HashMap<(Namespace, LeaseId), mpsc::Sender<Notice>>;
 struct Memory {
     events: VecDeque<Arc<Published>>,
     len_max: usize,
+    /// To everybody who watches now.
+    live: broadcast::Sender<Arc<Published>>,
+    backlog_len_max: usize,
     /// Everything after this revision is remembered.
     complete_after: Revision,
     counts: Counts,
@@ -72,15 +74,27 @@ impl Publisher {
         let memory = Memory {
             events: VecDeque::new(),
             len_max: memory_len_max,
+            live,
+            backlog_len_max,
             complete_after: Revision(0),
             counts: Counts::default(),
         };
-        Publisher { memory: Arc::new(Mutex::new(memory)), live, followers: Arc::default() }
+        Publisher { memory: Arc::new(Mutex::new(memory)), followers: Arc::default() }
     }
 
     /// The table starts here: nothing before is known.
     pub(crate) fn start_after(&self, revision: Revision) {
-        self.memory().complete_after = revision;
+        let mut memory = self.memory();
+        memory.events.clear();
+        memory.complete_after = revision;
+    }
+
+    /// Another server decides from now on: whoever watches has to look there.
+    pub(crate) fn end(&self) {
+        let mut memory = self.memory();
+        let (live, _) = broadcast::channel(memory.backlog_len_max);
+        memory.live = live;
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     pub(crate) fn publish(&self, published: Arc<Published>) {
@@ -93,7 +107,7 @@ impl Publisher {
             memory.complete_after = forgotten.event.revision;
         }
         // Nobody watching is no failure.
-        let _ = self.live.send(published);
+        let _ = memory.live.send(published);
     }
 
     pub(crate) fn watch(&self, after: Option<Revision>) -> Result<Watch, Compacted> {
@@ -109,7 +123,7 @@ impl Publisher {
             }
         };
         // Under the lock, so that nothing falls between the backlog and what comes after it.
-        Ok(Watch { backlog, live: self.live.subscribe() })
+        Ok(Watch { backlog, live: memory.live.subscribe() })
     }
 
     pub(crate) fn counts(&self) -> Counts {

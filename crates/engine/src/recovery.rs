@@ -6,10 +6,10 @@ use leasehold_core::{
     BeginEpoch, Command, Epoch, Fence, GracePolicy, Jump, Limits, LockTable, Outcome, Step,
     Timestamp, Transition, Unfit,
 };
-use leasehold_store::{Fault, Journal, Loaded, Position, Seq};
+use leasehold_store::{Fault, Journal, Loaded, Page, Position, Seq};
 
 /// Why a server could not take over what is stored.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
     Store(#[from] leasehold_store::Error),
@@ -19,8 +19,6 @@ pub enum StartError {
     Chunk { index: u32, source: Fault },
     #[error("what is stored does not fit together")]
     Unfit(#[from] Unfit),
-    #[error("another server leads: {0}")]
-    Led(String),
 }
 
 /// A table that has begun its epoch, and what that left to be written.
@@ -45,6 +43,84 @@ pub struct Recovery {
     pub fence_floor: Option<Fence>,
 }
 
+/// A table on its way in, page by page.
+#[derive(Debug)]
+pub struct Loading {
+    recovery: Recovery,
+    table: LockTable,
+    last: Seq,
+    fence_jump: u64,
+    position: Option<Position>,
+}
+
+impl Loading {
+    pub fn new(recovery: Recovery) -> Loading {
+        let table = LockTable::new(recovery.limits.clone(), recovery.seed);
+        let position = Some(Position::Start);
+        Loading { recovery, table, last: Seq(0), fence_jump: 0, position }
+    }
+
+    /// The page to ask for next; `None` when all are in.
+    pub fn position(&self) -> Option<Position> {
+        self.position
+    }
+
+    pub fn add(&mut self, page: Page) -> Result<(), StartError> {
+        for item in page.items {
+            match item {
+                Loaded::Chunk(chunk) => {
+                    self.last = chunk.as_of();
+                    for entry in chunk.entries() {
+                        let index = chunk.index();
+                        let entry = entry.map_err(|source| StartError::Chunk { index, source })?;
+                        self.table.add_entry(entry)?;
+                    }
+                }
+                Loaded::Batch(batch) => {
+                    self.last = batch.seq();
+                    for transition in batch.transitions() {
+                        let seq = batch.seq();
+                        let transition =
+                            transition.map_err(|source| StartError::Record { seq, source })?;
+                        self.table.apply(&transition)?;
+                    }
+                }
+                Loaded::Torn { seq, fence_jump } => {
+                    tracing::error!(
+                        record = seq.0,
+                        "the last record is torn and was left out: what it held may have been promised"
+                    );
+                    self.fence_jump = fence_jump;
+                }
+            }
+        }
+        self.position = page.next;
+        Ok(())
+    }
+
+    /// Everything is in: the epoch begins, and every grant is in doubt.
+    pub fn begin(self, epoch: Epoch, now: Timestamp) -> Recovered {
+        let Loading { recovery, mut table, last, fence_jump, .. } = self;
+        let mut step = Step::new();
+        let floor = recovery.fence_floor.unwrap_or(Fence::ZERO).get();
+        let jumped =
+            Fence::new((table.fence().get() + fence_jump).max(floor)).unwrap_or(Fence::MAX);
+        if jumped > table.fence() {
+            let jump = Jump { epoch: table.epoch(), fence: jumped };
+            table.handle(now, Command::Jump(jump), &mut step);
+        }
+        let grace_length = recovery.grace_length;
+        let begin = BeginEpoch { epoch, grace: recovery.grace, grace_length };
+        let outcome = table.handle(now, Command::BeginEpoch(begin), &mut step);
+        debug_assert!(
+            matches!(outcome, Outcome::Answered(_)),
+            "the store only gives out higher epochs"
+        );
+        let recovering = table.stats().recovering;
+        Recovered { table, next_seq: last.next(), unwritten: step.transitions, recovering }
+    }
+}
+
 /// Loads everything the journal has and begins the epoch.
 pub async fn recover(
     journal: &dyn Journal,
@@ -52,66 +128,9 @@ pub async fn recover(
     now: Timestamp,
     recovery: Recovery,
 ) -> Result<Recovered, StartError> {
-    let mut table = LockTable::new(recovery.limits.clone(), recovery.seed);
-    let mut last = Seq(0);
-    let mut fence_jump = 0;
-    let mut position = Some(Position::Start);
-    while let Some(from) = position {
-        let page = journal.load(epoch, from).await?;
-        for item in page.items {
-            match item {
-                Loaded::Chunk(chunk) => {
-                    last = chunk.as_of();
-                    for entry in chunk.entries() {
-                        let index = chunk.index();
-                        let entry = entry.map_err(|source| StartError::Chunk { index, source })?;
-                        table.add_entry(entry)?;
-                    }
-                }
-                Loaded::Batch(batch) => {
-                    last = batch.seq();
-                    for transition in batch.transitions() {
-                        let seq = batch.seq();
-                        let transition =
-                            transition.map_err(|source| StartError::Record { seq, source })?;
-                        table.apply(&transition)?;
-                    }
-                }
-                Loaded::Torn { seq, fence_jump: jump } => {
-                    tracing::error!(
-                        record = seq.0,
-                        "the last record is torn and was left out: what it held may have been promised"
-                    );
-                    fence_jump = jump;
-                }
-            }
-        }
-        position = page.next;
+    let mut loading = Loading::new(recovery);
+    while let Some(from) = loading.position() {
+        loading.add(journal.load(epoch, from).await?)?;
     }
-    Ok(begin(table, last, epoch, now, &recovery, fence_jump))
-}
-
-fn begin(
-    mut table: LockTable,
-    last: Seq,
-    epoch: Epoch,
-    now: Timestamp,
-    recovery: &Recovery,
-    fence_jump: u64,
-) -> Recovered {
-    let mut step = Step::new();
-    let floor = recovery.fence_floor.unwrap_or(Fence::ZERO).get();
-    let jumped = Fence::new((table.fence().get() + fence_jump).max(floor)).unwrap_or(Fence::MAX);
-    if jumped > table.fence() {
-        let jump = Jump { epoch: table.epoch(), fence: jumped };
-        table.handle(now, Command::Jump(jump), &mut step);
-    }
-    let begin = BeginEpoch { epoch, grace: recovery.grace, grace_length: recovery.grace_length };
-    let outcome = table.handle(now, Command::BeginEpoch(begin), &mut step);
-    debug_assert!(
-        matches!(outcome, Outcome::Answered(_)),
-        "the store only gives out higher epochs"
-    );
-    let recovering = table.stats().recovering;
-    Recovered { table, next_seq: last.next(), unwritten: step.transitions, recovering }
+    Ok(loading.begin(epoch, now))
 }

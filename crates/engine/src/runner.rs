@@ -1,23 +1,24 @@
-//! Drives an engine with a real clock and a real journal, in a task of its own.
+//! Drives a member with a real clock and a real journal, in a task of its own.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use leasehold_core::{CallId, Epoch, Limits, Millis, Timestamp};
-use leasehold_store::{Campaign, Candidate, Error, Journal, Pending, Seq};
+use leasehold_core::{CallId, Limits, Timestamp};
+use leasehold_store::{Candidate, Journal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::call::{CallError, Reply};
 use crate::clock::Clock;
 use crate::counts::Commits;
-use crate::engine::{Engine, Output, Settings};
+use crate::engine::Output;
 use crate::handle::{Asked, Handle};
+use crate::member::{Member, Plan};
 use crate::publish::{Notice, Publisher};
-use crate::recovery::{Recovery, StartError, recover};
-use crate::snapshots::{Done, Snapshots};
+use crate::recovery::{Recovery, StartError};
+use crate::request::{Answering, Asking, Lane, Request, Response};
 use crate::status::{Phase, Status};
 
 /// How many calls may lie waiting before callers are told that the server is busy.
@@ -25,12 +26,6 @@ const URGENT_LEN_MAX: usize = 100_000;
 const ORDINARY_LEN_MAX: usize = 250_000;
 /// How many calls are taken at a time.
 const TAKEN_AT_ONCE: usize = 1024;
-/// With so many transitions unwritten, requests that would add to them wait outside.
-const UNWRITTEN_LEN_MAX: usize = 16 * 1024;
-/// How often an append that failed is tried again.
-const RETRY_AFTER: Millis = Millis::new(200);
-/// How long a server that is to stop tries to write what is left.
-const DRAIN_MAX: Millis = Millis::from_secs(3);
 
 /// How a server is to run its engine.
 #[derive(Clone, Debug)]
@@ -68,65 +63,49 @@ impl Runner {
     }
 }
 
-/// Takes over what is stored and serves it. The task ends when it is told to stop, or when the store is lost.
-pub async fn start(
-    runner: Runner,
-    clock: Arc<dyn Clock>,
-    journal: Arc<dyn Journal>,
-) -> Result<(Handle, Stop), StartError> {
-    let epoch = match journal.campaign(runner.candidate.clone(), None).await? {
-        Campaign::Won(leadership) => leadership.epoch,
-        Campaign::Lost(leader) => return Err(StartError::Led(leader.name)),
+/// Takes part in the journal's group, and leads it when nobody else does. Calls are answered from the first moment on:
+/// until this server leads, with who does.
+///
+/// The task ends when it is told to stop, or when the store is lost.
+pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -> (Handle, Stop) {
+    let plan = Plan {
+        candidate: runner.candidate,
+        recovery: runner.recovery,
+        snapshot_bytes: runner.snapshot_bytes,
     };
-    let recovered = recover(&*journal, epoch, clock.now(), runner.recovery.clone()).await?;
-    tracing::info!(
-        epoch = epoch.0,
-        revision = recovered.table.revision().0,
-        recovering = recovered.recovering,
-        "the table is loaded"
-    );
-    let settings = Settings {
-        record_bytes_max: journal.traits().record_bytes_max,
-        store_retry_after: Duration::from_secs(1),
-    };
+    let now = clock.now();
+    let member = Member::new(plan, journal.traits(), now);
     let publisher = Publisher::new(runner.events_len_max, runner.watcher_backlog_max);
-    publisher.start_after(recovered.table.revision());
-    let next_seq = recovered.next_seq;
-    let engine = Engine::new(settings, recovered.table, next_seq, recovered.unwritten);
     let (urgent, urgent_in) = mpsc::channel(URGENT_LEN_MAX);
     let (ordinary, ordinary_in) = mpsc::channel(ORDINARY_LEN_MAX);
-    let (status_out, status) = watch::channel(status_of(&engine, &*journal, Phase::Starting, None));
+    let (status_out, status) = watch::channel(member.status(now));
     let (stop, stopping) = oneshot::channel();
     let commits: Arc<Mutex<Commits>> = Arc::default();
     let task = Task {
-        engine,
-        epoch,
+        member,
         clock,
         journal,
         publisher: publisher.clone(),
         status: status_out,
-        failure: None,
         callers: HashMap::new(),
-        append: None,
-        appending_bytes: 0,
-        appending_since: Instant::now(),
+        under_way: Default::default(),
+        appending: None,
         commits: commits.clone(),
-        retry_at: None,
-        snapshot_call: None,
-        snapshots: Snapshots::new(runner.snapshot_bytes),
-        draining_until: None,
+        stopping: false,
+        orphaned: false,
     };
     let task = tokio::spawn(task.run(urgent_in, ordinary_in, stopping));
     let calls = Arc::new(AtomicU64::new(1));
-    let handle = Handle { urgent, ordinary, calls, status, publisher, commits };
-    Ok((handle, Stop { stop: Some(stop), task }))
+    let handle = Handle { urgent, ordinary, calls, status: status.clone(), publisher, commits };
+    (handle, Stop { stop: Some(stop), status, task })
 }
 
 /// The way to end an engine in good order.
 #[derive(Debug)]
 pub struct Stop {
     stop: Option<oneshot::Sender<()>>,
-    task: JoinHandle<()>,
+    status: watch::Receiver<Status>,
+    task: JoinHandle<Result<(), StartError>>,
 }
 
 impl Stop {
@@ -138,16 +117,24 @@ impl Stop {
         let _ = (&mut self.task).await;
     }
 
+    /// Waits until it is known who leads: this server, with everything loaded, or another one.
+    pub async fn settled(&mut self) -> Result<(), StartError> {
+        let settled = self.status.wait_for(|status| status.phase != Phase::Starting).await;
+        match settled.map(|status| status.phase) {
+            Ok(Phase::Stopped) | Err(_) => self.ended().await,
+            Ok(_) => Ok(()),
+        }
+    }
+
     /// Waits until the engine ends by itself, because it lost its store.
-    pub async fn ended(&mut self) {
-        let _ = (&mut self.task).await;
+    pub async fn ended(&mut self) -> Result<(), StartError> {
+        (&mut self.task).await.unwrap_or(Ok(()))
     }
 }
 
 /// What happened next.
 enum Happened {
-    Appended(Result<(), Error>),
-    Snapshot(Result<Done, Error>),
+    Answered(u64, Response),
     Calls,
     Time,
     Stop,
@@ -156,23 +143,24 @@ enum Happened {
 }
 
 struct Task {
-    engine: Engine,
-    epoch: Epoch,
+    member: Member,
     clock: Arc<dyn Clock>,
     journal: Arc<dyn Journal>,
     publisher: Publisher,
     status: watch::Sender<Status>,
-    failure: Option<String>,
     callers: HashMap<CallId, oneshot::Sender<Result<Reply, CallError>>>,
-    append: Option<Pending<()>>,
-    appending_bytes: usize,
-    appending_since: Instant,
+    /// What the store was asked, by lane.
+    under_way: [Option<(u64, Answering)>; Lane::ALL.len()],
+    appending: Option<Appending>,
     commits: Arc<Mutex<Commits>>,
-    /// The store failed; when to try again.
-    retry_at: Option<Timestamp>,
-    snapshot_call: Option<Pending<Done>>,
-    snapshots: Snapshots,
-    draining_until: Option<Timestamp>,
+    stopping: bool,
+    orphaned: bool,
+}
+
+/// A record on its way, to be counted when it is there.
+struct Appending {
+    since: Instant,
+    transitions: usize,
 }
 
 impl Task {
@@ -181,70 +169,63 @@ impl Task {
         mut urgent: mpsc::Receiver<Asked>,
         mut ordinary: mpsc::Receiver<Asked>,
         mut stopping: oneshot::Receiver<()>,
-    ) {
+    ) -> Result<(), StartError> {
         let mut calls = Vec::new();
-        self.go_on();
+        let mut now = self.clock.now();
         loop {
-            let happened = self.wait(&mut urgent, &mut ordinary, &mut stopping, &mut calls).await;
-            let now = self.clock.now();
-            match happened {
-                Happened::Appended(result) => {
-                    if let Err(error) = self.appended(now, result) {
-                        tracing::error!(error = %error, "the engine stops: the store is no longer ours");
-                        self.failure = Some(error.to_string());
-                        break;
-                    }
-                }
-                Happened::Snapshot(result) => self.snapshot_went_on(result),
-                Happened::Calls => self.submit(now, &mut calls),
-                Happened::Time => self.engine.tick(now),
-                Happened::Stop => self.drain(now),
-                Happened::Orphaned => self.drain(now),
-            }
-            self.go_on();
-            if self.is_drained(now) {
+            self.go_on(now);
+            if self.member.is_stopped() {
                 break;
             }
+            let pause = self.member.wake_at(now).map(|at| at.since(now));
+            let happened =
+                self.wait(pause, &mut urgent, &mut ordinary, &mut stopping, &mut calls).await;
+            // After the calls came in: none of them was sent later than this.
+            now = self.clock.now();
+            match happened {
+                Happened::Answered(id, response) => {
+                    self.count(&response);
+                    self.member.answered(now, id, response);
+                }
+                Happened::Calls => self.submit(now, &mut calls),
+                Happened::Time => self.member.tick(now),
+                Happened::Stop | Happened::Orphaned => {
+                    self.orphaned |= matches!(happened, Happened::Orphaned);
+                    self.stopping = true;
+                    self.member.stop(now);
+                }
+            }
         }
-        let _ = self.journal.resign(self.epoch).await;
-        self.set_status(Phase::Stopped);
-    }
-
-    /// Everything is written, or it has been tried for long enough: a restart brings back what is not.
-    fn is_drained(&self, now: Timestamp) -> bool {
-        let written = self.append.is_none() && self.engine.unwritten_len() == 0;
-        self.draining_until.is_some_and(|until| written || until < now)
+        match self.member.fault() {
+            None => Ok(()),
+            Some(fault) => {
+                tracing::error!(error = %fault, "the engine stops");
+                Err(fault.clone())
+            }
+        }
     }
 
     async fn wait(
         &mut self,
+        pause: Option<Duration>,
         urgent: &mut mpsc::Receiver<Asked>,
         ordinary: &mut mpsc::Receiver<Asked>,
         stopping: &mut oneshot::Receiver<()>,
         calls: &mut Vec<Asked>,
     ) -> Happened {
-        let room = self.append.is_none() || self.engine.unwritten_len() < UNWRITTEN_LEN_MAX;
-        let moments = [self.engine.next_deadline(), self.retry_at, self.draining_until];
-        let deadline = moments.into_iter().flatten().min();
-        let pause = deadline.map(|deadline| deadline.since(self.clock.now()));
+        let room = self.member.has_room();
+        let [leadership, row, snapshot] = &mut self.under_way;
         tokio::select! {
             biased;
-            result = poll(&mut self.append) => {
-                self.append = None;
-                Happened::Appended(result)
-            }
-            asked = urgent.recv() => {
-                gather(asked, calls, urgent, ordinary, room)
-            }
-            asked = ordinary.recv(), if room => {
+            (id, response) = answer(row) => Happened::Answered(id, response),
+            (id, response) = answer(leadership) => Happened::Answered(id, response),
+            asked = urgent.recv(), if !self.orphaned => gather(asked, calls, urgent, ordinary, room),
+            asked = ordinary.recv(), if room && !self.orphaned => {
                 gather(asked, calls, urgent, ordinary, room)
             }
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Happened::Time,
-            result = poll(&mut self.snapshot_call) => {
-                self.snapshot_call = None;
-                Happened::Snapshot(result)
-            }
-            _ = stopping, if self.draining_until.is_none() => Happened::Stop,
+            (id, response) = answer(snapshot) => Happened::Answered(id, response),
+            _ = stopping, if !self.stopping => Happened::Stop,
         }
     }
 
@@ -253,170 +234,84 @@ impl Task {
             if let Some(reply) = asked.reply {
                 self.callers.insert(asked.id, reply);
             }
-            self.engine.submit(now, asked.id, asked.call);
+            self.member.submit(now, asked.id, asked.call);
         }
     }
 
     /// Shows what may be shown and starts what can be started.
-    fn go_on(&mut self) {
-        self.deliver();
-        if self.append.is_none() && self.retry_at.is_none_or(|at| at <= self.clock.now()) {
-            self.retry_at = None;
-            if let Some(batch) = self.engine.seal() {
-                if self.engine.sealed_all() {
-                    self.snapshots.begin_if_due(self.engine.table_mut(), batch.seq());
-                }
-                self.appending_bytes = batch.bytes().len();
-                self.appending_since = Instant::now();
-                self.append = Some(self.journal.append(batch));
-            }
+    fn go_on(&mut self, now: Timestamp) {
+        self.deliver(now);
+        for asking in self.member.take_requests(now) {
+            self.ask(asking);
         }
-        if self.snapshot_call.is_none() && !self.engine.is_store_failed() {
-            let durable = Seq(self.engine.next_seq().0 - 1);
-            let (journal, epoch) = (&*self.journal, self.epoch);
-            let table = self.engine.table_mut();
-            self.snapshot_call = self.snapshots.next_call(table, journal, epoch, durable);
-        }
-        self.set_status(if self.draining_until.is_some() {
-            Phase::Draining
-        } else {
-            Phase::Leading
-        });
+        // What was asked may have changed who leads.
+        self.deliver(now);
+        self.set_status(now);
     }
 
-    fn deliver(&mut self) {
+    fn ask(&mut self, Asking { id, request }: Asking) {
+        if let Request::Append { transitions, .. } = &request {
+            self.appending = Some(Appending { since: Instant::now(), transitions: *transitions });
+        }
+        let lane = request.lane() as usize;
+        self.under_way[lane] = Some((id, request.put_to(&*self.journal)));
+    }
+
+    fn count(&mut self, response: &Response) {
+        let Response::Appended(result) = response else { return };
+        let Some(appending) = self.appending.take() else { return };
+        let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        match result {
+            Ok(()) => {
+                commits.seconds.observe(appending.since.elapsed().as_secs_f64());
+                commits.batch_size.observe(appending.transitions as f64);
+            }
+            Err(_) => commits.failures += 1,
+        }
+    }
+
+    fn deliver(&mut self, now: Timestamp) {
         // Taking a grant back can free others: go on until nothing more comes of it.
         loop {
-            let outputs = self.engine.take_outputs();
+            let outputs = self.member.take_outputs();
             if outputs.is_empty() {
                 return;
             }
             for output in outputs {
-                match output {
-                    Output::Reply { call, reply, undo } => {
-                        let caller = self.callers.remove(&call);
-                        let delivered = caller.is_some_and(|caller| caller.send(reply).is_ok());
-                        if !delivered && let Some(undo) = undo {
-                            self.engine.undelivered(self.clock.now(), undo);
-                        }
-                    }
-                    Output::Event(event) => self.publisher.publish(event),
-                    Output::Lost { namespace, lease, fence, ending } => {
-                        let notice = Notice::Lost { fence, ending };
-                        self.publisher.notify(namespace, lease, notice);
-                    }
-                    Output::Wanted { namespace, session, scope } => {
-                        self.publisher.notify(namespace, session, Notice::Wanted { scope });
-                    }
+                self.show(now, output);
+            }
+        }
+    }
+
+    fn show(&mut self, now: Timestamp, output: Output) {
+        match output {
+            Output::Reply { call, reply, undo } => {
+                let caller = self.callers.remove(&call);
+                let delivered = caller.is_some_and(|caller| caller.send(reply).is_ok());
+                if !delivered && let Some(undo) = undo {
+                    self.member.undelivered(now, undo);
                 }
             }
+            Output::Event(event) => self.publisher.publish(event),
+            Output::Lost { namespace, lease, fence, ending } => {
+                self.publisher.notify(namespace, lease, Notice::Lost { fence, ending });
+            }
+            Output::Wanted { namespace, session, scope } => {
+                self.publisher.notify(namespace, session, Notice::Wanted { scope });
+            }
+            Output::Began(revision) => self.publisher.start_after(revision),
+            Output::Ended => self.publisher.end(),
         }
     }
 
-    /// An error means that somebody else leads, or that the store is not what it was.
-    fn appended(&mut self, now: Timestamp, result: Result<(), Error>) -> Result<(), Error> {
-        match result {
-            Ok(()) => {
-                self.snapshots.appended(self.appending_bytes);
-                self.count_commit();
-                if self.failure.take().is_some() {
-                    tracing::info!("the store is back");
-                }
-                self.engine.appended(now);
-                Ok(())
-            }
-            Err(error @ Error::Unavailable { .. }) => {
-                self.fail(now, &error);
-                self.engine.unseal();
-                self.retry_at = Some(now.plus(RETRY_AFTER));
-                Ok(())
-            }
-            Err(error @ Error::OutcomeUnknown { .. }) => {
-                self.fail(now, &error);
-                self.append =
-                    Some(settle(self.journal.clone(), self.epoch, self.engine.next_seq()));
-                Ok(())
-            }
-            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. })) => Err(error),
-        }
-    }
-
-    fn count_commit(&mut self) {
-        let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
-        commits.seconds.observe(self.appending_since.elapsed().as_secs_f64());
-        commits.batch_size.observe(self.engine.in_flight_len() as f64);
-    }
-
-    fn fail(&mut self, now: Timestamp, error: &Error) {
-        self.commits.lock().unwrap_or_else(PoisonError::into_inner).failures += 1;
-        if self.failure.is_none() {
-            tracing::error!(error = %error, "the store failed; nothing is granted until it is back");
-        }
-        self.failure = Some(error.to_string());
-        self.engine.append_failed(now);
-    }
-
-    fn snapshot_went_on(&mut self, result: Result<Done, Error>) {
-        match result {
-            Ok(done) => self.snapshots.done(&done),
-            Err(error) => {
-                tracing::warn!(error = %error, "a snapshot was given up");
-                self.snapshots.failed();
-            }
-        }
-    }
-
-    fn drain(&mut self, now: Timestamp) {
-        self.draining_until = Some(now.plus(DRAIN_MAX));
-        self.engine.drain(now);
-        // Those who wait are told; those whose commit is under way still get their answer.
-        self.engine.refuse_waiters(now);
-    }
-
-    fn set_status(&mut self, phase: Phase) {
-        let status = status_of(&self.engine, &*self.journal, phase, self.failure.clone());
+    fn set_status(&mut self, now: Timestamp) {
+        let status = self.member.status(now);
         self.status.send_if_modified(|current| {
             let changed = *current != status;
             *current = status;
             changed
         });
     }
-}
-
-fn status_of(
-    engine: &Engine,
-    journal: &dyn Journal,
-    phase: Phase,
-    store_failure: Option<String>,
-) -> Status {
-    let table = engine.table();
-    Status {
-        phase,
-        epoch: table.epoch(),
-        revision: table.revision(),
-        grace: table.grace(),
-        store: journal.traits().name,
-        store_failure,
-    }
-}
-
-/// Finds out whether a record was written, however long that takes, before anything else is.
-fn settle(journal: Arc<dyn Journal>, epoch: Epoch, seq: Seq) -> Pending<()> {
-    Box::pin(async move {
-        loop {
-            match journal.read_back(epoch, seq).await {
-                Ok(Some(_)) => return Ok(()),
-                Ok(None) => {
-                    let what = "the record was not written".into();
-                    return Err(Error::Unavailable { what, cause: None });
-                }
-                Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. }) => {
-                    tokio::time::sleep(RETRY_AFTER.as_duration()).await;
-                }
-                Err(error @ (Error::Conflict(_) | Error::Corrupt { .. })) => return Err(error),
-            }
-        }
-    })
 }
 
 /// Whatever else has come by now goes into the same batch, the urgent first.
@@ -443,10 +338,10 @@ fn gather(
     Happened::Calls
 }
 
-/// Awaits a call that may not have been made; then for ever.
-async fn poll<T>(call: &mut Option<Pending<T>>) -> Result<T, Error> {
-    match call {
-        Some(call) => call.await,
-        None => std::future::pending().await,
-    }
+/// Awaits what was asked in a lane; for ever, if nothing was.
+async fn answer(under_way: &mut Option<(u64, Answering)>) -> (u64, Response) {
+    let Some((id, answering)) = under_way else { return std::future::pending().await };
+    let (id, response) = (*id, answering.await);
+    *under_way = None;
+    (id, response)
 }

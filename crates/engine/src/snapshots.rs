@@ -1,7 +1,9 @@
 //! When a snapshot is due, and getting it to the store bit by bit while the service goes on.
 
 use leasehold_core::{Epoch, LockTable};
-use leasehold_store::{Chunk, ChunkWriter, Journal, Pending, Pruned, Seq};
+use leasehold_store::{Chunk, ChunkWriter, Pruned, Seq};
+
+use crate::request::Request;
 
 /// How many entries are taken from the table at a time: a short pause each.
 const ENTRIES_AT_ONCE: usize = 256;
@@ -30,14 +32,6 @@ enum Stage {
     Pruning,
 }
 
-/// What a call to the store about a snapshot came to.
-#[derive(Debug)]
-pub(crate) enum Done {
-    Chunk,
-    Committed,
-    Pruned(Pruned),
-}
-
 impl Snapshots {
     pub(crate) fn new(bytes_max: u64) -> Snapshots {
         Snapshots { bytes_max, bytes_since: 0, stage: Stage::Idle }
@@ -57,14 +51,13 @@ impl Snapshots {
         }
     }
 
-    /// The next call to the store, if there is one to make. `durable` is the last record that is.
-    pub(crate) fn next_call(
+    /// What to ask of the store next, if anything. `durable` is the last record that is.
+    pub(crate) fn next_request(
         &mut self,
         table: &mut LockTable,
-        journal: &dyn Journal,
         epoch: Epoch,
         durable: Seq,
-    ) -> Option<Pending<Done>> {
+    ) -> Option<Request> {
         match self.stage {
             Stage::Idle => None,
             // Nothing of a snapshot goes out before the record it is as of: that one may still fail.
@@ -72,31 +65,31 @@ impl Snapshots {
                 None
             }
             Stage::Writing { as_of, index } => {
-                let call = journal.put_chunk(next_chunk(table, epoch, as_of, index));
+                let chunk = next_chunk(table, epoch, as_of, index);
                 self.stage = if table.is_snapshotting() {
                     Stage::Writing { as_of, index: index + 1 }
                 } else {
                     Stage::Committing { as_of, chunks: index + 1 }
                 };
-                Some(Box::pin(async move { call.await.map(|()| Done::Chunk) }))
+                Some(Request::PutChunk(chunk))
             }
             Stage::Committing { as_of, chunks } => {
-                let call = journal.commit_snapshot(epoch, as_of, chunks);
-                Some(Box::pin(async move { call.await.map(|()| Done::Committed) }))
+                Some(Request::CommitSnapshot { epoch, as_of, chunks })
             }
-            Stage::Pruning => {
-                let call = journal.prune(epoch);
-                Some(Box::pin(async move { call.await.map(Done::Pruned) }))
-            }
+            Stage::Pruning => Some(Request::Prune(epoch)),
         }
     }
 
-    pub(crate) fn done(&mut self, done: &Done) {
-        match done {
-            Done::Chunk => {}
-            Done::Committed | Done::Pruned(Pruned::More) => self.stage = Stage::Pruning,
-            Done::Pruned(Pruned::Done) => self.stage = Stage::Idle,
-        }
+    /// The snapshot is the one that will be loaded: what lies before it can go.
+    pub(crate) fn committed(&mut self) {
+        self.stage = Stage::Pruning;
+    }
+
+    pub(crate) fn pruned(&mut self, pruned: Pruned) {
+        self.stage = match pruned {
+            Pruned::More => Stage::Pruning,
+            Pruned::Done => Stage::Idle,
+        };
     }
 
     /// Given up; the next one begins when it is due again.

@@ -1,6 +1,9 @@
 //! How the engine is doing, for health checks and people.
 
+use std::sync::Arc;
+
 use leasehold_core::{Epoch, GraceView, Revision};
+use leasehold_store::Leader;
 
 /// A snapshot of the engine's own state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,15 +15,19 @@ pub struct Status {
     /// The store as it is spelled in the configuration.
     pub store: &'static str,
     /// The last failure of the store, while it lasts.
-    pub store_failure: Option<String>,
+    pub store_failure: Option<Arc<str>>,
+    /// Who leads instead, while this server does not.
+    pub leader: Option<Arc<Leader>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Loading what is stored.
+    /// Has not yet learnt who leads, or loads what is stored.
     Starting,
     /// Decides for all.
     Leading,
+    /// Led, and could not show in time that it still does. Decides nothing until it knows.
+    Doubtful,
     /// Another server decides.
     Following,
     /// Grants nothing more.

@@ -14,7 +14,9 @@ use leasehold_store::{Campaign, Journal};
 
 async fn engine(journal: &Arc<MoodyJournal>) -> (Handle, Stop) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    start(Runner::new(7), clock, journal.clone()).await.expect("an empty journal can be taken over")
+    let (handle, mut stop) = start(Runner::new(7), clock, journal.clone());
+    stop.settled().await.expect("an empty journal can be taken over");
+    (handle, stop)
 }
 
 async fn state(handle: &Handle, lock: &str) -> LockState {
@@ -306,7 +308,8 @@ async fn snapshots_are_taken_while_the_service_goes_on() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut runner = Runner::new(7);
     runner.snapshot_bytes = 2000;
-    let (handle, stop) = start(runner, clock, journal.clone()).await.unwrap();
+    let (handle, mut stop) = start(runner, clock, journal.clone());
+    stop.settled().await.unwrap();
     for round in 0..400 {
         let lock = format!("job/{round}");
         let held = handle.acquire(acquire("a", &lock, Wait::Never)).await.unwrap();

@@ -534,7 +534,7 @@ pub(crate) fn role(status: &Status) -> api::Role {
     match status.phase {
         Phase::Starting => api::Role::Starting,
         Phase::Leading => api::Role::Leader,
-        Phase::Following => api::Role::Follower,
+        Phase::Doubtful | Phase::Following => api::Role::Follower,
         Phase::Draining => api::Role::Draining,
         Phase::Stopped => api::Role::Stopped,
     }
@@ -546,8 +546,12 @@ pub(crate) fn problem(now: Timestamp, error: &CallError) -> Problem {
     let said = error.to_string();
     match error {
         CallError::Refused(refusal) => refused(now, refusal),
-        CallError::StoreUnavailable { retry_after } => {
-            retried(Problem::new(Code::StoreUnavailable, said), *retry_after)
+        CallError::StoreUnavailable { retry_after, outcome_unknown } => {
+            let mut problem = Problem::new(Code::StoreUnavailable, said);
+            if *outcome_unknown {
+                problem.outcome = api::Happened::Unknown;
+            }
+            retried(problem, *retry_after)
         }
         CallError::NotLeader { leader, retry_after } => {
             let problem = Problem { leader: leader.clone(), ..Problem::new(Code::NotLeader, said) };

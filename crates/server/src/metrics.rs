@@ -363,6 +363,7 @@ mod tests {
             grace: None,
             store: "memory",
             store_failure: None,
+            leader: None,
         };
         let kinds = vec![(Namespace::default(), ScopeKind::Path, 2)];
         let stats = Stats { grants: 2, kinds, ..Stats::default() };

@@ -61,7 +61,7 @@ fn with_cause(error: &dyn std::error::Error) -> String {
 }
 
 impl Server {
-    /// Takes over what is stored, and serves it.
+    /// Takes over what is stored, and serves it. While that lasts, the port answers already: not ready.
     pub async fn start(config: Config) -> Result<Server, StartError> {
         config.check()?;
         // Before the store: if the port is taken, another server most likely uses the store as well.
@@ -74,12 +74,13 @@ impl Server {
         let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
         let journal = open(&config.store).await?;
         let clock = SystemClock::new();
-        let (handle, engine) =
-            leasehold_engine::start(runner(&config, address), Arc::new(clock), journal).await?;
+        let (handle, mut engine) =
+            leasehold_engine::start(runner(&config, address), Arc::new(clock), journal);
         let app = Arc::new(App { engine: handle, clock, metrics, config });
         let (stop, stopped) = watch::channel(false);
         let router = http::router(app.clone());
         let accepting = tokio::spawn(accept::accept(listener, app, router, stopped));
+        engine.settled().await?;
         Ok(Server { address, engine, stop, accepting })
     }
 
@@ -100,8 +101,8 @@ impl Server {
     }
 
     /// Waits until the engine ends by itself, because it lost its store.
-    pub async fn ended(&mut self) {
-        self.engine.ended().await;
+    pub async fn ended(&mut self) -> Result<(), StartError> {
+        Ok(self.engine.ended().await?)
     }
 }
 

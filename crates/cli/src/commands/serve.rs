@@ -87,7 +87,10 @@ async fn serve(config: Config) -> ExitCode {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        () = server.ended() => return fail(EXIT_LOST, "the engine has ended; the log says why"),
+        ended = server.ended() => {
+            let why = ended.err().map_or_else(|| "the engine has ended".into(), |error| error.to_string());
+            return fail(EXIT_LOST, &why);
+        }
     }
     tracing::info!("stopping");
     server.stop().await;

@@ -60,6 +60,7 @@ fn not_ready(status: &Status) -> Option<Failure> {
             (Code::StoreUnavailable, "the store cannot keep anything for now")
         }
         (Phase::Starting, _) => (Code::NotLeader, "the server is starting"),
+        (Phase::Doubtful, _) => (Code::NotLeader, "the leadership could not be confirmed in time"),
         (Phase::Following, _) => (Code::NotLeader, "another server decides"),
         (Phase::Draining | Phase::Stopped, _) => (Code::Draining, "the server is stopping"),
     };
