@@ -251,7 +251,7 @@ impl Engine {
         }
         let mut step = std::mem::take(&mut self.step);
         step.clear();
-        let outcome = self.table.handle(now, command, &mut step);
+        let outcome = self.handle(now, command, &mut step);
         let changed = !step.transitions.is_empty();
         self.take_step(&mut step);
         self.step = step;
@@ -279,9 +279,20 @@ impl Engine {
     fn run(&mut self, now: Timestamp, command: Command) {
         let mut step = std::mem::take(&mut self.step);
         step.clear();
-        self.table.handle(now, command, &mut step);
+        self.handle(now, command, &mut step);
         self.take_step(&mut step);
         self.step = step;
+    }
+
+    fn handle(&mut self, now: Timestamp, command: Command, step: &mut Step) -> Outcome {
+        #[cfg(feature = "inspect")]
+        let before = crate::inspect::before(&self.table, &command);
+        let outcome = self.table.handle(now, command, step);
+        #[cfg(feature = "inspect")]
+        if let Some((watch, before, command)) = before {
+            watch(&before, &self.table, &command, step);
+        }
+        outcome
     }
 
     /// Notes what a step changed, and what it has to say to others.

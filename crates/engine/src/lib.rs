@@ -15,6 +15,8 @@ mod clock;
 mod counts;
 mod engine;
 mod handle;
+#[cfg(feature = "inspect")]
+pub mod inspect;
 mod member;
 mod publish;
 mod recovery;

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use leasehold_core::{CallId, Cancel, Command, Disconnect, LeaseId, Namespace, Timestamp};
 use leasehold_engine::{
-    Asking, Call, CallError, Member, MemberPlan, Output, Recovery, Reply, Response, Undo,
+    Asking, Call, CallError, Member, Output, Plan as MemberPlan, Recovery, Reply, Response, Undo,
 };
 use leasehold_store::{Candidate, Traits};
 
 use crate::plan::Plan;
 use crate::time::{Clock, Moment};
+use crate::world::Arrival;
 
 /// One question of a client on its way to a server and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,12 +39,17 @@ pub struct Server {
     pub wakes_at: Option<Moment>,
     /// How often it wanted to be woken at a moment that was over.
     pub spins: u32,
+    /// What came in while it was paused.
+    inbox: Vec<(u64, Arrival)>,
+    /// Calls that were given up, perhaps before they came in.
+    gone: BTreeSet<Wire>,
 }
 
 #[derive(Debug)]
 struct Caller {
     wire: Wire,
     call: Rc<Call>,
+    asked: Moment,
 }
 
 /// An answer that goes out to a client.
@@ -51,6 +57,8 @@ struct Caller {
 pub struct Told {
     pub wire: Wire,
     pub call: Rc<Call>,
+    /// When it came in.
+    pub asked: Moment,
     pub reply: Result<Reply, CallError>,
 }
 
@@ -77,6 +85,8 @@ impl Server {
             attached: BTreeSet::new(),
             wakes_at: None,
             spins: 0,
+            inbox: Vec::new(),
+            gone: BTreeSet::new(),
         }
     }
 
@@ -116,11 +126,24 @@ impl Server {
         self.member = None;
         self.wakes_at = None;
         self.attached.clear();
+        self.gone.clear();
         std::mem::take(&mut self.callers).into_values().map(|caller| caller.wire).collect()
+    }
+
+    /// Kept until it goes on.
+    pub(crate) fn inbox(&mut self, life: u64, arrival: Arrival) {
+        self.inbox.push((life, arrival));
+    }
+
+    pub(crate) fn take_inbox(&mut self) -> Vec<(u64, Arrival)> {
+        std::mem::take(&mut self.inbox)
     }
 
     /// One call has come in.
     pub fn ask(&mut self, now: Moment, wire: Wire, call: &Rc<Call>) {
+        if self.gone.contains(&wire) {
+            return;
+        }
         let at = self.now(now);
         let id = self.next_call();
         let Some(member) = &mut self.member else { return };
@@ -128,7 +151,7 @@ impl Server {
         if let Call::Command(Command::Acquire(acquire)) = &mut owned {
             acquire.call = id;
         }
-        self.callers.insert(id, Caller { wire, call: call.clone() });
+        self.callers.insert(id, Caller { wire, call: call.clone(), asked: now });
         member.submit(at, id, owned);
     }
 
@@ -139,18 +162,23 @@ impl Server {
 
     /// The one who asked has gone: nobody will read the answer.
     pub fn hang_up(&mut self, now: Moment, wire: Wire) {
+        self.gone.insert(wire);
         self.hang_up_all(now, |caller| caller == wire);
     }
 
     /// A client has gone, with everything that it had under way.
-    pub fn client_gone(&mut self, now: Moment, client: usize, life: u64) {
+    ///
+    /// Gives the sessions that were bound to it.
+    pub fn client_gone(&mut self, now: Moment, client: usize, life: u64) -> Vec<(Namespace, LeaseId)> {
         self.hang_up_all(now, |wire| (wire.client, wire.life) == (client, life));
         let of_client = |(c, l, ..): &(usize, u64, Namespace, LeaseId)| (*c, *l) == (client, life);
         let gone: Vec<_> = self.attached.iter().filter(|bound| of_client(bound)).cloned().collect();
         self.attached.retain(|bound| !of_client(bound));
-        for (_, _, namespace, session) in gone {
+        let gone: Vec<(Namespace, LeaseId)> = gone.into_iter().map(|(_, _, n, s)| (n, s)).collect();
+        for (namespace, session) in gone.clone() {
             self.run(now, Command::Disconnect(Disconnect { namespace, session }));
         }
+        gone
     }
 
     fn hang_up_all(&mut self, now: Moment, is_gone: impl Fn(Wire) -> bool) {
@@ -211,9 +239,9 @@ impl Server {
     fn show(&mut self, at: Timestamp, member: &mut Member, output: Output, said: &mut Said) {
         match output {
             Output::Reply { call, reply, undo } => match self.callers.remove(&call) {
-                Some(Caller { wire, call }) => {
+                Some(Caller { wire, call, asked }) => {
                     self.note_attached(wire, &call, reply.is_ok());
-                    said.told.push(Told { wire, call, reply });
+                    said.told.push(Told { wire, call, asked, reply });
                 }
                 None => {
                     if let Some(undo) = undo {
@@ -243,8 +271,8 @@ impl Server {
     }
 
     /// When it wants to be woken.
-    pub fn wake_at(&self) -> Option<Moment> {
-        let wake = self.member.as_ref()?.wake_at()?;
+    pub fn wake_at(&self, now: Moment) -> Option<Moment> {
+        let wake = self.member.as_ref()?.wake_at(self.now(now))?;
         Some(self.clock.when_timestamp(wake))
     }
 }

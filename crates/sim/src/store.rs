@@ -5,7 +5,6 @@
 //! is also when it is durable. Its answer comes later, or not at all.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
 use leasehold_core::Epoch;

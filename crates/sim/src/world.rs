@@ -216,7 +216,11 @@ impl World {
                 at.ask(self.now, wire, &call);
             }
             Arrival::HangUp(wire) => at.hang_up(self.now, wire),
-            Arrival::ClientGone { client, life } => at.client_gone(self.now, client, life),
+            Arrival::ClientGone { client, life } => {
+                for (namespace, session) in at.client_gone(self.now, client, life) {
+                    self.judge.disconnected(self.now, &namespace, session);
+                }
+            }
             Arrival::StoreAnswer(number) => {
                 let Some((call, response)) = self.store.answer(number) else { return Ok(()) };
                 self.trace.line(self.now, Node::Server(server), format_args!("store: {}", shown(&response)));
@@ -284,7 +288,7 @@ impl World {
 
     fn wake_server(&mut self, server: usize) -> Result<(), Verdict> {
         let at = &mut self.servers[server];
-        let Some(wake) = at.wake_at() else { return Ok(()) };
+        let Some(wake) = at.wake_at(self.now) else { return Ok(()) };
         let wake = if wake <= self.now {
             at.spins += 1;
             if at.spins > SPINS_MAX {
@@ -304,17 +308,17 @@ impl World {
     }
 
     fn reply(&mut self, server: usize, told: Told) -> Result<(), Verdict> {
-        let Told { wire, call, reply } = told;
+        let Told { wire, call, asked, reply } = told;
         let word = match &reply {
             Ok(_) => "ok",
             Err(error) => coverage::word_for(error),
         };
         let faults = self.faults();
         self.coverage.answered(coverage::name_of(&call), word, faults);
-        self.judge.replied(self.now, &call, &reply)?;
+        self.judge.replied(self.now, asked, &call, &reply)?;
         self.trace.note(wire.number ^ (wire.client as u64) << 48);
         if self.trace.is_read() {
-            let (to, what) = (Node::Client(wire.client), shown_reply(&call, &reply));
+            let (to, what) = (Node::Client(wire.client), crate::shown::reply(&call, &reply));
             self.trace.line(self.now, Node::Server(server), format_args!("tells {to} #{}: {what}", wire.number));
         }
         let fate = self.network.send(self.now, Node::Server(server), Node::Client(wire.client));
@@ -343,7 +347,7 @@ impl World {
         for batch in self.store.take_written() {
             self.trace.note(batch.seq().0);
             if self.trace.is_read() {
-                let transitions: Vec<String> = batch.transitions().flatten().map(|t| shown_transition(&t)).collect();
+                let transitions: Vec<String> = batch.transitions().flatten().map(|t| crate::shown::transition(&t)).collect();
                 let (seq, epoch) = (batch.seq(), batch.epoch().0);
                 self.trace.line(self.now, Node::Store, format_args!("record {seq} of epoch {epoch}: {}", transitions.join("; ")));
             }
@@ -369,7 +373,7 @@ impl World {
     pub(crate) fn ask(&mut self, server: usize, wire: Wire, call: Rc<Call>) {
         let client = Node::Client(wire.client);
         if self.trace.is_read() {
-            let what = shown_call(&call);
+            let what = crate::shown::call(&call);
             self.trace.line(self.now, client, format_args!("asks server-{server} #{}: {what}", wire.number));
         }
         let fate = self.network.send(self.now, client, Node::Server(server));

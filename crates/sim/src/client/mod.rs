@@ -1,0 +1,246 @@
+//! One client: a process with a thread of its own that asks for this and that by hand, and leases that the real SDK keeps.
+
+mod deeds;
+mod hand;
+mod scopes;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use leasehold_core::{Acquire, Claim, Fence, LeaseId, Namespace, Owner, Ticket};
+use leasehold_engine::Call;
+
+use crate::dice::{Dice, Purpose};
+use crate::judge::{Attempt, Verdict};
+use crate::plan::{Node, Plan};
+use crate::server::Wire;
+use crate::time::{Clock, Micros, Moment};
+use crate::world::{Arrival, Event, World};
+
+/// Something that a client meant to do at a moment.
+#[derive(Clone, Copy, Debug)]
+pub enum Due {
+    /// The next deed of its thread.
+    Think,
+    Renew(u64),
+    /// Nobody waits for the answer to this any longer.
+    GiveUp(u64),
+    /// Sends it again.
+    Retry(u64),
+}
+
+#[derive(Debug)]
+pub struct Client {
+    pub clock: Clock,
+    pub life: u64,
+    pub is_up: bool,
+    pub paused: u32,
+    inbox: Vec<(u64, Arrival)>,
+    owner: Owner,
+    /// The server that it talks to.
+    server: usize,
+    next_number: u64,
+    pending: BTreeMap<u64, Pending>,
+    holds: BTreeMap<u64, Hold>,
+    sessions: BTreeMap<u64, Session>,
+    /// Requests that can be sent again, or misused.
+    recent: Vec<Acquire>,
+    /// Places that were kept.
+    places: Vec<(Ticket, Acquire)>,
+    deeds: u64,
+    /// It comes to an end: gives back what it holds and asks for nothing more.
+    winds_down: bool,
+}
+
+/// A question that was sent and not answered yet.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    client: usize,
+    call: Rc<Call>,
+    server: usize,
+    /// True time of the first try.
+    invoked: Moment,
+    /// Its own time, before the last try.
+    sent: Micros,
+    tries: u32,
+    /// Whether the thread waits for it.
+    is_deed: bool,
+    attempt: Option<Attempt>,
+}
+
+/// Something that it holds, as far as it knows.
+#[derive(Clone, Debug)]
+struct Hold {
+    namespace: Namespace,
+    claims: Vec<Claim>,
+    lease: LeaseId,
+    fence: Fence,
+    ttl: Micros,
+    session: Option<u64>,
+    keep: Keep,
+}
+
+#[derive(Clone, Debug)]
+struct Session {
+    namespace: Namespace,
+    id: LeaseId,
+    ttl: Micros,
+    keep: Keep,
+}
+
+/// When a holder renews: after so many thousandths of its ttl; `None`: never.
+type Keep = Option<u64>;
+
+impl Client {
+    pub fn new(plan: &Plan, number: usize, drift_ppm: i64) -> Client {
+        let mut dice = Dice::new(plan.seed, Purpose::Client, number as u64, 0);
+        Client {
+            clock: Clock::new(Moment(0), dice.below(1 << 40), drift_ppm),
+            life: 0,
+            is_up: false,
+            paused: 0,
+            inbox: Vec::new(),
+            owner: Owner::new(&format!("client-{number}")).expect("a plain name"),
+            server: dice.index(plan.servers),
+            next_number: 0,
+            pending: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            recent: Vec::new(),
+            places: Vec::new(),
+            deeds: 0,
+            winds_down: false,
+        }
+    }
+
+    pub fn deeds_len(&self) -> u64 {
+        self.deeds
+    }
+
+    /// What it still waits for.
+    pub fn unfinished(&self) -> Option<String> {
+        let (number, pending) = self.pending.first_key_value()?;
+        Some(format!("#{number}: {}", crate::shown::call(&pending.call)))
+    }
+
+    pub(crate) fn wires_to(&self, client: usize, server: usize) -> Vec<Wire> {
+        let to_server = self.pending.iter().filter(|(_, pending)| pending.server == server);
+        to_server.map(|(&number, _)| Wire { client, life: self.life, number }).collect()
+    }
+
+    /// What its clock shows; `None` while it cannot look.
+    pub(crate) fn shows(&self, now: Moment) -> Option<Micros> {
+        (self.is_up && self.paused == 0).then(|| self.clock.at(now))
+    }
+}
+
+impl World {
+    pub(crate) fn start_client(&mut self, client: usize) {
+        let at = &mut self.clients[client];
+        if at.is_up {
+            return;
+        }
+        at.life += 1;
+        at.is_up = true;
+        self.trace.line(self.now, Node::Client(client), format_args!("starts"));
+        if self.is_calm {
+            self.clients[client].winds_down = true;
+        } else if !self.cut.clients.contains(&client) {
+            let mut dice = Dice::new(self.plan.seed, Purpose::Client, client as u64, self.clients[client].life);
+            let pause = dice.below(self.plan.work.think);
+            self.client_due(client, Due::Think, self.now + pause);
+        }
+    }
+
+    pub(crate) fn crash_client(&mut self, client: usize) {
+        let at = &mut self.clients[client];
+        if !at.is_up {
+            return;
+        }
+        self.trace.line(self.now, Node::Client(client), format_args!("crashes"));
+        at.is_up = false;
+        let life = at.life;
+        let pending = std::mem::take(&mut at.pending);
+        at.holds.clear();
+        at.sessions.clear();
+        at.recent.clear();
+        at.places.clear();
+        at.inbox.clear();
+        for pending in pending.into_values() {
+            self.given_up(&pending);
+        }
+        self.judge.beliefs.forget(client);
+        let mut dice = Dice::new(self.plan.seed, Purpose::Client, client as u64, life + (1 << 32));
+        let found_out = self.now + dice.spread(1000, self.plan.ttl / 2);
+        for server in 0..self.plan.servers {
+            let life_there = self.servers[server].life;
+            let arrival = Arrival::ClientGone { client, life };
+            self.agenda.add(found_out, Event::At(Node::Server(server), life_there, arrival));
+        }
+    }
+
+    pub(crate) fn pause_client(&mut self, client: usize, begins: bool) {
+        let at = &mut self.clients[client];
+        at.paused = if begins { at.paused + 1 } else { at.paused.saturating_sub(1) };
+        let what = if begins { "stands still" } else { "goes on" };
+        self.trace.line(self.now, Node::Client(client), format_args!("{what}"));
+        if self.clients[client].paused == 0 {
+            for (life, arrival) in std::mem::take(&mut self.clients[client].inbox) {
+                self.agenda.add(self.now, Event::At(Node::Client(client), life, arrival));
+            }
+        }
+    }
+
+    pub(crate) fn client_due(&mut self, client: usize, due: Due, at: Moment) {
+        let life = self.clients[client].life;
+        self.agenda.add(at, Event::At(Node::Client(client), life, Arrival::Due(due)));
+    }
+
+    pub(crate) fn arrive_at_client(
+        &mut self,
+        client: usize,
+        life: u64,
+        arrival: Arrival,
+    ) -> Result<(), Verdict> {
+        let at = &mut self.clients[client];
+        if !at.is_up || at.life != life {
+            return Ok(());
+        }
+        if at.paused > 0 {
+            at.inbox.push((life, arrival));
+            return Ok(());
+        }
+        match arrival {
+            Arrival::Told { number, server, reply } => self.told(client, number, server, &reply),
+            Arrival::Broken(number) => self.broken(client, number),
+            Arrival::Due(due) => self.due(client, due),
+            Arrival::Ask(..)
+            | Arrival::HangUp(_)
+            | Arrival::ClientGone { .. }
+            | Arrival::StoreAnswer(_)
+            | Arrival::Wake => Ok(()),
+        }
+    }
+
+    fn due(&mut self, client: usize, due: Due) -> Result<(), Verdict> {
+        match due {
+            Due::Think => self.think(client),
+            Due::Renew(hold) => self.renew_in_time(client, hold),
+            Due::GiveUp(number) => self.lose_patience(client, number),
+            Due::Retry(number) => self.send(client, number),
+        }
+        Ok(())
+    }
+
+    /// Faults are over: it gives back what it has and lets what it waits for come.
+    pub(crate) fn wind_down(&mut self, client: usize) -> Result<(), Verdict> {
+        if self.clients[client].paused > 0 {
+            self.clients[client].paused = 1;
+            self.pause_client(client, false);
+        }
+        self.start_client(client);
+        self.clients[client].winds_down = true;
+        self.give_everything_back(client);
+        Ok(())
+    }
+}
