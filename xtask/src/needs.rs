@@ -37,7 +37,8 @@ const PACKAGES: &[Package] = &[
 ];
 
 /// From PyPI, pinned: what it tries must not change from one day to the next.
-const PYTHON_TOOLS: &[&str] = &["schemathesis==4.32.5", "hypothesis==6.170.15"];
+const PYTHON_TOOLS: &[&str] =
+    &["schemathesis==4.32.5", "hypothesis==6.170.15", "prometheus-client==0.26.0"];
 
 /// Where programs lie that are not on everybody's path. `*` stands for the one version that is installed.
 const FOLDERS: &[&str] = &["/usr/bin", "/usr/sbin", "/usr/lib/postgresql/*/bin"];

@@ -46,6 +46,8 @@ pub enum Code {
     StaleFence,
     TooLarge,
     UriTooLong,
+    /// The headers of the request are too many or too long.
+    HeaderTooLarge,
     UnsupportedMediaType,
     /// The request is meant for another host.
     MisdirectedRequest,
@@ -96,7 +98,7 @@ pub enum GrpcCode {
 
 impl Code {
     /// All of them, in the order of their HTTP status.
-    pub const ALL: [Code; 35] = [
+    pub const ALL: [Code; 36] = [
         Code::InvalidRequest,
         Code::InvalidLockName,
         Code::Unauthenticated,
@@ -125,6 +127,7 @@ impl Code {
         Code::SessionLimit,
         Code::QuotaExceeded,
         Code::RateLimited,
+        Code::HeaderTooLarge,
         Code::Internal,
         Code::GracePeriod,
         Code::StoreUnavailable,
@@ -158,6 +161,7 @@ impl Code {
             Code::StaleFence => "stale_fence",
             Code::TooLarge => "too_large",
             Code::UriTooLong => "uri_too_long",
+            Code::HeaderTooLarge => "header_too_large",
             Code::UnsupportedMediaType => "unsupported_media_type",
             Code::MisdirectedRequest => "misdirected_request",
             Code::TooManyWaiters => "too_many_waiters",
@@ -199,6 +203,7 @@ impl Code {
             Code::StaleFence => "the fencing token is stale",
             Code::TooLarge => "the request is too large",
             Code::UriTooLong => "the address is too long",
+            Code::HeaderTooLarge => "the headers are too large",
             Code::UnsupportedMediaType => "the body must be JSON",
             Code::MisdirectedRequest => "the request is for another host",
             Code::TooManyWaiters => "too many requests wait already",
@@ -236,6 +241,7 @@ impl Code {
             Code::StaleFence => 412,
             Code::TooLarge => 413,
             Code::UriTooLong => 414,
+            Code::HeaderTooLarge => 431,
             Code::UnsupportedMediaType => 415,
             Code::MisdirectedRequest => 421,
             Code::TooManyWaiters | Code::SessionLimit | Code::QuotaExceeded | Code::RateLimited => {
@@ -256,6 +262,7 @@ impl Code {
             Code::InvalidRequest
             | Code::InvalidLockName
             | Code::UriTooLong
+            | Code::HeaderTooLarge
             | Code::UnsupportedMediaType
             | Code::MisdirectedRequest => GrpcCode::InvalidArgument,
             Code::Unauthenticated => GrpcCode::Unauthenticated,
@@ -323,6 +330,7 @@ impl Code {
             | Code::StaleFence
             | Code::TooLarge
             | Code::UriTooLong
+            | Code::HeaderTooLarge
             | Code::UnsupportedMediaType
             | Code::MisdirectedRequest
             | Code::Internal => false,
@@ -355,6 +363,7 @@ impl Code {
             | Code::StaleFence
             | Code::TooLarge
             | Code::UriTooLong
+            | Code::HeaderTooLarge
             | Code::UnsupportedMediaType
             | Code::MisdirectedRequest
             | Code::TooManyWaiters

@@ -22,6 +22,8 @@ mod service;
 
 #[cfg(feature = "grpc")]
 pub mod grpc;
+#[cfg(feature = "openapi")]
+pub mod schema;
 
 pub use code::{Code, GrpcCode, Happened};
 pub use duration::{DurationError, format_duration, parse_duration};
@@ -34,7 +36,7 @@ pub use locks::{
     TestRequest, Tested, Waiter,
 };
 pub use problem::{FieldError, Problem};
-pub use service::{Check, Cluster, Grace, Health, Role, Version};
+pub use service::{Check, Cluster, Grace, Group, Health, LeaderView, Role, Version};
 pub use sessions::{
     Closed, KeepAliveRequest, KeptAlive, OnDisconnect, OpenRequest, Opened, Session, SessionPage,
 };

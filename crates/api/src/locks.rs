@@ -24,32 +24,40 @@ pub enum Mode {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireRequest {
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::Name))]
     pub owner_id: String,
     /// How long the lease stands without a renewal. Needed unless `session_id` is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000))]
     pub ttl_ms: Option<u64>,
     /// How long to wait if it is not free; over HTTP at most 50 s of it are waited in one request.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(maximum = 86_400_000))]
     pub wait_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     /// How many may hold it at once: a semaphore. All who ask must name the same number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000))]
     pub permits: Option<u32>,
     /// The session, or with `reclaim` the lease, that the grant is to stand under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::LeaseId>))]
     pub session_id: Option<String>,
     /// Your own name for this request: a repetition gets the same grant, not a second one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::Name>))]
     pub request_id: Option<String>,
     /// How long after the lease lapsed only this owner may take the lock back.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(maximum = 86_400_000))]
     pub reclaim_ms: u64,
     /// Takes up, after a restart of the server, what the owner held before it.
     #[serde(default)]
     pub reclaim: bool,
     /// Comes back for a place in the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::Ticket>))]
     pub ticket: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
@@ -87,11 +95,15 @@ pub struct Grant {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RenewRequest {
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::Name))]
     pub owner_id: String,
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::LeaseId))]
     pub lease_id: String,
+    #[cfg_attr(feature = "openapi", schema(maximum = 9_007_199_254_740_991_u64))]
     pub fencing_token: u64,
     /// A new length from here on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000))]
     pub ttl_ms: Option<u64>,
 }
 
@@ -113,8 +125,11 @@ pub struct Renewed {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseRequest {
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::Name))]
     pub owner_id: String,
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::LeaseId))]
     pub lease_id: String,
+    #[cfg_attr(feature = "openapi", schema(maximum = 9_007_199_254_740_991_u64))]
     pub fencing_token: u64,
 }
 
@@ -197,10 +212,12 @@ pub struct Lock {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TestRequest {
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::Name))]
     pub owner_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000))]
     pub permits: Option<u32>,
 }
 
@@ -218,8 +235,10 @@ pub struct Tested {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CheckRequest {
+    #[cfg_attr(feature = "openapi", schema(maximum = 9_007_199_254_740_991_u64))]
     pub fencing_token: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::LeaseId>))]
     pub lease_id: Option<String>,
 }
 
@@ -239,9 +258,11 @@ pub struct Checked {
 #[serde(deny_unknown_fields)]
 pub struct BreakRequest {
     /// For the record, and for the holder.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::Name))]
     pub reason: String,
     /// Only the grant with this token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 9_007_199_254_740_991_u64))]
     pub fencing_token: Option<u64>,
 }
 

@@ -28,10 +28,15 @@ pub struct Check {
     pub detail: String,
 }
 
-/// Who decides.
+/// This server, and who decides. Numbers are those of the groups it leads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cluster {
+    /// This server's name, as the others see it.
+    pub name: String,
+    /// Where the others find it.
+    pub address: String,
+    /// Its part in the first group.
     pub role: Role,
     pub epoch: u64,
     pub revision: u64,
@@ -41,6 +46,33 @@ pub struct Cluster {
     pub sessions: u64,
     pub waiters: u64,
     pub last_fencing_token: u64,
+    pub groups: Vec<Group>,
+}
+
+/// A group of namespaces, with a leader of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Group {
+    pub group: u64,
+    /// This server's part in it.
+    pub role: Role,
+    pub leader: Option<LeaderView>,
+    pub epoch: u64,
+    pub revision: u64,
+    pub store: String,
+    pub grace: Option<Grace>,
+    pub locks_held: u64,
+    pub sessions: u64,
+    pub waiters: u64,
+    pub last_fencing_token: u64,
+}
+
+/// The server that decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LeaderView {
+    pub name: String,
+    pub address: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

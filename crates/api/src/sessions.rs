@@ -20,15 +20,19 @@ pub enum OnDisconnect {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OpenRequest {
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::Name))]
     pub owner_id: String,
+    #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000))]
     pub ttl_ms: u64,
     /// The way in that the session comes by; `http` if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::Adapter>))]
     pub adapter: Option<String>,
     #[serde(default)]
     pub on_disconnect: OnDisconnect,
     /// Needed with `on_disconnect: keep`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 86_400_000))]
     pub disconnect_ttl_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
@@ -57,6 +61,7 @@ pub struct Opened {
 #[serde(deny_unknown_fields)]
 pub struct KeepAliveRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000))]
     pub ttl_ms: Option<u64>,
 }
 

@@ -9,10 +9,12 @@ use crate::locks::{Metadata, Mode};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::LockName))]
     pub lock: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000))]
     pub permits: Option<u32>,
 }
 
@@ -21,21 +23,29 @@ pub struct Claim {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireSetRequest {
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 64))]
     pub locks: Vec<Claim>,
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::Name))]
     pub owner_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000))]
     pub ttl_ms: Option<u64>,
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(maximum = 86_400_000))]
     pub wait_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::LeaseId>))]
     pub session_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::Name>))]
     pub request_id: Option<String>,
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(maximum = 86_400_000))]
     pub reclaim_ms: u64,
     #[serde(default)]
     pub reclaim: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::Ticket>))]
     pub ticket: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]

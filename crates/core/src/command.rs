@@ -36,6 +36,33 @@ pub enum Command {
     Tick,
 }
 
+impl Command {
+    /// The namespace it is about; `None` if it is about all of them.
+    pub fn namespace(&self) -> Option<&Namespace> {
+        match self {
+            Command::Acquire(acquire) => Some(&acquire.namespace),
+            Command::Renew(renew) => Some(&renew.namespace),
+            Command::Release(release) => Some(&release.namespace),
+            Command::Unlock(unlock) => Some(&unlock.namespace),
+            Command::Cancel(cancel) => Some(&cancel.namespace),
+            Command::OpenSession(open) => Some(&open.namespace),
+            Command::KeepAlive(keep) => Some(&keep.namespace),
+            Command::CloseSession(close) => Some(&close.namespace),
+            Command::Attach(attach) => Some(&attach.namespace),
+            Command::Disconnect(disconnect) => Some(&disconnect.namespace),
+            Command::AcceptFence(accept) => Some(&accept.namespace),
+            Command::Break(broken) => Some(&broken.namespace),
+            Command::RemoveFile(remove) => Some(&remove.namespace),
+            Command::Withdraw(withdraw) => Some(&withdraw.namespace),
+            Command::BeginEpoch(_)
+            | Command::Jump(_)
+            | Command::Suspend
+            | Command::Resume
+            | Command::Tick => None,
+        }
+    }
+}
+
 /// One scope and how it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Claim {

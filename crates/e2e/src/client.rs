@@ -27,6 +27,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Http {
     address: SocketAddr,
+    accept: Option<&'static str>,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
@@ -54,7 +55,13 @@ impl Answer {
 
 impl Http {
     pub fn new(address: SocketAddr) -> Http {
-        Http { address, connection: None }
+        Http { address, accept: None, connection: None }
+    }
+
+    /// Asks for answers of this type.
+    #[must_use]
+    pub fn accepting(self, accept: &'static str) -> Http {
+        Http { accept: Some(accept), ..self }
     }
 
     pub async fn get(&mut self, path: &str) -> Result<Answer, NoAnswer> {
@@ -101,6 +108,9 @@ impl Http {
             .method(method)
             .uri(path)
             .header(header::HOST, self.address.to_string());
+        if let Some(accept) = self.accept {
+            request = request.header(header::ACCEPT, accept);
+        }
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }

@@ -12,6 +12,7 @@ pub mod client;
 pub mod server;
 pub mod faults;
 pub mod power;
+pub mod tools;
 
 pub use leasehold_judge::{checker, history, random};
 

@@ -28,6 +28,23 @@ pub enum Query {
     Stats,
 }
 
+impl Query {
+    /// The namespace it is about; `None` if it is about all of them.
+    pub fn namespace(&self) -> Option<&Namespace> {
+        match self {
+            Query::Get { namespace, .. }
+            | Query::Test { namespace, .. }
+            | Query::Check { namespace, .. }
+            | Query::Session { namespace, .. }
+            | Query::Sessions { namespace, .. }
+            | Query::Register { namespace, .. }
+            | Query::Graph { namespace, .. } => Some(namespace),
+            Query::List(query) => Some(&query.namespace),
+            Query::Stats => None,
+        }
+    }
+}
+
 /// What a query found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {

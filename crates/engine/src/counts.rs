@@ -37,6 +37,19 @@ impl Counts {
     }
 }
 
+impl Counts {
+    /// What has happened in another group counts as well.
+    pub fn add(&mut self, other: &Counts) {
+        for (key, count) in &other.granted {
+            *self.granted.entry(key.clone()).or_insert(0) += count;
+        }
+        for (key, count) in &other.ended {
+            *self.ended.entry(key.clone()).or_insert(0) += count;
+        }
+        self.deadlocks += other.deadlocks;
+    }
+}
+
 /// How long commits take and how much each carries: counts by upper bound, and the sum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
@@ -56,6 +69,13 @@ impl Histogram {
         self.counts[place] += 1;
         self.sum += value;
     }
+
+    fn add(&mut self, other: &Histogram) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.sum += other.sum;
+    }
 }
 
 /// What the store was asked to keep.
@@ -65,6 +85,15 @@ pub struct Commits {
     /// Transitions per record.
     pub batch_size: Histogram,
     pub failures: u64,
+}
+
+impl Commits {
+    /// What was written for another group counts as well.
+    pub fn add(&mut self, other: &Commits) {
+        self.seconds.add(&other.seconds);
+        self.batch_size.add(&other.batch_size);
+        self.failures += other.failures;
+    }
 }
 
 impl Default for Commits {

@@ -58,6 +58,8 @@ pub struct Engine {
     ready: Vec<Output>,
     /// What ended in unwritten transitions: nobody may be told yet that it is free.
     ended: VecDeque<(Revision, Namespace, Scope)>,
+    /// Leases whose ttl was changed in unwritten transitions: nobody may be told yet how long they are.
+    ttls: VecDeque<(Revision, LeaseId)>,
     /// What the calls that wait will be answered about.
     waiting: BTreeMap<CallId, About>,
     step: Step,
@@ -148,6 +150,7 @@ impl Engine {
             awaited: 0,
             ready: Vec::new(),
             ended: VecDeque::new(),
+            ttls: VecDeque::new(),
             waiting: BTreeMap::new(),
             step: Step::new(),
         }
@@ -246,6 +249,7 @@ impl Engine {
 
     fn carry_out(&mut self, now: Timestamp, id: CallId, command: Command) {
         let about = About::of(&command);
+        let renews = renewed_by(&command);
         if let Command::Cancel(cancel) = &command {
             self.waiting.remove(&cancel.call);
         }
@@ -268,6 +272,8 @@ impl Engine {
             Outcome::Refused(refusal) => (Err(self.error_for(refusal)), None),
         };
         let output = Output::Reply { call: id, reply, undo };
+        // A heartbeat right behind one that changed the ttl would show the new one as well.
+        let changed = changed || renews.is_some_and(|lease| self.is_ttl_unwritten(lease));
         if self.may_go_at_once(&output, changed) {
             self.ready.push(output);
         } else {
@@ -297,6 +303,12 @@ impl Engine {
 
     /// Notes what a step changed, and what it has to say to others.
     fn take_step(&mut self, step: &mut Step) {
+        let revision = self.table.revision();
+        for transition in &step.transitions {
+            if let Transition::TtlChanged { lease, .. } = transition {
+                self.ttls.push_back((revision, *lease));
+            }
+        }
         self.unwritten.extend(step.transitions.drain(..));
         let mut last = Revision(u64::MAX);
         let mut is_last: Vec<bool> = Vec::new();
@@ -357,7 +369,9 @@ impl Engine {
             // A heartbeat costs no write.
             Ok(Reply::Answer(Answer::Renewed(_))) => !changed,
             Ok(Reply::Answer(Answer::Granted(grant))) => {
-                grant.replayed && grant.fence <= self.durable_fence
+                grant.replayed
+                    && grant.fence <= self.durable_fence
+                    && !self.is_ttl_unwritten(grant.lease)
             }
             // A crash can only bring these back, never lose one.
             Ok(Reply::Answer(
@@ -371,6 +385,10 @@ impl Engine {
             Err(_) => true,
             Ok(_) => false,
         }
+    }
+
+    fn is_ttl_unwritten(&self, lease: LeaseId) -> bool {
+        self.ttls.iter().any(|(_, changed)| *changed == lease)
     }
 
     /// Whether a refusal rests on nothing but what is durable.
@@ -540,6 +558,9 @@ impl Engine {
         while self.ended.front().is_some_and(|(revision, ..)| *revision <= self.durable) {
             self.ended.pop_front();
         }
+        while self.ttls.front().is_some_and(|(revision, _)| *revision <= self.durable) {
+            self.ttls.pop_front();
+        }
         if self.store_failed && self.closed.is_none() {
             self.store_failed = false;
             self.run(now, Command::Resume);
@@ -637,6 +658,19 @@ impl About {
             About::Session(close) => Some(Undo::Session(close)),
             About::Grant { .. } | About::Other => None,
         }
+    }
+}
+
+/// The lease that a command renews.
+fn renewed_by(command: &Command) -> Option<LeaseId> {
+    if let Command::Renew(renew) = command {
+        Some(renew.lease)
+    } else if let Command::KeepAlive(keep_alive) = command {
+        Some(keep_alive.session)
+    } else if let Command::Attach(attach) = command {
+        Some(attach.session)
+    } else {
+        None
     }
 }
 

@@ -1,9 +1,6 @@
 //! The way in: cheap to clone, one for every connection.
-//!
-//! There are two lanes. Renewals, releases and everything else that ends something have one of their own, so that a
-//! flood of waiters cannot make a holder expire.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold_core::{Acquire, Answer, CallId, Cancel, Command, Grant, LeaseId, Namespace};
@@ -11,27 +8,20 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::call::{Call, CallError, Query, Reply, View};
 use crate::counts::{Commits, Counts};
+use crate::lanes::{Asked, LanesIn, Parcel, is_urgent};
+use crate::port::Port;
 use crate::publish::{Notice, Publisher, Watch};
 use crate::status::Status;
 
 /// How an engine is spoken to.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    pub(crate) urgent: mpsc::Sender<Asked>,
-    pub(crate) ordinary: mpsc::Sender<Asked>,
+    pub(crate) lanes: LanesIn,
     pub(crate) calls: Arc<AtomicU64>,
+    pub(crate) ports: Arc<AtomicU32>,
     pub(crate) status: watch::Receiver<Status>,
     pub(crate) publisher: Publisher,
     pub(crate) commits: Arc<Mutex<Commits>>,
-}
-
-/// One call on its way to the engine.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) id: CallId,
-    pub(crate) call: Call,
-    /// `None` when nobody awaits the answer.
-    pub(crate) reply: Option<oneshot::Sender<Result<Reply, CallError>>>,
 }
 
 impl Handle {
@@ -43,7 +33,7 @@ impl Handle {
         let mut leaving =
             Leaving { handle: self, namespace: acquire.namespace.clone(), id, armed: true };
         let call = Call::Command(Command::Acquire(acquire));
-        let reply = self.send(&self.ordinary, id, call).await;
+        let reply = self.send(&self.lanes.ordinary, id, call).await;
         leaving.armed = false;
         match reply? {
             Reply::Answer(Answer::Granted(grant)) => Ok(*grant),
@@ -55,7 +45,7 @@ impl Handle {
 
     /// Everything else that can be asked of the table.
     pub async fn command(&self, command: Command) -> Result<Answer, CallError> {
-        let lane = if is_urgent(&command) { &self.urgent } else { &self.ordinary };
+        let lane = if is_urgent(&command) { &self.lanes.urgent } else { &self.lanes.ordinary };
         match self.send(lane, self.next_call(), Call::Command(command)).await? {
             Reply::Answer(answer) => Ok(answer),
             Reply::View(_) => unreachable!("a command is answered, not viewed"),
@@ -63,10 +53,15 @@ impl Handle {
     }
 
     pub async fn query(&self, query: Query) -> Result<View, CallError> {
-        match self.send(&self.ordinary, self.next_call(), Call::Query(query)).await? {
+        match self.send(&self.lanes.ordinary, self.next_call(), Call::Query(query)).await? {
             Reply::View(view) => Ok(view),
             Reply::Answer(_) => unreachable!("a query is viewed, not answered"),
         }
+    }
+
+    /// A way in of its own for a stream with many calls in flight.
+    pub fn port(&self) -> Port {
+        Port::new(self.lanes.clone(), self.ports.fetch_add(1, Ordering::Relaxed))
     }
 
     /// How the engine is doing now.
@@ -108,43 +103,18 @@ impl Handle {
 
     async fn send(
         &self,
-        lane: &mpsc::Sender<Asked>,
+        lane: &mpsc::Sender<Parcel>,
         id: CallId,
         call: Call,
     ) -> Result<Reply, CallError> {
         let (reply, answer) = oneshot::channel();
         let asked = Asked { id, call, reply: Some(reply) };
-        match lane.try_send(asked) {
+        match lane.try_send(Parcel::Call(asked)) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => return Err(CallError::Busy),
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(CallError::Stopped),
         }
         answer.await.unwrap_or(Err(CallError::Stopped))
-    }
-}
-
-/// Whether a command gives something back or keeps something alive.
-fn is_urgent(command: &Command) -> bool {
-    match command {
-        Command::Renew(_)
-        | Command::Release(_)
-        | Command::Unlock(_)
-        | Command::Cancel(_)
-        | Command::KeepAlive(_)
-        | Command::CloseSession(_)
-        | Command::Attach(_)
-        | Command::Disconnect(_)
-        | Command::Break(_)
-        | Command::RemoveFile(_)
-        | Command::Withdraw(_)
-        | Command::Tick => true,
-        Command::Acquire(_)
-        | Command::OpenSession(_)
-        | Command::AcceptFence(_)
-        | Command::BeginEpoch(_)
-        | Command::Jump(_)
-        | Command::Suspend
-        | Command::Resume => false,
     }
 }
 
@@ -163,7 +133,7 @@ impl Drop for Leaving<'_> {
             let call = Call::Command(Command::Cancel(cancel));
             let asked = Asked { id: self.handle.next_call(), call, reply: None };
             // If the lane is full the engine still finds out: nobody takes delivery of the grant.
-            let _ = self.handle.urgent.try_send(asked);
+            let _ = self.handle.lanes.urgent.try_send(Parcel::Call(asked));
         }
     }
 }

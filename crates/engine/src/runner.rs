@@ -1,31 +1,26 @@
 //! Drives a member with a real clock and a real journal, in a task of its own.
 
-use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use leasehold_core::{CallId, Limits, Timestamp};
+use leasehold_core::{Command, Limits, Timestamp};
 use leasehold_store::{Candidate, Journal};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::call::{CallError, Reply};
+use crate::call::Call;
 use crate::clock::Clock;
 use crate::counts::Commits;
-use crate::engine::Output;
-use crate::handle::{Asked, Handle};
+use crate::handle::Handle;
+use crate::lanes::{Asked, Lanes, Parcel, lanes};
 use crate::member::{Member, Plan};
-use crate::publish::{Notice, Publisher};
+use crate::port::call_id;
+use crate::publish::Publisher;
 use crate::recovery::{Recovery, StartError};
+use crate::replies::Replies;
 use crate::request::{Answering, Asking, Lane, Request, Response};
 use crate::status::{Phase, Status};
-
-/// How many calls may lie waiting before callers are told that the server is busy.
-const URGENT_LEN_MAX: usize = 100_000;
-const ORDINARY_LEN_MAX: usize = 250_000;
-/// How many calls are taken at a time.
-const TAKEN_AT_ONCE: usize = 1024;
 
 /// How a server is to run its engine.
 #[derive(Clone, Debug)]
@@ -76,8 +71,7 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
     let now = clock.now();
     let member = Member::new(plan, journal.traits(), now);
     let publisher = Publisher::new(runner.events_len_max, runner.watcher_backlog_max);
-    let (urgent, urgent_in) = mpsc::channel(URGENT_LEN_MAX);
-    let (ordinary, ordinary_in) = mpsc::channel(ORDINARY_LEN_MAX);
+    let (lanes_in, lanes) = lanes();
     let (status_out, status) = watch::channel(member.status(now));
     let (stop, stopping) = oneshot::channel();
     let commits: Arc<Mutex<Commits>> = Arc::default();
@@ -87,16 +81,18 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         journal,
         publisher: publisher.clone(),
         status: status_out,
-        callers: HashMap::new(),
+        replies: Replies::default(),
         under_way: Default::default(),
         appending: None,
         commits: commits.clone(),
         stopping: false,
         orphaned: false,
     };
-    let task = tokio::spawn(task.run(urgent_in, ordinary_in, stopping));
+    let task = tokio::spawn(task.run(lanes, stopping));
     let calls = Arc::new(AtomicU64::new(1));
-    let handle = Handle { urgent, ordinary, calls, status: status.clone(), publisher, commits };
+    let ports = Arc::new(AtomicU32::new(1));
+    let status_in = status.clone();
+    let handle = Handle { lanes: lanes_in, calls, ports, status: status_in, publisher, commits };
     (handle, Stop { stop: Some(stop), status, task })
 }
 
@@ -148,7 +144,7 @@ struct Task {
     journal: Arc<dyn Journal>,
     publisher: Publisher,
     status: watch::Sender<Status>,
-    callers: HashMap<CallId, oneshot::Sender<Result<Reply, CallError>>>,
+    replies: Replies,
     /// What the store was asked, by lane.
     under_way: [Option<(u64, Answering)>; Lane::ALL.len()],
     appending: Option<Appending>,
@@ -166,8 +162,7 @@ struct Appending {
 impl Task {
     async fn run(
         mut self,
-        mut urgent: mpsc::Receiver<Asked>,
-        mut ordinary: mpsc::Receiver<Asked>,
+        mut lanes: Lanes,
         mut stopping: oneshot::Receiver<()>,
     ) -> Result<(), StartError> {
         let mut calls = Vec::new();
@@ -178,8 +173,7 @@ impl Task {
                 break;
             }
             let pause = self.member.wake_at(now).map(|at| at.since(now));
-            let happened =
-                self.wait(pause, &mut urgent, &mut ordinary, &mut stopping, &mut calls).await;
+            let happened = self.wait(pause, &mut lanes, &mut stopping, &mut calls).await;
             // After the calls came in: none of them was sent later than this.
             now = self.clock.now();
             match happened {
@@ -208,10 +202,9 @@ impl Task {
     async fn wait(
         &mut self,
         pause: Option<Duration>,
-        urgent: &mut mpsc::Receiver<Asked>,
-        ordinary: &mut mpsc::Receiver<Asked>,
+        lanes: &mut Lanes,
         stopping: &mut oneshot::Receiver<()>,
-        calls: &mut Vec<Asked>,
+        calls: &mut Vec<Parcel>,
     ) -> Happened {
         let room = self.member.has_room();
         let [leadership, row, snapshot] = &mut self.under_way;
@@ -219,9 +212,8 @@ impl Task {
             biased;
             (id, response) = answer(row) => Happened::Answered(id, response),
             (id, response) = answer(leadership) => Happened::Answered(id, response),
-            asked = urgent.recv(), if !self.orphaned => gather(asked, calls, urgent, ordinary, room),
-            asked = ordinary.recv(), if room && !self.orphaned => {
-                gather(asked, calls, urgent, ordinary, room)
+            came = lanes.take(room, calls), if !self.orphaned => {
+                if came { Happened::Calls } else { Happened::Orphaned }
             }
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Happened::Time,
             (id, response) = answer(snapshot) => Happened::Answered(id, response),
@@ -229,12 +221,32 @@ impl Task {
         }
     }
 
-    fn submit(&mut self, now: Timestamp, calls: &mut Vec<Asked>) {
-        for asked in calls.drain(..) {
-            if let Some(reply) = asked.reply {
-                self.callers.insert(asked.id, reply);
+    fn submit(&mut self, now: Timestamp, parcels: &mut Vec<Parcel>) {
+        for parcel in parcels.drain(..) {
+            match parcel {
+                Parcel::Call(Asked { id, call, reply }) => {
+                    match reply {
+                        // Its caller has gone already, and with it the wish.
+                        Some(reply) if reply.is_closed() && is_acquire(&call) => continue,
+                        Some(reply) => self.replies.await_reply(id, reply),
+                        None => {}
+                    }
+                    self.member.submit(now, id, call);
+                }
+                Parcel::Calls(calls) => {
+                    self.replies.heard_of(&calls);
+                    let port = calls.mailbox.port;
+                    for (number, call) in calls.calls {
+                        self.member.submit(now, call_id(port, number), call);
+                    }
+                }
+                Parcel::Closed { port, undo } => {
+                    self.replies.closed(port);
+                    for undo in undo {
+                        self.member.undelivered(now, undo);
+                    }
+                }
             }
-            self.member.submit(now, asked.id, asked.call);
         }
     }
 
@@ -278,29 +290,13 @@ impl Task {
                 return;
             }
             for output in outputs {
-                self.show(now, output);
-            }
-        }
-    }
-
-    fn show(&mut self, now: Timestamp, output: Output) {
-        match output {
-            Output::Reply { call, reply, undo } => {
-                let caller = self.callers.remove(&call);
-                let delivered = caller.is_some_and(|caller| caller.send(reply).is_ok());
-                if !delivered && let Some(undo) = undo {
+                if let Some(undo) = self.replies.give(output, &self.publisher) {
                     self.member.undelivered(now, undo);
                 }
             }
-            Output::Event(event) => self.publisher.publish(event),
-            Output::Lost { namespace, lease, fence, ending } => {
-                self.publisher.notify(namespace, lease, Notice::Lost { fence, ending });
+            for undo in self.replies.flush() {
+                self.member.undelivered(now, undo);
             }
-            Output::Wanted { namespace, session, scope } => {
-                self.publisher.notify(namespace, session, Notice::Wanted { scope });
-            }
-            Output::Began(revision) => self.publisher.start_after(revision),
-            Output::Ended => self.publisher.end(),
         }
     }
 
@@ -314,28 +310,8 @@ impl Task {
     }
 }
 
-/// Whatever else has come by now goes into the same batch, the urgent first.
-fn gather(
-    first: Option<Asked>,
-    calls: &mut Vec<Asked>,
-    urgent: &mut mpsc::Receiver<Asked>,
-    ordinary: &mut mpsc::Receiver<Asked>,
-    room: bool,
-) -> Happened {
-    let Some(first) = first else { return Happened::Orphaned };
-    calls.push(first);
-    while calls.len() < TAKEN_AT_ONCE
-        && let Ok(asked) = urgent.try_recv()
-    {
-        calls.push(asked);
-    }
-    while room
-        && calls.len() < TAKEN_AT_ONCE
-        && let Ok(asked) = ordinary.try_recv()
-    {
-        calls.push(asked);
-    }
-    Happened::Calls
+fn is_acquire(call: &Call) -> bool {
+    matches!(call, Call::Command(Command::Acquire(_)))
 }
 
 /// Awaits what was asked in a lane; for ever, if nothing was.

@@ -2,18 +2,24 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{Answer, Command, Timestamp};
+use leasehold_core::{Answer, Command, Namespace, Stats, Timestamp};
 use leasehold_engine::{CallError, Clock, Handle, Query, SystemClock, View};
 
 use crate::config::Config;
 use crate::convert;
+use crate::forward::Forwarder;
+use crate::groups::Groups;
 use crate::metrics::Metrics;
 use crate::problem::Failure;
 
 /// Shared by all connections.
 #[derive(Debug)]
 pub(crate) struct App {
-    pub(crate) engine: Handle,
+    pub(crate) groups: Groups,
+    pub(crate) forwarder: Forwarder,
+    /// As other servers see this one.
+    pub(crate) name: String,
+    pub(crate) address: String,
     pub(crate) clock: SystemClock,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Config,
@@ -24,8 +30,13 @@ impl App {
         self.clock.now()
     }
 
-    pub(crate) fn epoch(&self) -> u64 {
-        self.engine.status().epoch.0
+    /// Who decides about a namespace.
+    pub(crate) fn engine(&self, namespace: &Namespace) -> &Handle {
+        self.groups.engine(namespace)
+    }
+
+    pub(crate) fn epoch(&self, namespace: &Namespace) -> u64 {
+        self.engine(namespace).status().epoch.0
     }
 
     /// Whether others than this machine can reach the server, which the operator has allowed.
@@ -34,11 +45,21 @@ impl App {
     }
 
     pub(crate) async fn command(&self, command: Command) -> Result<Answer, Failure> {
-        self.engine.command(command).await.map_err(|error| self.failure(&error))
+        let engine = self.engine(command.namespace().unwrap_or(&Namespace::default()));
+        engine.command(command).await.map_err(|error| self.failure(&error))
     }
 
     pub(crate) async fn query(&self, query: Query) -> Result<View, Failure> {
-        self.engine.query(query).await.map_err(|error| self.failure(&error))
+        let engine = self.engine(query.namespace().unwrap_or(&Namespace::default()));
+        engine.query(query).await.map_err(|error| self.failure(&error))
+    }
+
+    /// The numbers of a group, if this server leads it.
+    pub(crate) async fn stats(&self, engine: &Handle) -> Option<Stats> {
+        match engine.query(Query::Stats).await {
+            Ok(View::Stats(stats)) => Some(*stats),
+            Ok(_) | Err(_) => None,
+        }
     }
 
     pub(crate) fn failure(&self, error: &CallError) -> Failure {

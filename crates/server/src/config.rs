@@ -3,6 +3,7 @@
 //! This file knows the TOML file and the defaults; `leasehold serve` lays the environment and its flags over them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,11 +11,16 @@ use leasehold_api::{format_duration, parse_duration};
 use leasehold_core::{GracePolicy, Limits};
 use serde::{Deserialize, Deserializer};
 
+const GROUPS_MAX: usize = 64;
+const LEADERSHIP_TTL: RangeInclusive<Duration> =
+    Duration::from_millis(500)..=Duration::from_secs(60);
+
 /// Everything a server needs to know before it starts.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub listen: SocketAddr,
     pub store: Store,
+    pub cluster: ClusterConfig,
     /// How long after it expired the simple lock stays reserved for its last holder.
     pub simple_grace: Duration,
     /// Serve others than this machine although nothing protects the way to them.
@@ -41,6 +47,26 @@ pub struct Config {
     pub limits: Limits,
     /// After so many bytes of records a snapshot is taken.
     pub snapshot_bytes: u64,
+}
+
+/// How several servers share one store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// For people: tells this server from the others.
+    pub name: Option<String>,
+    /// Where the others find this server, if not where it listens.
+    pub advertise: Option<String>,
+    /// How many groups the namespaces are spread over. The same for all servers of a store, for ever.
+    pub groups: usize,
+    /// How long a leader may lead without showing that it is there.
+    pub leadership_ttl: Duration,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> ClusterConfig {
+        let leadership_ttl = Duration::from_secs(3);
+        ClusterConfig { name: None, advertise: None, groups: 1, leadership_ttl }
+    }
 }
 
 /// Where locks are kept.
@@ -91,6 +117,7 @@ impl Default for Config {
         Config {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080),
             store: Store::in_directory(Path::new("leasehold-data")),
+            cluster: ClusterConfig::default(),
             simple_grace: Duration::from_secs(5),
             insecure: false,
             hosts: Vec::new(),
@@ -156,6 +183,21 @@ impl Config {
         }
         let fault =
             |field, value: String, message| Err(ConfigError::Value { field, value, message });
+        let cluster = &self.cluster;
+        if !(1..=GROUPS_MAX).contains(&cluster.groups) {
+            let value = cluster.groups.to_string();
+            return fault("cluster.groups", value, "there must be between 1 and 64");
+        }
+        if !LEADERSHIP_TTL.contains(&cluster.leadership_ttl) {
+            let value = format_duration(cluster.leadership_ttl);
+            return fault("cluster.leadership_ttl", value, "it must be between 500ms and 1m");
+        }
+        if let Some(address) = &cluster.advertise
+            && !address.starts_with("http://")
+        {
+            let message = "write it as http://HOST:PORT";
+            return fault("cluster.advertise", address.clone(), message);
+        }
         if self.threads == 0 {
             return fault("threads", "0".into(), "there must be at least one");
         }
@@ -186,6 +228,7 @@ struct File {
     listen: Option<SocketAddr>,
     data: Option<PathBuf>,
     store: Option<String>,
+    cluster: ClusterFile,
     simple_grace: Option<Length>,
     insecure: Option<bool>,
     hosts: Option<Vec<String>>,
@@ -196,6 +239,15 @@ struct File {
     grace: GraceFile,
     limits: LimitsFile,
     snapshot_bytes: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ClusterFile {
+    name: Option<String>,
+    advertise: Option<String>,
+    groups: Option<usize>,
+    leadership_ttl: Option<Length>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -276,6 +328,10 @@ impl File {
         set(&mut config.listen, self.listen);
         set(&mut config.store, self.data.as_deref().map(Store::in_directory));
         set(&mut config.store, self.store.as_deref().map(Store::parse).transpose()?);
+        set(&mut config.cluster.name, self.cluster.name.map(Some));
+        set(&mut config.cluster.advertise, self.cluster.advertise.map(Some));
+        set(&mut config.cluster.groups, self.cluster.groups);
+        set_length(&mut config.cluster.leadership_ttl, self.cluster.leadership_ttl);
         set_length(&mut config.simple_grace, self.simple_grace);
         set(&mut config.insecure, self.insecure);
         set(&mut config.hosts, self.hosts);
@@ -387,6 +443,9 @@ mod tests {
         for text in [
             "listen = \"0.0.0.0:80\"",
             "threads = 0",
+            "[cluster]\ngroups = 0",
+            "[cluster]\nleadership_ttl = \"100ms\"",
+            "[cluster]\nadvertise = \"locks-1:8080\"",
             "[limits]\nttl_min = \"2h\"\nttl_max = \"1h\"",
             "store = \"memory\"\n[grace]\npolicy = \"strict\"\nlength = \"1s\"",
         ] {

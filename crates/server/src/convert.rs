@@ -125,7 +125,10 @@ pub(crate) fn acquire(
         owner: owner(&request.owner_id)?,
         claims,
         under: under(request)?,
-        wait: wait(request.wait_ms)?,
+        wait: match wait(request.wait_ms)? {
+            Duration::ZERO => Wait::Never,
+            length => Wait::UpTo(length),
+        },
         keep_place: request.wait_ms > 0,
         ticket: request.ticket.as_deref().map(ticket).transpose()?,
         request_id: request.request_id.as_deref().map(request_id).transpose()?,
@@ -148,15 +151,13 @@ fn under(request: &api::AcquireRequest) -> Result<Under, Failure> {
     }
 }
 
-fn wait(millis: u64) -> Result<Wait, Failure> {
+/// How long one request over HTTP waits: proxies cut off those that take longer.
+pub(crate) fn wait(millis: u64) -> Result<Duration, Failure> {
     let day = 24 * 60 * 60 * 1000;
-    match millis {
-        0 => Ok(Wait::Never),
-        _ if millis > day => {
-            Err(Failure::field("wait_ms", format!("is {millis}, the limit is {day}")))
-        }
-        _ => Ok(Wait::UpTo(Duration::from_millis(millis).min(HTTP_WAIT_MAX))),
+    if millis > day {
+        return Err(Failure::field("wait_ms", format!("is {millis}, the limit is {day}")));
     }
+    Ok(Duration::from_millis(millis).min(HTTP_WAIT_MAX))
 }
 
 fn ticket(text: &str) -> Result<Ticket, Failure> {
@@ -696,9 +697,9 @@ mod tests {
 
     #[test]
     fn wait_is_cut_to_what_proxies_allow_but_nonsense_is_refused() {
-        assert_eq!(wait(0).unwrap(), Wait::Never);
-        assert_eq!(wait(1).unwrap(), Wait::UpTo(Duration::from_millis(1)));
-        assert_eq!(wait(600_000).unwrap(), Wait::UpTo(HTTP_WAIT_MAX));
+        assert_eq!(wait(0).unwrap(), Duration::ZERO);
+        assert_eq!(wait(1).unwrap(), Duration::from_millis(1));
+        assert_eq!(wait(600_000).unwrap(), HTTP_WAIT_MAX);
         assert!(wait(1 << 63).is_err());
     }
 

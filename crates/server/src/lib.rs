@@ -20,13 +20,15 @@ mod http;
 mod openapi;
 
 mod app;
+mod groups;
+mod forward;
 mod convert;
 mod retry;
 mod random;
 mod metrics;
 mod readings;
 
-pub use config::{AccessLog, Config, ConfigError, Grace, Store};
+pub use config::{AccessLog, ClusterConfig, Config, ConfigError, Grace, Store};
 pub use leasehold_core::{Fence, GracePolicy, Limits};
 pub use leasehold_store::sqlite::{Backup, Restored, backup, restore};
 pub use openapi::document as openapi_document;

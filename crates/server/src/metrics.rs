@@ -373,7 +373,7 @@ mod tests {
         {
             counts.ended.insert((Namespace::default(), ending.into()), count);
         }
-        Readings { status, stats, counts, commits: Commits::default() }
+        Readings { leads: 1, status, stats, counts, commits: Commits::default() }
     }
 
     #[test]

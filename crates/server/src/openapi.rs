@@ -29,7 +29,10 @@ use crate::http::{fences, graph, health, inodes, locks, sessions, sets, simple, 
         health::livez, health::readyz, health::healthz, health::version, health::cluster, health::metrics,
         openapi,
     ),
-    components(schemas(api::Problem, api::Code, api::Event)),
+    components(schemas(
+        api::Problem, api::Code, api::Event, api::schema::Name, api::schema::LockName, api::schema::LockPrefix, api::schema::LeaseId,
+        api::schema::Inode, api::schema::EventFrame,
+    )),
     tags(
         (name = "locks", description = "Asking for locks, keeping them, giving them back"),
         (name = "sessions", description = "Many locks under one lease"),
@@ -47,21 +50,64 @@ struct Document;
 #[expect(dead_code, reason = "read by the derive")]
 pub(crate) struct NamespaceParam {
     /// Locks of two namespaces never meet; `default` if left out.
+    #[param(value_type = Option<api::schema::Name>)]
     namespace: Option<String>,
 }
 
 /// What every call can also be answered with.
 pub(crate) struct Problems;
 
+/// What a call with a body can be answered with beyond that.
+pub(crate) struct BodyProblems;
+
+/// What a call that names a session or a place in a queue can be answered with beyond that.
+pub(crate) struct NotFound;
+
 impl IntoResponses for Problems {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems(&[
+            (400, "invalid_request or invalid_lock_name"),
+            (414, "uri_too_long"),
+            (421, "misdirected_request: on loopback only names of this machine are served"),
+            (429, "a limit is reached; Retry-After says when to come back"),
+            (431, "header_too_large"),
+            (500, "internal"),
+            (
+                503,
+                "not now: grace_period, store_unavailable, not_leader, draining, overloaded or interrupted",
+            ),
+        ])
+    }
+}
+
+impl IntoResponses for BodyProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let mut all = Problems::responses();
+        all.append(&mut problems(&[
+            (408, "request_timeout: the body did not arrive"),
+            (413, "too_large"),
+            (415, "unsupported_media_type: send application/json"),
+        ]));
+        all
+    }
+}
+
+impl IntoResponses for NotFound {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems(&[(404, "session_not_found, ticket_not_found or not_found")])
+    }
+}
+
+fn problems(list: &[(u16, &str)]) -> BTreeMap<String, RefOr<Response>> {
+    let problem = |&(status, why): &(u16, &str)| {
         let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
         let response = ResponseBuilder::new()
-            .description("Why not, in problem+json")
+            .description(why)
             .content("application/problem+json", content)
             .build();
-        BTreeMap::from([("default".to_string(), response.into())])
-    }
+        (status.to_string(), response.into())
+    };
+    list.iter().map(problem).collect()
 }
 
 /// This description
@@ -76,7 +122,11 @@ pub(crate) async fn openapi() -> Answered {
 pub fn document() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
-        Document::openapi().to_pretty_json().expect("the description is plain data")
+        let mut whole = serde_json::to_value(Document::openapi()).expect("it is plain data");
+        // The derive has no word for what the text of an event holds.
+        whole["components"]["schemas"]["EventFrame"]["properties"]["data"]["contentSchema"] =
+            serde_json::json!({"$ref": "#/components/schemas/Event"});
+        serde_json::to_string_pretty(&whole).expect("it is plain data")
     })
 }
 

@@ -15,6 +15,8 @@ use crate::metrics::NamespaceLabels;
 /// One look at the engine.
 #[derive(Clone, Debug)]
 pub(crate) struct Readings {
+    /// How many groups this server leads.
+    pub(crate) leads: u64,
     pub(crate) status: Status,
     pub(crate) stats: Stats,
     pub(crate) counts: Counts,
@@ -23,12 +25,27 @@ pub(crate) struct Readings {
 
 impl Readings {
     pub(crate) fn of(engine: &Handle, stats: Stats) -> Readings {
+        let status = engine.status();
         Readings {
-            status: engine.status(),
+            leads: u64::from(status.phase == Phase::Leading),
+            status,
             stats,
             counts: engine.counts(),
             commits: engine.commits(),
         }
+    }
+
+    /// Both together, for a server with several groups.
+    pub(crate) fn and(mut self, other: Readings) -> Readings {
+        self.leads += other.leads;
+        self.status.grace = self.status.grace.or(other.status.grace);
+        self.status.epoch = self.status.epoch.max(other.status.epoch);
+        self.stats.grants += other.stats.grants;
+        self.stats.waiters += other.stats.waiters;
+        self.stats.kinds.extend(other.stats.kinds);
+        self.counts.add(&other.counts);
+        self.commits.add(&other.commits);
+        self
     }
 }
 
@@ -73,7 +90,7 @@ impl Gauges {
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let Some(readings) = self.readings().clone() else { return Ok(()) };
-        let Readings { status, stats, counts, commits } = &readings;
+        let Readings { leads, status, stats, counts, commits } = &readings;
         let mut out = Out(&mut encoder);
         out.gauge("locks_held", "Grants that stand now", stats.grants as u64)?;
         out.counter("lock_expired", "Locks whose lease lapsed", expired(counts))?;
@@ -98,8 +115,7 @@ impl Collector for Gauges {
             "1 while a recovery grace is on",
             u64::from(status.grace.is_some()),
         )?;
-        let leads = u64::from(status.phase == Phase::Leading);
-        out.gauge("leasehold_leader", "1 if this server decides", leads)?;
+        out.gauge("leasehold_leader", "How many groups of namespaces this server leads", *leads)?;
         out.gauge("leasehold_epoch", "The number of the authority that decides", status.epoch.0)?;
         out.histogram(
             "leasehold_commit_seconds",

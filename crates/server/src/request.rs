@@ -20,6 +20,7 @@ use tower_service::Service as _;
 use crate::app::App;
 use crate::config::AccessLog;
 use crate::connection::{Connection, InFlight};
+use crate::forward;
 use crate::http::input;
 use crate::metrics::Stopwatch;
 use crate::problem::{self, Failure};
@@ -48,7 +49,7 @@ pub(crate) async fn answer(
     let request_id = request_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let response = match check(&app, &origin, &request) {
-        Ok(()) => dispatch(router, request.map(Body::new)).await,
+        Ok(()) => serve(&app, router, request.map(Body::new), &request_id).await,
         Err(failure) => failure.into_response(),
     };
     let (mut response, code) = problem::finish(response, &request_id);
@@ -72,6 +73,22 @@ pub(crate) async fn answer(
         return Ok(response.map(|body| Body::new(Streaming { body, _in_flight: in_flight })));
     }
     Ok(response)
+}
+
+/// Here, or where the leader is.
+async fn serve(
+    app: &Arc<App>,
+    router: Router,
+    mut request: Request<Body>,
+    request_id: &str,
+) -> Response {
+    let Some(leader) = forward::leader_of(app, &request) else {
+        return dispatch(router, request).await;
+    };
+    if let Ok(value) = HeaderValue::from_str(request_id) {
+        request.headers_mut().insert(REQUEST_ID, value);
+    }
+    app.forwarder.send(&leader, request).await
 }
 
 /// A body that keeps its request in flight.

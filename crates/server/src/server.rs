@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::Fence;
@@ -17,6 +18,8 @@ use tokio::task::JoinHandle;
 use crate::accept;
 use crate::app::App;
 use crate::config::{Config, ConfigError, Store};
+use crate::forward::Forwarder;
+use crate::groups::Groups;
 use crate::http;
 use crate::metrics::Metrics;
 use crate::random;
@@ -29,7 +32,7 @@ const CONNECTIONS_STOP_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    engine: Stop,
+    engines: Vec<Stop>,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
 }
@@ -72,16 +75,33 @@ impl Server {
             .local_addr()
             .map_err(|source| StartError::Listen { address: config.listen, source })?;
         let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
-        let journal = open(&config.store).await?;
         let clock = SystemClock::new();
-        let (handle, mut engine) =
-            leasehold_engine::start(runner(&config, address), Arc::new(clock), journal);
-        let app = Arc::new(App { engine: handle, clock, metrics, config });
+        let candidate = candidate(&config, address);
+        let mut handles = Vec::new();
+        let mut engines = Vec::new();
+        for group in 0..config.cluster.groups {
+            let journal = open(&config.store, group).await?;
+            let runner = runner(&config, candidate.clone());
+            let (handle, engine) = leasehold_engine::start(runner, Arc::new(clock), journal);
+            handles.push(handle);
+            engines.push(engine);
+        }
+        let app = Arc::new(App {
+            groups: Groups::new(handles),
+            forwarder: Forwarder::new(),
+            name: candidate.name,
+            address: candidate.address,
+            clock,
+            metrics,
+            config,
+        });
         let (stop, stopped) = watch::channel(false);
         let router = http::router(app.clone());
         let accepting = tokio::spawn(accept::accept(listener, app, router, stopped));
-        engine.settled().await?;
-        Ok(Server { address, engine, stop, accepting })
+        for engine in &mut engines {
+            engine.settled().await?;
+        }
+        Ok(Server { address, engines, stop, accepting })
     }
 
     /// Where it listens.
@@ -92,7 +112,14 @@ impl Server {
     /// Takes nothing in any more, tells those who wait, writes what is left, lets answers go out, and ends.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
-        if tokio::time::timeout(ENGINE_STOP_MAX, self.engine.stop()).await.is_err() {
+        let engines: Vec<_> =
+            self.engines.into_iter().map(|engine| tokio::spawn(engine.stop())).collect();
+        let stopped = async {
+            for engine in engines {
+                let _ = engine.await;
+            }
+        };
+        if tokio::time::timeout(ENGINE_STOP_MAX, stopped).await.is_err() {
             tracing::warn!("the engine did not end in time");
         }
         if tokio::time::timeout(CONNECTIONS_STOP_MAX, self.accepting).await.is_err() {
@@ -100,20 +127,34 @@ impl Server {
         }
     }
 
-    /// Waits until the engine ends by itself, because it lost its store.
+    /// Waits until one of its engines ends by itself, because it lost its store.
     pub async fn ended(&mut self) -> Result<(), StartError> {
-        Ok(self.engine.ended().await?)
+        let mut engines: Vec<_> =
+            self.engines.iter_mut().map(|engine| Box::pin(engine.ended())).collect();
+        let ended = std::future::poll_fn(|cx| {
+            let polled = engines.iter_mut().map(|engine| engine.as_mut().poll(cx));
+            polled.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
+        });
+        Ok(ended.await?)
     }
 }
 
-fn runner(config: &Config, address: SocketAddr) -> Runner {
+/// This server as the others see it. No two have the same name, whatever they are called: a name found in the store tells a
+/// server that it is itself.
+fn candidate(config: &Config, address: SocketAddr) -> Candidate {
+    let name = config.cluster.name.as_deref().unwrap_or("leasehold");
+    let advertised = config.cluster.advertise.clone();
+    Candidate {
+        name: format!("{name}-{:08x}", random::number() >> 32),
+        address: advertised.unwrap_or_else(|| format!("http://{address}")),
+        lease: config.cluster.leadership_ttl,
+    }
+}
+
+fn runner(config: &Config, candidate: Candidate) -> Runner {
     let seed = random::secret();
     Runner {
-        candidate: Candidate {
-            name: format!("leasehold-{}", std::process::id()),
-            address: format!("http://{address}"),
-            lease: Duration::from_secs(3),
-        },
+        candidate,
         recovery: Recovery {
             limits: config.limits.clone(),
             seed,
@@ -135,7 +176,7 @@ fn fence_floor() -> Fence {
     Fence::new(micros).unwrap_or(Fence::ZERO)
 }
 
-async fn open(store: &Store) -> Result<Arc<dyn Journal>, StartError> {
+async fn open(store: &Store, _group: usize) -> Result<Arc<dyn Journal>, StartError> {
     let path = match store {
         Store::Memory => return Ok(Arc::new(MemoryJournal::new())),
         Store::Sqlite(path) => path.clone(),

@@ -21,6 +21,8 @@ pub struct Wire {
     /// Which life of the client asked.
     pub life: u64,
     pub number: u64,
+    /// Which try it is.
+    pub tries: u32,
 }
 
 #[derive(Debug)]

@@ -65,9 +65,9 @@ pub(crate) enum Arrival {
     ClientGone { client: usize, life: u64 },
     StoreAnswer(u64),
     Wake,
-    Told { number: u64, server: usize, reply: Rc<Result<Reply, CallError>> },
+    Told { number: u64, tries: u32, reply: Rc<Result<Reply, CallError>> },
     /// The connection that this was asked over has broken.
-    Broken(u64),
+    Broken { number: u64, tries: u32 },
     /// Something that a client meant to do then.
     Due(crate::client::Due),
 }
@@ -240,7 +240,7 @@ impl World {
                 at.wakes_at = None;
                 at.tick(self.now);
             }
-            Arrival::Told { .. } | Arrival::Broken(_) | Arrival::Due(_) => {}
+            Arrival::Told { .. } | Arrival::Broken { .. } | Arrival::Due(_) => {}
         }
         self.after_server(server)
     }
@@ -328,7 +328,7 @@ impl World {
         match fate.arrives {
             Some(at) => {
                 for at in [Some(at), fate.again].into_iter().flatten() {
-                    let arrival = Arrival::Told { number, server, reply: reply.clone() };
+                    let arrival = Arrival::Told { number, tries: wire.tries, reply: reply.clone() };
                     self.agenda.add(at, Event::At(node, life, arrival));
                 }
             }
@@ -389,7 +389,8 @@ impl World {
     /// The connection is broken: both sides find out, each in its time.
     pub(crate) fn break_wire(&mut self, wire: Wire) {
         let at = self.now + self.detection(wire);
-        self.agenda.add(at, Event::At(Node::Client(wire.client), wire.life, Arrival::Broken(wire.number)));
+        let broken = Arrival::Broken { number: wire.number, tries: wire.tries };
+        self.agenda.add(at, Event::At(Node::Client(wire.client), wire.life, broken));
         self.hang_up(wire);
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::Uri;
+use leasehold_api::schema::LockName;
 use leasehold_api::{AcceptRequest, Accepted, Code, Problem, Register};
 use leasehold_core::{AcceptFence, Answer, Command, RegisterName};
 use leasehold_engine::{Query, View};
@@ -13,7 +14,7 @@ use super::{Answered, input, ok};
 use crate::app::App;
 use crate::convert;
 use crate::metrics::{Op, Stopwatch};
-use crate::openapi::{NamespaceParam, Problems};
+use crate::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
 use crate::problem::Failure;
 
 const PREFIX: &str = "/v1/fences/";
@@ -38,12 +39,12 @@ fn name(text: &str) -> Result<RegisterName, Failure> {
 /// Show a token to a fence register
 #[utoipa::path(
     post, path = "/v1/fences/{name}/accept", tag = "fences",
-    params(("name" = String, Path, description = "The register's name"), NamespaceParam),
+    params(("name" = LockName, Path, description = "The register's name"), NamespaceParam),
     request_body = AcceptRequest,
     responses(
         (status = 200, description = "It has seen none higher", body = Accepted),
         (status = 412, description = "stale_fence", body = Problem, content_type = "application/problem+json"),
-        Problems,
+        BodyProblems,
     )
 )]
 pub(crate) async fn accept(app: &App, register: &str, request: Request) -> Answered {
@@ -61,8 +62,8 @@ pub(crate) async fn accept(app: &App, register: &str, request: Request) -> Answe
 /// Look at a fence register
 #[utoipa::path(
     get, path = "/v1/fences/{name}", tag = "fences",
-    params(("name" = String, Path, description = "The register's name"), NamespaceParam),
-    responses((status = 200, description = "The highest token it has seen", body = Register), Problems)
+    params(("name" = LockName, Path, description = "The register's name"), NamespaceParam),
+    responses((status = 200, description = "The highest token it has seen", body = Register), NotFound, Problems)
 )]
 pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let namespace = input::only_namespace(&uri)?;

@@ -24,9 +24,10 @@ const WAITS_MAX: usize = 1000;
 /// Who waits for whom
 #[utoipa::path(
     get, path = "/v1/graph", tag = "watch",
-    params(NamespaceParam, ("format" = Option<String>, Query, description = "json, or dot for Graphviz")),
+    params(NamespaceParam, ("format" = Option<String>, Query, pattern = "^(json|dot)$", description = "json, or dot for Graphviz")),
     responses(
-        (status = 200, description = "The graph; text/vnd.graphviz with format=dot", body = Graph),
+        (status = 200, description = "The graph; for Graphviz with format=dot",
+            content((Graph = "application/json"), (String = "text/vnd.graphviz"))),
         Problems,
     )
 )]

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
-use leasehold_api::{Check, Cluster, Code, Grace, Health, Problem, Version};
+use leasehold_api::{Check, Cluster, Code, Grace, Group, Health, LeaderView, Problem, Version};
 use leasehold_core::Stats;
-use leasehold_engine::{Phase, Query, Status, View};
+use leasehold_engine::{Phase, Status};
 
-use super::locks::unexpected;
 use super::{Answered, input, ok, with_type};
 use crate::app::App;
 use crate::convert;
@@ -44,7 +43,7 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let mut params = input::Params::of(&uri)?;
     let verbose = params.take("verbose").is_some();
     params.done()?;
-    let status = app.engine.status();
+    let status = app.groups.worst().status();
     if let Some(failure) = not_ready(&status) {
         return Err(failure);
     }
@@ -61,7 +60,9 @@ fn not_ready(status: &Status) -> Option<Failure> {
         }
         (Phase::Starting, _) => (Code::NotLeader, "the server is starting"),
         (Phase::Doubtful, _) => (Code::NotLeader, "the leadership could not be confirmed in time"),
-        (Phase::Following, _) => (Code::NotLeader, "another server decides"),
+        // What is for the leader goes there.
+        (Phase::Following, None) if status.leader.is_some() => return None,
+        (Phase::Following, _) => (Code::NotLeader, "nobody is known to lead"),
         (Phase::Draining | Phase::Stopped, _) => (Code::Draining, "the server is stopping"),
     };
     Some(Failure::new(code, said))
@@ -72,8 +73,11 @@ fn checks(status: &Status) -> Vec<Check> {
     vec![
         Check {
             name: "leadership".into(),
-            ok: status.phase == Phase::Leading,
-            detail: format!("epoch {}", status.epoch.0),
+            ok: matches!(status.phase, Phase::Leading | Phase::Following),
+            detail: match &status.leader {
+                Some(leader) => format!("{} leads, epoch {}", leader.name, status.epoch.0),
+                None => format!("epoch {}", status.epoch.0),
+            },
         },
         Check {
             name: "store".into(),
@@ -99,7 +103,7 @@ fn checks(status: &Status) -> Vec<Check> {
         Problems,
     ))]
 pub(crate) async fn healthz(State(app): State<Arc<App>>) -> Answered {
-    let status = app.engine.status();
+    let status = app.groups.worst().status();
     match not_ready(&status) {
         Some(failure) => Err(failure),
         None => ok(&Health { status: "ok".into(), checks: checks(&status) }),
@@ -119,12 +123,40 @@ pub(crate) async fn version() -> Answered {
 
 /// Who decides
 #[utoipa::path(get, path = "/v1/cluster", tag = "service",
-    responses((status = 200, description = "Role, epoch and numbers", body = Cluster), Problems))]
+    responses((status = 200, description = "This server, and who leads which group", body = Cluster), Problems))]
 pub(crate) async fn cluster(State(app): State<Arc<App>>) -> Answered {
-    let stats = stats(&app).await?;
-    let status = app.engine.status();
+    let mut groups = Vec::new();
+    for (number, engine) in app.groups.all().iter().enumerate() {
+        let stats = app.stats(engine).await.unwrap_or_default();
+        groups.push(group(&app, number as u64, &engine.status(), &stats));
+    }
+    let first = &groups[0];
     ok(&Cluster {
-        role: convert::role(&status),
+        name: app.name.clone(),
+        address: app.address.clone(),
+        role: first.role,
+        epoch: groups.iter().map(|group| group.epoch).max().unwrap_or(0),
+        revision: first.revision,
+        store: first.store.clone(),
+        grace: groups.iter().find_map(|group| group.grace.clone()),
+        locks_held: groups.iter().map(|group| group.locks_held).sum(),
+        sessions: groups.iter().map(|group| group.sessions).sum(),
+        waiters: groups.iter().map(|group| group.waiters).sum(),
+        last_fencing_token: groups.iter().map(|group| group.last_fencing_token).max().unwrap_or(0),
+        groups,
+    })
+}
+
+fn group(app: &App, number: u64, status: &Status, stats: &Stats) -> Group {
+    let leader = match (&status.leader, status.phase) {
+        (Some(leader), _) => Some((leader.name.clone(), leader.address.clone())),
+        (None, Phase::Leading) => Some((app.name.clone(), app.address.clone())),
+        (None, _) => None,
+    };
+    Group {
+        group: number,
+        role: convert::role(status),
+        leader: leader.map(|(name, address)| LeaderView { name, address }),
         epoch: status.epoch.0,
         revision: stats.revision.0,
         store: status.store.into(),
@@ -137,23 +169,27 @@ pub(crate) async fn cluster(State(app): State<Arc<App>>) -> Answered {
         sessions: stats.sessions as u64,
         waiters: stats.waiters as u64,
         last_fencing_token: stats.fence.get(),
-    })
-}
-
-async fn stats(app: &App) -> Result<Stats, Failure> {
-    let View::Stats(stats) = app.query(Query::Stats).await? else { return Err(unexpected()) };
-    Ok(*stats)
+    }
 }
 
 /// What is counted, for Prometheus
 #[utoipa::path(get, path = "/metrics", tag = "service",
-    responses((status = 200, description = "Text in the format of Prometheus, or OpenMetrics if asked for", body = String, content_type = "text/plain"), Problems))]
+    responses((status = 200, description = "Text in the format of Prometheus, or OpenMetrics if Accept asks for it",
+            content((String = "text/plain"), (String = "application/openmetrics-text"))), Problems))]
 pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Answered {
     // Scraped also while the engine is away: then the gauges are those of before.
-    let stats = stats(&app).await.unwrap_or_default();
+    let mut readings: Option<Readings> = None;
+    for engine in app.groups.all() {
+        let looked = Readings::of(engine, app.stats(engine).await.unwrap_or_default());
+        readings = Some(match readings {
+            Some(others) => others.and(looked),
+            None => looked,
+        });
+    }
+    let readings = readings.expect("there is always a group");
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     let format = Format::asked_by(accept);
-    let text = app.metrics.text(Readings::of(&app.engine, stats), format);
+    let text = app.metrics.text(readings, format);
     Ok(with_type(StatusCode::OK, HeaderValue::from_static(format.content_type()), text))
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::Uri;
 use leasehold_api::Removed;
+use leasehold_api::schema::Inode;
 use leasehold_core::{Answer, Command, RemoveFile};
 
 use super::locks::unexpected;
@@ -16,7 +17,7 @@ use crate::problem::Failure;
 /// Drop every lock and every waiter of a file that was removed
 #[utoipa::path(
     delete, path = "/v1/inodes/{inode}", tag = "locks",
-    params(("inode" = u64, Path, description = "The file's inode number"), NamespaceParam),
+    params(("inode" = Inode, Path, description = "The file's inode number"), NamespaceParam),
     responses((status = 200, description = "What ended with it", body = Removed), Problems)
 )]
 pub(crate) async fn remove(State(app): State<Arc<App>>, uri: Uri) -> Answered {

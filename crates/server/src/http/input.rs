@@ -49,11 +49,8 @@ impl Params {
     /// A whole number, or what it is if left out.
     pub(crate) fn number(&mut self, name: &str) -> Result<Option<u64>, Failure> {
         let Some(text) = self.take(name) else { return Ok(None) };
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        match text.parse() {
-            Ok(number) if digits => Ok(Some(number)),
-            Ok(_) | Err(_) => Err(Failure::field(name, "is not a whole number")),
-        }
+        let number = whole_number(&text);
+        number.map(Some).ok_or_else(|| Failure::field(name, "is not a whole number below 2^53"))
     }
 
     /// How many of something, within bounds.
@@ -84,6 +81,13 @@ impl Params {
             Some((name, _)) => Err(Failure::field(name, "is not a parameter here")),
         }
     }
+}
+
+/// Digits and nothing else, for a number that JSON and JavaScript keep.
+pub(crate) fn whole_number(text: &str) -> Option<u64> {
+    const MAX: u64 = (1 << 53) - 1;
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|&number| digits && number <= MAX)
 }
 
 /// The namespace of a call that has no other parameter.
@@ -229,7 +233,7 @@ mod tests {
         assert!(params("/x?a=1&a=2").is_err());
         assert!(params("/x?a=%ff").is_err());
         assert!(params("/x?other=1").unwrap().done().is_err());
-        for text in ["-1", "+1", "1.5", "", "99999999999999999999"] {
+        for text in ["-1", "+1", "1.5", "", "9007199254740992", "99999999999999999999"] {
             assert!(params(&format!("/x?n={text}")).unwrap().number("n").is_err(), "{text}");
         }
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::Uri;
+use leasehold_api::schema::{LockName, LockPrefix, Name};
 use leasehold_api::{
     AcquireRequest, BreakRequest, Broken, CheckRequest, Checked, Code, Grant, Lock, LockPage,
-    Problem, ReleaseRequest, Released, RenewRequest, Renewed, TestRequest, Tested,
+    LockState, Problem, ReleaseRequest, Released, RenewRequest, Renewed, TestRequest, Tested,
 };
 use leasehold_core::{
     Answer, Break, Claim, Command, ListQuery, Namespace, Owner, Release, Renew, Scope, is_prefix,
@@ -18,7 +19,7 @@ use super::{Answered, input, ok};
 use crate::app::App;
 use crate::convert;
 use crate::metrics::{Op, Stopwatch};
-use crate::openapi::{NamespaceParam, Problems};
+use crate::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
 use crate::problem::Failure;
 use crate::readings;
 
@@ -71,13 +72,13 @@ fn scope(text: &str) -> Result<Scope, Failure> {
 /// Acquire a lock
 #[utoipa::path(
     post, path = "/v1/locks/{lock}/acquire", tag = "locks",
-    params(("lock" = String, Path, description = "The lock's name; slashes may be raw or %2F"), NamespaceParam),
+    params(("lock" = LockName, Path, description = "The lock's name; slashes may be raw or %2F"), NamespaceParam),
     request_body = AcquireRequest,
     responses(
         (status = 200, description = "The lock is yours", body = Grant),
         (status = 409, description = "lock_held, reclaim_window, deadlock, lease_lost, limit_mismatch, request_id_reused, file_removed or no_grace",
             body = Problem, content_type = "application/problem+json"),
-        Problems,
+        NotFound, BodyProblems,
     )
 )]
 pub(crate) async fn acquire(app: &App, watch: Stopwatch, lock: &str, request: Request) -> Answered {
@@ -93,8 +94,9 @@ pub(crate) async fn acquire(app: &App, watch: Stopwatch, lock: &str, request: Re
         Err(failure) => return not_asked(app, watch, failure),
     };
     let kind = readings::kind(claim.scope.kind());
+    let namespace = acquire.namespace.clone();
     let grant = granted(app, watch, kind, acquire).await?;
-    ok(&convert::grant(app.now(), app.epoch(), &claim, &grant))
+    ok(&convert::grant(app.now(), app.epoch(&namespace), &claim, &grant))
 }
 
 /// A request that never came to the engine counts as failed all the same.
@@ -111,7 +113,8 @@ pub(crate) async fn granted(
     acquire: leasehold_core::Acquire,
 ) -> Result<leasehold_core::Grant, Failure> {
     let namespace = acquire.namespace.clone();
-    let granted = app.engine.acquire(acquire).await.map_err(|error| app.failure(&error));
+    let engine = app.engine(&namespace);
+    let granted = engine.acquire(acquire).await.map_err(|error| app.failure(&error));
     let waited = match &granted {
         Ok(grant) => grant.waited,
         Err(failure) => Duration::from_millis(failure.0.waited_ms.unwrap_or(0)),
@@ -123,12 +126,12 @@ pub(crate) async fn granted(
 /// Renew a lock's lease
 #[utoipa::path(
     post, path = "/v1/locks/{lock}/renew", tag = "locks",
-    params(("lock" = String, Path, description = "The lock's name"), NamespaceParam),
+    params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = RenewRequest,
     responses(
         (status = 200, description = "The lease stands for its full length again", body = Renewed),
         (status = 409, description = "lease_lost or not_holder", body = Problem, content_type = "application/problem+json"),
-        Problems,
+        BodyProblems,
     )
 )]
 pub(crate) async fn renew(app: &App, lock: &str, request: Request) -> Answered {
@@ -146,18 +149,18 @@ pub(crate) async fn renew(app: &App, lock: &str, request: Request) -> Answered {
     let Answer::Renewed(renewed) = app.command(Command::Renew(renew.clone())).await? else {
         return Err(unexpected());
     };
-    ok(&convert::renewed(app.now(), app.epoch(), &renew, renewed))
+    ok(&convert::renewed(app.now(), app.epoch(&renew.namespace), &renew, renewed))
 }
 
 /// Release a lock
 #[utoipa::path(
     post, path = "/v1/locks/{lock}/release", tag = "locks",
-    params(("lock" = String, Path, description = "The lock's name"), NamespaceParam),
+    params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = ReleaseRequest,
     responses(
         (status = 200, description = "It is free for the next one", body = Released),
         (status = 409, description = "not_holder", body = Problem, content_type = "application/problem+json"),
-        Problems,
+        BodyProblems,
     )
 )]
 pub(crate) async fn release(app: &App, lock: &str, request: Request) -> Answered {
@@ -180,7 +183,7 @@ pub(crate) async fn release(app: &App, lock: &str, request: Request) -> Answered
 /// Look at a lock
 #[utoipa::path(
     get, path = "/v1/locks/{lock}", tag = "locks",
-    params(("lock" = String, Path, description = "The lock's name"), NamespaceParam),
+    params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     responses((status = 200, description = "The lock as it is now; one that nobody uses is free", body = Lock), Problems)
 )]
 pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
@@ -201,15 +204,16 @@ async fn look(app: &App, uri: &Uri) -> Answered {
 /// Ask whether a lock could be had now
 #[utoipa::path(
     post, path = "/v1/locks/{lock}/test", tag = "locks",
-    params(("lock" = String, Path, description = "The lock's name"), NamespaceParam),
+    params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = TestRequest,
-    responses((status = 200, description = "Free, or the first grant in the way", body = Tested), Problems)
+    responses((status = 200, description = "Free, or the first grant in the way", body = Tested), BodyProblems)
 )]
 pub(crate) async fn test(app: &App, lock: &str, request: Request) -> Answered {
     let namespace = input::only_namespace(request.uri())?;
     let scope = scope(lock)?;
     let body: TestRequest = input::json(app, request).await?;
     let owner = convert::owner(&body.owner_id)?;
+    check_permits(app, body.permits)?;
     let claim = Claim { scope, mode: convert::mode(body.mode, body.permits)? };
     let text = claim.scope.to_string();
     let query = Query::Test { namespace, owner, claim };
@@ -221,9 +225,9 @@ pub(crate) async fn test(app: &App, lock: &str, request: Request) -> Answered {
 /// Ask whether a fencing token is a current holder's
 #[utoipa::path(
     post, path = "/v1/locks/{lock}/check", tag = "locks",
-    params(("lock" = String, Path, description = "The lock's name"), NamespaceParam),
+    params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = CheckRequest,
-    responses((status = 200, description = "Whether it is, and whose", body = Checked), Problems)
+    responses((status = 200, description = "Whether it is, and whose", body = Checked), BodyProblems)
 )]
 pub(crate) async fn check(app: &App, lock: &str, request: Request) -> Answered {
     let namespace = input::only_namespace(request.uri())?;
@@ -245,9 +249,9 @@ pub(crate) async fn check(app: &App, lock: &str, request: Request) -> Answered {
 /// Break a lock
 #[utoipa::path(
     post, path = "/v1/locks/{lock}/break", tag = "locks",
-    params(("lock" = String, Path, description = "The lock's name"), NamespaceParam),
+    params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = BreakRequest,
-    responses((status = 200, description = "How many grants ended", body = Broken), Problems)
+    responses((status = 200, description = "How many grants ended", body = Broken), BodyProblems)
 )]
 pub(crate) async fn break_(app: &App, lock: &str, request: Request) -> Answered {
     let namespace = input::only_namespace(request.uri())?;
@@ -266,6 +270,17 @@ pub(crate) async fn break_(app: &App, lock: &str, request: Request) -> Answered 
     ok(&Broken { lock: text, broken: grants as u64 })
 }
 
+/// Nobody could be granted more, so nobody can ask about more.
+fn check_permits(app: &App, permits: Option<u32>) -> Result<(), Failure> {
+    let max = app.config.limits.permits_max;
+    match permits {
+        Some(permits) if permits > max => {
+            Err(Failure::field("permits", format!("is {permits}, the limit is {max}")))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 fn check_reason(reason: &str) -> Result<(), Failure> {
     // The rules for an owner's name are the rules for any text that is shown in one line.
     Owner::new(reason)
@@ -278,14 +293,14 @@ fn check_reason(reason: &str) -> Result<(), Failure> {
     get, path = "/v1/locks", tag = "locks",
     params(
         NamespaceParam,
-        ("prefix" = Option<String>, Query, description = "Canonical names that start with this"),
-        ("state" = Option<String>, Query, description = "held, recovering or reclaim_window"),
-        ("owner_id" = Option<String>, Query, description = "Held by this owner"),
+        ("prefix" = Option<LockPrefix>, Query, description = "Canonical names that start with this"),
+        ("state" = Option<LockState>, Query, description = "held, recovering or reclaim_window"),
+        ("owner_id" = Option<Name>, Query, description = "Held by this owner"),
         ("session_id" = Option<String>, Query, description = "Held under this session: its id, or its number"),
-        ("page_size" = Option<u64>, Query, description = "1 to 1000, 100 if left out"),
+        ("page_size" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "1 to 1000, 100 if left out"),
         ("page_token" = Option<String>, Query, description = "next_page_token of the page before"),
     ),
-    responses((status = 200, description = "A page of locks in the order of their names", body = LockPage), Problems)
+    responses((status = 200, description = "A page of locks in the order of their names", body = LockPage), NotFound, Problems)
 )]
 pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let watch = Stopwatch::start();

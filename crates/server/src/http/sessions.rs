@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
+use leasehold_api::schema::LeaseId;
 use leasehold_api::{
     Closed, KeepAliveRequest, KeptAlive, OpenRequest, Opened, Session, SessionPage,
 };
-use leasehold_core::{
-    Adapter, Answer, CloseSession, Command, KeepAlive, LeaseId, Millis, OpenSession,
-};
+use leasehold_core::{Adapter, Answer, CloseSession, Command, KeepAlive, Millis, OpenSession};
 use leasehold_engine::{Query, View};
 
 use super::locks::{no_session, outcome, unexpected};
@@ -18,7 +17,7 @@ use super::{Answered, input, json, ok};
 use crate::app::App;
 use crate::convert;
 use crate::metrics::{Op, Stopwatch};
-use crate::openapi::{NamespaceParam, Problems};
+use crate::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
 use crate::problem::Failure;
 use crate::random;
 
@@ -31,7 +30,7 @@ const PAGE_SIZE_MAX: usize = 1000;
     post, path = "/v1/sessions", tag = "sessions",
     params(NamespaceParam),
     request_body = OpenRequest,
-    responses((status = 201, description = "The session is open", body = Opened), Problems)
+    responses((status = 201, description = "The session is open", body = Opened), BodyProblems)
 )]
 pub(crate) async fn open(State(app): State<Arc<App>>, request: Request) -> Answered {
     let watch = Stopwatch::start();
@@ -67,12 +66,12 @@ async fn open_one(app: &App, request: Request) -> Answered {
         lease_expiry_ms: deadline.as_millis(),
         expires_in_ms: convert::millis(deadline.since(app.now())),
         expires_at: convert::moment(deadline),
-        epoch: app.epoch(),
+        epoch: app.epoch(&open.namespace),
     };
     Ok(json(StatusCode::CREATED, &opened))
 }
 
-fn session_id(uri: &Uri, suffix: &str) -> Result<LeaseId, Failure> {
+fn session_id(uri: &Uri, suffix: &str) -> Result<leasehold_core::LeaseId, Failure> {
     let text = uri.path().strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(suffix));
     convert::lease_id("session_id", text.unwrap_or(""))
 }
@@ -80,9 +79,9 @@ fn session_id(uri: &Uri, suffix: &str) -> Result<LeaseId, Failure> {
 /// Keep a session, or a set's lease, alive
 #[utoipa::path(
     post, path = "/v1/sessions/{session_id}/keepalive", tag = "sessions",
-    params(("session_id" = String, Path, description = "The session's id, or the lease_id of a set"), NamespaceParam),
+    params(("session_id" = LeaseId, Path, description = "The session's id, or the lease_id of a set"), NamespaceParam),
     request_body = Option<KeepAliveRequest>,
-    responses((status = 200, description = "It stands for its full length again", body = KeptAlive), Problems)
+    responses((status = 200, description = "It stands for its full length again", body = KeptAlive), NotFound, BodyProblems)
 )]
 pub(crate) async fn keepalive(State(app): State<Arc<App>>, request: Request) -> Answered {
     let watch = Stopwatch::start();
@@ -96,18 +95,19 @@ async fn keep(app: &App, request: Request) -> Answered {
     let session = session_id(request.uri(), "/keepalive")?;
     let body: KeepAliveRequest = input::json_if_any(app, request).await?;
     let ttl = body.ttl_ms.map(Duration::from_millis);
+    let epoch = app.epoch(&namespace);
     let command = Command::KeepAlive(KeepAlive { namespace, session, ttl });
     let Answer::Renewed(renewed) = app.command(command).await? else {
         return Err(unexpected());
     };
-    ok(&convert::kept_alive(app.now(), app.epoch(), renewed))
+    ok(&convert::kept_alive(app.now(), epoch, renewed))
 }
 
 /// Close a session, or a set's lease, and release everything under it
 #[utoipa::path(
     delete, path = "/v1/sessions/{session_id}", tag = "sessions",
-    params(("session_id" = String, Path, description = "The session's id, or the lease_id of a set"), NamespaceParam),
-    responses((status = 200, description = "Everything under it is released", body = Closed), Problems)
+    params(("session_id" = LeaseId, Path, description = "The session's id, or the lease_id of a set"), NamespaceParam),
+    responses((status = 200, description = "Everything under it is released", body = Closed), NotFound, Problems)
 )]
 pub(crate) async fn close(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let watch = Stopwatch::start();
@@ -129,8 +129,8 @@ async fn close_one(app: &App, uri: &Uri) -> Answered {
 /// Look at a session
 #[utoipa::path(
     get, path = "/v1/sessions/{session_id}", tag = "sessions",
-    params(("session_id" = String, Path, description = "The session's id"), NamespaceParam),
-    responses((status = 200, description = "The session as it is now", body = Session), Problems)
+    params(("session_id" = LeaseId, Path, description = "The session's id"), NamespaceParam),
+    responses((status = 200, description = "The session as it is now", body = Session), NotFound, Problems)
 )]
 pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let namespace = input::only_namespace(&uri)?;
@@ -146,8 +146,8 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     get, path = "/v1/sessions", tag = "sessions",
     params(
         NamespaceParam,
-        ("page_size" = Option<u64>, Query, description = "1 to 1000, 100 if left out"),
-        ("page_token" = Option<String>, Query, description = "next_page_token of the page before"),
+        ("page_size" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "1 to 1000, 100 if left out"),
+        ("page_token" = Option<u64>, Query, maximum = 9_007_199_254_740_991_u64, description = "next_page_token of the page before"),
     ),
     responses((status = 200, description = "A page of sessions by number", body = SessionPage), Problems)
 )]

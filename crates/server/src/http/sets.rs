@@ -10,7 +10,7 @@ use super::{Answered, input, locks, ok};
 use crate::app::App;
 use crate::convert;
 use crate::metrics::Stopwatch;
-use crate::openapi::{NamespaceParam, Problems};
+use crate::openapi::{BodyProblems, NamespaceParam, NotFound};
 use crate::problem::Failure;
 
 /// Acquire a set of locks, all or nothing
@@ -22,7 +22,7 @@ use crate::problem::Failure;
         (status = 200, description = "All of them are yours, under one lease and one token", body = SetGrant),
         (status = 409, description = "as for one lock; none of them is yours",
             body = Problem, content_type = "application/problem+json"),
-        Problems,
+        NotFound, BodyProblems,
     )
 )]
 pub(crate) async fn acquire(State(app): State<Arc<App>>, request: Request) -> Answered {
@@ -38,8 +38,9 @@ pub(crate) async fn acquire(State(app): State<Arc<App>>, request: Request) -> An
         Ok(asked) => asked,
         Err(failure) => return locks::not_asked(&app, watch, failure),
     };
+    let namespace = acquire.namespace.clone();
     let grant = locks::granted(&app, watch, "set", acquire).await?;
-    ok(&convert::set_grant(app.now(), app.epoch(), &claims, &grant))
+    ok(&convert::set_grant(app.now(), app.epoch(&namespace), &claims, &grant))
 }
 
 fn read_claim(at: usize, claim: &leasehold_api::Claim) -> Result<Claim, Failure> {

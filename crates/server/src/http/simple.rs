@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
+use leasehold_api::schema::Name;
 use leasehold_api::{Code, SimpleHeld, SimpleRefused, SimpleReleased, SimpleState};
 use leasehold_core::{
     Acquire, Answer, CallId, Claim, Command, Conflict, Grant, Holder, HolderState, Mode, Namespace,
@@ -35,8 +36,8 @@ const TTL: Duration = Duration::from_secs(30);
 #[utoipa::path(
     post, path = "/lock", tag = "simple",
     params(
-        ("client" = String, Query, description = "Who asks; the same client renews"),
-        ("ttl" = Option<String>, Query, description = "30s, 1m30s, 1500ms or whole seconds; 30s if left out"),
+        ("client" = Name, Query, description = "Who asks; the same client renews"),
+        ("ttl" = Option<String>, Query, pattern = r"^([0-9]+(ms|s|m|h|d)?)+$", description = "30s, 1m30s, 1500ms or whole seconds; 30s if left out"),
     ),
     responses(
         (status = 200, description = "The client holds the lock", body = SimpleHeld),
@@ -77,7 +78,7 @@ enum Taken {
 /// Give the lock back
 #[utoipa::path(
     delete, path = "/lock", tag = "simple",
-    params(("client" = String, Query, description = "Who holds it")),
+    params(("client" = Name, Query, description = "Who holds it")),
     responses(
         (status = 200, description = "It is free", body = SimpleReleased),
         (status = 403, description = "The client does not hold it", body = SimpleRefused),
@@ -176,7 +177,7 @@ fn acquire(app: &App, client: &Owner) -> Acquire {
 }
 
 async fn take(app: &App, client: &Owner, ttl: Duration) -> Result<Taken, Failure> {
-    let grant = match app.engine.acquire(acquire(app, client)).await {
+    let grant = match app.engine(&namespace()).acquire(acquire(app, client)).await {
         Ok(grant) => grant,
         Err(CallError::Refused(Refusal::Held(conflict))) => {
             return Ok(Taken::Refused(refused(app, &conflict, "lock is held")));
@@ -230,8 +231,8 @@ async fn give_back(app: &App, client: &Owner) -> Result<Option<SimpleRefused>, F
         }));
     }
     // Finds the grant again. Should it have lapsed just now, this is a new one, which goes the same way.
-    let grant =
-        app.engine.acquire(acquire(app, client)).await.map_err(|error| app.failure(&error))?;
+    let acquired = app.engine(&namespace()).acquire(acquire(app, client)).await;
+    let grant = acquired.map_err(|error| app.failure(&error))?;
     let release = Release {
         namespace: namespace(),
         scope: scope(),

@@ -15,6 +15,7 @@ use axum::extract::State;
 use axum::http::header::{ACCEPT, CACHE_CONTROL};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use hyper::body::Frame;
+use leasehold_api::schema::{EventFrame, LockPrefix};
 use leasehold_api::{Code, EventPage, News, Problem};
 use leasehold_core::{Event, ListQuery, Namespace, Revision, is_prefix};
 use leasehold_engine::{Phase, Published, Query, Status, View, Watch, Watched};
@@ -24,7 +25,7 @@ use tokio::time::{Instant, timeout_at};
 use super::locks::unexpected;
 use super::{Answered, input, ok, with_type};
 use crate::app::App;
-use crate::convert::{self, HTTP_WAIT_MAX};
+use crate::convert;
 use crate::openapi::{NamespaceParam, Problems};
 use crate::problem::Failure;
 
@@ -71,9 +72,9 @@ impl Filter {
 /// The events from the filter's revision on; from now on, if it has none.
 async fn follow(app: &App, filter: &mut Filter, has_after: bool) -> Result<Watch, Failure> {
     if !has_after {
-        filter.after = durable_revision(app).await?;
+        filter.after = durable_revision(app, filter.namespace.clone()).await?;
     }
-    app.engine.watch(Some(filter.after)).map_err(|compacted| {
+    app.engine(&filter.namespace).watch(Some(filter.after)).map_err(|compacted| {
         let mut problem = Problem::new(
             Code::RevisionCompacted,
             format!("{compacted}: list the locks, then watch after the revision of that list"),
@@ -84,9 +85,9 @@ async fn follow(app: &App, filter: &mut Filter, has_after: bool) -> Result<Watch
 }
 
 /// The revision up to which everything has been told to those who watch.
-async fn durable_revision(app: &App) -> Result<Revision, Failure> {
+async fn durable_revision(app: &App, namespace: Namespace) -> Result<Revision, Failure> {
     let query = ListQuery {
-        namespace: Namespace::default(),
+        namespace,
         prefix: String::new(),
         owner: None,
         session: None,
@@ -105,13 +106,13 @@ async fn durable_revision(app: &App) -> Result<Revision, Failure> {
     get, path = "/v1/watch", tag = "watch",
     params(
         NamespaceParam,
-        ("prefix" = Option<String>, Query, description = "Only events of locks whose canonical name starts with this"),
-        ("after" = Option<u64>, Query, description = "Events after this revision; from now on if left out"),
-        ("Last-Event-ID" = Option<u64>, Header, description = "The same, as a browser says it when it comes back"),
-        ("Accept" = Option<String>, Header, description = "text/event-stream, or application/x-ndjson"),
+        ("prefix" = Option<LockPrefix>, Query, description = "Only events of locks whose canonical name starts with this"),
+        ("after" = Option<u64>, Query, maximum = 9_007_199_254_740_991_u64, description = "Events after this revision; from now on if left out"),
+        ("Last-Event-ID" = Option<String>, Header, pattern = "^[0-9]{0,15}$", description = "The same, as a browser says it when it comes back"),
     ),
     responses(
-        (status = 200, description = "Events, one after the other, each an Event", body = leasehold_api::Event, content_type = "text/event-stream"),
+        (status = 200, description = "Events, one after the other; as JSON, one a line, if Accept asks for application/x-ndjson",
+            content((EventFrame = "text/event-stream"), (leasehold_api::Event = "application/x-ndjson"))),
         (status = 410, description = "revision_compacted", body = Problem, content_type = "application/problem+json"),
         Problems,
     )
@@ -142,11 +143,8 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
     let Some(given) = headers.get("last-event-id").filter(|given| !given.is_empty()) else {
         return Ok(None);
     };
-    let digits = given.as_bytes().iter().all(u8::is_ascii_digit);
-    match given.to_str().ok().and_then(|text| text.parse().ok()) {
-        Some(id) if digits => Ok(Some(id)),
-        Some(_) | None => Err(Failure::field("Last-Event-ID", "is not a revision")),
-    }
+    let number = given.to_str().ok().and_then(input::whole_number);
+    number.map(Some).ok_or_else(|| Failure::field("Last-Event-ID", "is not a revision"))
 }
 
 /// How events are written.
@@ -198,7 +196,7 @@ struct Feed {
 
 impl Feed {
     async fn run(mut self) {
-        let mut status = self.app.engine.status_changes();
+        let mut status = self.app.engine(&self.filter.namespace).status_changes();
         self.mark(News::Bookmark);
         while self.flush().await.is_ok() {
             let heartbeat = self.app.config.watch_heartbeat;
@@ -303,10 +301,10 @@ impl hyper::body::Body for Chunks {
     get, path = "/v1/events", tag = "watch",
     params(
         NamespaceParam,
-        ("prefix" = Option<String>, Query, description = "Only events of locks whose canonical name starts with this"),
-        ("after" = Option<u64>, Query, description = "Events after this revision; from now on if left out"),
-        ("wait_ms" = Option<u64>, Query, description = "Wait so long if there are none yet; at most 50 s of it"),
-        ("page_size" = Option<u64>, Query, description = "1 to 1000, 100 if left out"),
+        ("prefix" = Option<LockPrefix>, Query, description = "Only events of locks whose canonical name starts with this"),
+        ("after" = Option<u64>, Query, maximum = 9_007_199_254_740_991_u64, description = "Events after this revision; from now on if left out"),
+        ("wait_ms" = Option<u64>, Query, maximum = 86_400_000, description = "Wait so long if there are none yet; at most 50 s of it"),
+        ("page_size" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "1 to 1000, 100 if left out"),
     ),
     responses(
         (status = 200, description = "What has happened, and the revision to ask after next", body = EventPage),
@@ -317,7 +315,7 @@ impl hyper::body::Body for Chunks {
 pub(crate) async fn events(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let mut params = input::Params::of(&uri)?;
     let after = params.number("after")?;
-    let wait = Duration::from_millis(params.number("wait_ms")?.unwrap_or(0)).min(HTTP_WAIT_MAX);
+    let wait = convert::wait(params.number("wait_ms")?.unwrap_or(0))?;
     let size = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
     let (mut filter, has_after) = Filter::of(&mut params, after)?;
     params.done()?;
@@ -334,7 +332,7 @@ async fn page(
 ) -> Result<EventPage, Failure> {
     let mut page = EventPage { events: Vec::new(), revision: filter.after.0 };
     let deadline = Instant::now() + wait;
-    let mut status = app.engine.status_changes();
+    let mut status = app.engine(&filter.namespace).status_changes();
     loop {
         let next = match ready(watch) {
             Some(next) => next,

@@ -373,7 +373,7 @@ impl World {
     fn write(&mut self, hold: &Hold) {
         let claim = &hold.claims[0];
         if claim.mode == leasehold_core::Mode::Exclusive
-            && let Err(verdict) = self.judge.write(self.now, &claim.scope, hold.fence, &mut self.coverage)
+            && let Err(verdict) = self.judge.write(self.now, (&hold.namespace, &claim.scope), hold.fence, &mut self.coverage)
         {
             self.judge.accuse(verdict);
         }

@@ -104,7 +104,7 @@ impl World {
         if let Some(patience) = patience {
             self.client_due(client, Due::GiveUp(number), self.now + patience);
         }
-        self.ask(server, Wire { client, life, number }, call);
+        self.ask(server, Wire { client, life, number, tries }, call);
     }
 
     /// An id that nobody has used, as a server would draw it for each request.
@@ -140,14 +140,15 @@ impl World {
         }
         let Some(pending) = at.pending.remove(&number) else { return };
         self.trace.line(self.now, Node::Client(client), format_args!("gives #{number} up"));
-        self.hang_up(Wire { client, life, number });
+        self.hang_up(Wire { client, life, number, tries: pending.tries });
         self.given_up(&pending);
         self.go_on(client, &pending);
     }
 
     /// The connection broke before an answer came.
-    pub(super) fn broken(&mut self, client: usize, number: u64) -> Result<(), Verdict> {
-        if !self.clients[client].pending.contains_key(&number) {
+    pub(super) fn broken(&mut self, client: usize, number: u64, tries: u32) -> Result<(), Verdict> {
+        let pending = self.clients[client].pending.get(&number);
+        if pending.is_none_or(|pending| pending.tries != tries) {
             return Ok(());
         }
         self.trace.line(self.now, Node::Client(client), format_args!("connection of #{number} broke"));
@@ -193,14 +194,14 @@ impl World {
         &mut self,
         client: usize,
         number: u64,
-        server: usize,
+        tries: u32,
         reply: &Rc<Result<Reply, CallError>>,
     ) -> Result<(), Verdict> {
         let servers = self.plan.servers;
         let at = &mut self.clients[client];
         let Some(pending) = at.pending.get(&number) else { return Ok(()) };
         // An answer of the first try may come while the second one is under way.
-        let is_current = pending.server == server;
+        let is_current = pending.tries == tries;
         match reply.as_ref() {
             Ok(_) => {
                 if let Some(pending) = at.pending.remove(&number) {

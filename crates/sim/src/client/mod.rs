@@ -125,7 +125,9 @@ impl Client {
 
     pub(crate) fn wires_to(&self, client: usize, server: usize) -> Vec<Wire> {
         let to_server = self.pending.iter().filter(|(_, pending)| pending.server == server);
-        to_server.map(|(&number, _)| Wire { client, life: self.life, number }).collect()
+        to_server
+            .map(|(&number, pending)| Wire { client, life: self.life, number, tries: pending.tries })
+            .collect()
     }
 
     /// What its clock shows; `None` while it cannot look.
@@ -211,8 +213,8 @@ impl World {
             return Ok(());
         }
         match arrival {
-            Arrival::Told { number, server, reply } => self.told(client, number, server, &reply),
-            Arrival::Broken(number) => self.broken(client, number),
+            Arrival::Told { number, tries, reply } => self.told(client, number, tries, &reply),
+            Arrival::Broken { number, tries } => self.broken(client, number, tries),
             Arrival::Due(due) => self.due(client, due),
             Arrival::Ask(..)
             | Arrival::HangUp(_)

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::{
-    Ending, Epoch, Fence, Granted, LeaseId, Limits, LockTable, Millis, Namespace, Transition,
-    invariant,
+    Command, Ending, Epoch, Fence, Granted, KeepAlive, LeaseId, Limits, LockTable, Millis, Namespace,
+    Outcome, Step, Timestamp, Transition, invariant,
 };
 use leasehold_store::{Batch, Seq};
 
@@ -68,6 +68,15 @@ impl Log {
 
     pub(crate) fn lease_mut(&mut self, namespace: &Namespace, lease: LeaseId) -> Option<&mut Lease> {
         self.leases.get_mut(&(namespace.clone(), lease))
+    }
+
+    /// Whether the lease is gone from the table: bytes may have moved to another lease, and a plain lease that holds
+    /// nothing is over without a word.
+    pub(crate) fn is_gone(&self, namespace: &Namespace, lease: LeaseId) -> bool {
+        let keep_alive = KeepAlive { namespace: namespace.clone(), session: lease, ttl: None };
+        let mut table = self.table.clone();
+        let outcome = table.handle(Timestamp::ZERO, Command::KeepAlive(keep_alive), &mut Step::new());
+        matches!(outcome, Outcome::Refused(_))
     }
 
     pub(crate) fn grant(&self, fence: Fence) -> Option<&GrantFact> {

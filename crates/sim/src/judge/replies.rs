@@ -145,13 +145,15 @@ impl Judge {
             _ => None,
         };
         if let Some((namespace, lease)) = gone
-            && let Some(known) = self.log.lease_mut(namespace, lease)
+            && self.log.lease(namespace, lease).is_some()
         {
-            if !known.is_over {
+            if !self.log.is_gone(namespace, lease) {
                 let what = "told that a lease is over, which it is not in the log";
                 return Err(Verdict::new(now, "an ending is durable before it is shown", what));
             }
-            known.told_over = true;
+            if let Some(known) = self.log.lease_mut(namespace, lease) {
+                known.told_over = true;
+            }
         }
         match refusal {
             Refusal::Held(conflict) | Refusal::ReclaimWindow(conflict) => {

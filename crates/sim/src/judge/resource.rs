@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::{Fence, Mode, Scope};
+use leasehold_core::{Fence, Mode, Namespace, Scope};
 
 use super::{Judge, Verdict};
 use crate::coverage::Coverage;
@@ -11,7 +11,7 @@ use crate::time::Moment;
 /// The highest fence that each resource has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Resources {
-    seen: BTreeMap<Scope, Fence>,
+    seen: BTreeMap<(Namespace, Scope), Fence>,
 }
 
 impl Judge {
@@ -20,11 +20,11 @@ impl Judge {
     pub fn write(
         &mut self,
         now: Moment,
-        scope: &Scope,
+        (namespace, scope): (&Namespace, &Scope),
         fence: Fence,
         coverage: &mut Coverage,
     ) -> Result<(), Verdict> {
-        let seen = self.resources.seen.entry(scope.clone()).or_insert(Fence::ZERO);
+        let seen = self.resources.seen.entry((namespace.clone(), scope.clone())).or_insert(Fence::ZERO);
         if fence >= *seen {
             *seen = fence;
             coverage.mark("write accepted");

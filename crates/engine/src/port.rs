@@ -1,0 +1,253 @@
+//! A way in for a stream: many calls sent as one, and their replies taken as one.
+//!
+//! A call of a [`Handle`](crate::Handle) costs a channel of its own and a place in a map. A port has one mailbox for all
+//! its calls, and a call's id says which port it belongs to, so that nothing has to be kept for it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use leasehold_core::{CallId, Command, LeaseId};
+use tokio::sync::mpsc::error::TrySendError;
+
+use crate::call::{Call, CallError, Reply};
+use crate::engine::Undo;
+use crate::lanes::{Calls, LanesIn, Parcel, is_urgent};
+use crate::publish::Notice;
+
+/// The mark of calls that came through a port.
+const PORT: u64 = 1 << 63;
+/// How many notices that somebody waits may lie unread. One that does not read them does not want to know.
+pub(crate) const WANTED_LEN_MAX: usize = 1024;
+
+/// What a port gets back.
+#[derive(Debug)]
+pub enum Delivered {
+    Reply {
+        /// The number that the call was asked with.
+        number: u32,
+        reply: Result<Reply, CallError>,
+        /// How to take it back, if it turns out that nobody will hear of it.
+        undo: Option<Undo>,
+    },
+    /// For the holder of a lease that was granted through this port, or that it follows.
+    Notice { lease: LeaseId, notice: Notice },
+}
+
+/// Where a port's replies lie until it takes them.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    pub(crate) port: u32,
+    letters: Mutex<Letters>,
+}
+
+#[derive(Debug, Default)]
+struct Letters {
+    delivered: Vec<Delivered>,
+    /// How many of them only say that somebody waits.
+    wanted: usize,
+    waker: Option<Waker>,
+    closed: bool,
+    /// The engine is gone.
+    orphaned: bool,
+}
+
+impl Mailbox {
+    fn letters(&self) -> MutexGuard<'_, Letters> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts in what `gathered` has. It stays there if nobody will take it any more.
+    pub(crate) fn put(&self, gathered: &mut Vec<Delivered>) {
+        let mut letters = self.letters();
+        if letters.closed {
+            return;
+        }
+        if gathered.iter().any(Delivered::is_wanted) {
+            gathered.retain(|letter| {
+                let is_wanted = letter.is_wanted();
+                letters.wanted += usize::from(is_wanted);
+                !is_wanted || letters.wanted <= WANTED_LEN_MAX
+            });
+        }
+        if letters.delivered.is_empty() {
+            std::mem::swap(&mut letters.delivered, gathered);
+        } else {
+            letters.delivered.append(gathered);
+        }
+        let waker = letters.waker.take();
+        drop(letters);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Nothing more will come.
+    pub(crate) fn orphan(&self) {
+        let mut letters = self.letters();
+        letters.orphaned = true;
+        if let Some(waker) = letters.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Delivered {
+    fn is_wanted(&self) -> bool {
+        matches!(self, Delivered::Notice { notice: Notice::Wanted { .. }, .. })
+    }
+}
+
+/// The port and the number of a call, if it came through a port.
+pub(crate) fn port_of(call: CallId) -> Option<(u32, u32)> {
+    #[expect(clippy::cast_possible_truncation, reason = "each half is meant to be cut off")]
+    let parts = ((call.0 >> 32) as u32 & 0x7fff_ffff, call.0 as u32);
+    (call.0 & PORT != 0).then_some(parts)
+}
+
+pub(crate) fn call_id(port: u32, number: u32) -> CallId {
+    CallId(PORT | u64::from(port) << 32 | u64::from(number))
+}
+
+/// One stream's way in. When it is dropped, grants that nobody has taken are given back; whoever asked through it must
+/// cancel what still waits.
+#[derive(Debug)]
+pub struct Port {
+    lanes: LanesIn,
+    mailbox: Arc<Mailbox>,
+    urgent: Vec<(u32, Call)>,
+    ordinary: Vec<(u32, Call)>,
+    follow: Vec<LeaseId>,
+    forget: Vec<LeaseId>,
+}
+
+impl Port {
+    pub(crate) fn new(lanes: LanesIn, number: u32) -> Port {
+        let mailbox = Mailbox { port: number & 0x7fff_ffff, letters: Mutex::default() };
+        Port {
+            lanes,
+            mailbox: Arc::new(mailbox),
+            urgent: Vec::new(),
+            ordinary: Vec::new(),
+            follow: Vec::new(),
+            forget: Vec::new(),
+        }
+    }
+
+    /// The id under which a request that waits can be cancelled. An acquire has to carry it.
+    pub fn call_id(&self, number: u32) -> CallId {
+        call_id(self.mailbox.port, number)
+    }
+
+    /// Lays a call ready under a number of the caller's; no two in flight may have the same.
+    pub fn ask(&mut self, number: u32, call: Call) {
+        let urgent = match &call {
+            // Behind what it cancels, which lies in the ordinary lane.
+            Call::Command(Command::Cancel(_)) | Call::Query(_) => false,
+            Call::Command(command) => is_urgent(command),
+        };
+        if urgent { &mut self.urgent } else { &mut self.ordinary }.push((number, call));
+    }
+
+    /// From now on this port hears of what becomes of a lease that it did not acquire.
+    pub fn follow(&mut self, lease: LeaseId) {
+        self.follow.push(lease);
+    }
+
+    /// A lease is over as far as this port is concerned.
+    pub fn forget(&mut self, lease: LeaseId) {
+        self.forget.push(lease);
+    }
+
+    /// Sends all that lies ready. `refused` hears of calls that were not taken.
+    pub fn send(&mut self, mut refused: impl FnMut(u32, CallError)) {
+        if !self.urgent.is_empty() || !self.follow.is_empty() || !self.forget.is_empty() {
+            let parcel = Parcel::Calls(Calls {
+                mailbox: self.mailbox.clone(),
+                calls: std::mem::take(&mut self.urgent),
+                follow: std::mem::take(&mut self.follow),
+                forget: std::mem::take(&mut self.forget),
+            });
+            not_taken(self.lanes.urgent.try_send(parcel), &mut refused);
+        }
+        if !self.ordinary.is_empty() {
+            let parcel = Parcel::Calls(Calls {
+                mailbox: self.mailbox.clone(),
+                calls: std::mem::take(&mut self.ordinary),
+                follow: Vec::new(),
+                forget: Vec::new(),
+            });
+            not_taken(self.lanes.ordinary.try_send(parcel), &mut refused);
+        }
+    }
+
+    /// Takes what has come, in place of what is in `taken`. `Ready(false)` when the engine is gone and nothing more comes.
+    pub fn poll_take(&mut self, cx: &mut Context<'_>, taken: &mut Vec<Delivered>) -> Poll<bool> {
+        taken.clear();
+        let mut letters = self.mailbox.letters();
+        if !letters.delivered.is_empty() {
+            std::mem::swap(&mut letters.delivered, taken);
+            letters.wanted = 0;
+            return Poll::Ready(true);
+        }
+        if letters.orphaned {
+            return Poll::Ready(false);
+        }
+        match &mut letters.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => letters.waker = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+fn not_taken(sent: Result<(), TrySendError<Parcel>>, refused: &mut impl FnMut(u32, CallError)) {
+    let (parcel, error) = match sent {
+        Ok(()) => return,
+        Err(TrySendError::Full(parcel)) => (parcel, CallError::Busy),
+        Err(TrySendError::Closed(parcel)) => (parcel, CallError::Stopped),
+    };
+    if let Parcel::Calls(calls) = parcel {
+        for (number, _) in calls.calls {
+            refused(number, error.clone());
+        }
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        // What was laid ready last, cancellations above all.
+        self.send(|_, _| {});
+        let mut letters = self.mailbox.letters();
+        letters.closed = true;
+        let unread = std::mem::take(&mut letters.delivered);
+        drop(letters);
+        let undo = unread.into_iter().filter_map(Delivered::into_undo).collect();
+        let closed = Parcel::Closed { port: self.mailbox.port, undo };
+        // In the ordinary lane, behind everything that was sent. Should it be full, the other one is better than nothing.
+        if let Err(TrySendError::Full(closed)) = self.lanes.ordinary.try_send(closed) {
+            let _ = self.lanes.urgent.try_send(closed);
+        }
+    }
+}
+
+impl Delivered {
+    pub(crate) fn into_undo(self) -> Option<Undo> {
+        match self {
+            Delivered::Reply { undo, .. } => undo,
+            Delivered::Notice { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn call_says_which_port_it_came_through() {
+        for (port, number) in [(0, 0), (1, u32::MAX), (0x7fff_ffff, 7)] {
+            assert_eq!(port_of(call_id(port, number)), Some((port, number)));
+        }
+        assert_eq!(port_of(CallId(7)), None);
+    }
+}

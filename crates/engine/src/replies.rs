@@ -1,0 +1,172 @@
+//! Who awaits which answer, and how it gets there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use leasehold_core::{Answer, CallId, LeaseId};
+use tokio::sync::oneshot;
+
+use crate::call::{CallError, Reply};
+use crate::engine::{Output, Undo};
+use crate::lanes::Calls;
+use crate::port::{Delivered, Mailbox, port_of};
+use crate::publish::{Notice, Publisher};
+
+/// So many leases one port hears of without asking; of more it learns by its next heartbeat.
+const FOLLOWED_MAX: usize = 200_000;
+
+/// Everybody who awaits an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    callers: HashMap<CallId, oneshot::Sender<Result<Reply, CallError>>>,
+    ports: HashMap<u32, OpenPort>,
+    /// Which port hears what becomes of a lease.
+    followed: HashMap<LeaseId, u32>,
+    /// The ports that something was gathered for.
+    touched: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct OpenPort {
+    mailbox: Arc<Mailbox>,
+    gathered: Vec<Delivered>,
+    followed: usize,
+}
+
+impl Replies {
+    /// A caller of its own awaits this answer.
+    pub(crate) fn await_reply(
+        &mut self,
+        call: CallId,
+        caller: oneshot::Sender<Result<Reply, CallError>>,
+    ) {
+        self.callers.insert(call, caller);
+    }
+
+    /// A port has sent something.
+    pub(crate) fn heard_of(&mut self, calls: &Calls) {
+        let port = calls.mailbox.port;
+        self.ports.entry(port).or_insert_with(|| OpenPort {
+            mailbox: calls.mailbox.clone(),
+            gathered: Vec::new(),
+            followed: 0,
+        });
+        for lease in &calls.forget {
+            self.unfollow(*lease);
+        }
+        for lease in &calls.follow {
+            self.follow(port, *lease);
+        }
+    }
+
+    pub(crate) fn closed(&mut self, port: u32) {
+        if let Some(closed) = self.ports.remove(&port)
+            && closed.followed > 0
+        {
+            self.followed.retain(|_, follower| *follower != port);
+        }
+    }
+
+    /// Gives an output to whom it concerns. What nobody takes delivery of comes back, to be undone.
+    pub(crate) fn give(&mut self, output: Output, publisher: &Publisher) -> Option<Undo> {
+        match output {
+            Output::Reply { call, reply, undo } => match port_of(call) {
+                Some((port, number)) => return self.give_port(port, number, reply, undo),
+                None => {
+                    let caller = self.callers.remove(&call);
+                    let delivered = caller.is_some_and(|caller| caller.send(reply).is_ok());
+                    return undo.filter(|_| !delivered);
+                }
+            },
+            Output::Event(event) => publisher.publish(event),
+            Output::Began(revision) => publisher.start_after(revision),
+            Output::Ended => publisher.end(),
+            Output::Lost { namespace, lease, fence, ending } => {
+                let notice = Notice::Lost { fence, ending };
+                if !self.notify_port(lease, &notice) {
+                    publisher.notify(namespace, lease, notice);
+                } else if fence.is_none() {
+                    self.unfollow(lease);
+                }
+            }
+            Output::Wanted { namespace, session, scope } => {
+                let notice = Notice::Wanted { scope };
+                if !self.notify_port(session, &notice) {
+                    publisher.notify(namespace, session, notice);
+                }
+            }
+        }
+        None
+    }
+
+    fn give_port(
+        &mut self,
+        port: u32,
+        number: u32,
+        reply: Result<Reply, CallError>,
+        undo: Option<Undo>,
+    ) -> Option<Undo> {
+        if let Ok(Reply::Answer(Answer::Granted(grant))) = &reply {
+            self.follow(port, grant.lease);
+        }
+        let Some(open) = self.ports.get_mut(&port) else { return undo };
+        gather(&mut self.touched, port, open, Delivered::Reply { number, reply, undo });
+        None
+    }
+
+    fn notify_port(&mut self, lease: LeaseId, notice: &Notice) -> bool {
+        let Some(port) = self.followed.get(&lease).copied() else { return false };
+        let Some(open) = self.ports.get_mut(&port) else { return false };
+        let notice = Delivered::Notice { lease, notice: notice.clone() };
+        gather(&mut self.touched, port, open, notice);
+        true
+    }
+
+    fn follow(&mut self, port: u32, lease: LeaseId) {
+        let Some(open) = self.ports.get_mut(&port) else { return };
+        if open.followed >= FOLLOWED_MAX {
+            return;
+        }
+        open.followed += 1;
+        if let Some(before) = self.followed.insert(lease, port)
+            && let Some(open) = self.ports.get_mut(&before)
+        {
+            open.followed -= 1;
+        }
+    }
+
+    fn unfollow(&mut self, lease: LeaseId) {
+        if let Some(port) = self.followed.remove(&lease)
+            && let Some(open) = self.ports.get_mut(&port)
+        {
+            open.followed -= 1;
+        }
+    }
+
+    /// Hands everything that was gathered to its port, in one go each. What a port that is gone does not take comes back.
+    pub(crate) fn flush(&mut self) -> Vec<Undo> {
+        let mut undone = Vec::new();
+        for port in self.touched.drain(..) {
+            let Some(open) = self.ports.get_mut(&port) else { continue };
+            open.mailbox.put(&mut open.gathered);
+            undone.extend(open.gathered.drain(..).filter_map(Delivered::into_undo));
+        }
+        undone
+    }
+}
+
+impl Drop for Replies {
+    /// Callers of their own see their channel close; ports have to be told.
+    fn drop(&mut self) {
+        for open in self.ports.values() {
+            open.mailbox.orphan();
+        }
+    }
+}
+
+fn gather(touched: &mut Vec<u32>, number: u32, port: &mut OpenPort, letter: Delivered) {
+    if port.gathered.is_empty() {
+        touched.push(number);
+    }
+    port.gathered.push(letter);
+}
