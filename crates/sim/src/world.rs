@@ -210,6 +210,7 @@ impl World {
             at.inbox(life, arrival);
             return Ok(());
         }
+        let is_wake = matches!(arrival, Arrival::Wake);
         match arrival {
             Arrival::Ask(wire, call) => {
                 self.judge.asked(self.now, &call);
@@ -242,7 +243,21 @@ impl World {
             }
             Arrival::Told { .. } | Arrival::Broken { .. } | Arrival::Due(_) => {}
         }
-        self.after_server(server)
+        self.after_server(server)?;
+        self.check_spin(server, is_wake)
+    }
+
+    /// Whoever was woken must not want to be woken at a moment that is over, again and again.
+    fn check_spin(&mut self, server: usize, is_wake: bool) -> Result<(), Verdict> {
+        let now = self.now;
+        let at = &mut self.servers[server];
+        let is_over = at.wake_at(now).is_some_and(|wake| wake <= now);
+        at.spins = if is_over { at.spins + u32::from(is_wake) } else { 0 };
+        if at.spins > SPINS_MAX {
+            let what = format!("server-{server} wants to be woken at a moment that is over");
+            return Err(Verdict::new(now, "nobody spins", what));
+        }
+        Ok(())
     }
 
     /// Lets a server say what it has to say.
@@ -268,7 +283,8 @@ impl World {
         (0..said.lost).for_each(|_| self.coverage.mark("holder told of loss"));
         (0..said.withdrawn).for_each(|_| self.coverage.mark("grant withdrawn"));
         self.judge_server(server)?;
-        self.wake_server(server)
+        self.wake_server(server);
+        Ok(())
     }
 
     fn judge_server(&mut self, server: usize) -> Result<(), Verdict> {
@@ -286,25 +302,14 @@ impl World {
         Ok(())
     }
 
-    fn wake_server(&mut self, server: usize) -> Result<(), Verdict> {
+    fn wake_server(&mut self, server: usize) {
         let at = &mut self.servers[server];
-        let Some(wake) = at.wake_at(self.now) else { return Ok(()) };
-        let wake = if wake <= self.now {
-            at.spins += 1;
-            if at.spins > SPINS_MAX {
-                let what = format!("server-{server} wants to be woken at a moment that is over, again and again");
-                return Err(Verdict::new(self.now, "nobody spins", what));
-            }
-            self.now + MILLI
-        } else {
-            at.spins = 0;
-            wake
-        };
+        let Some(wake) = at.wake_at(self.now) else { return };
+        let wake = if wake <= self.now { self.now + MILLI / 4 } else { wake };
         if at.wakes_at.is_none_or(|wakes_at| wake < wakes_at) {
             at.wakes_at = Some(wake);
             self.at_server(server, Arrival::Wake, wake);
         }
-        Ok(())
     }
 
     fn reply(&mut self, server: usize, told: Told) -> Result<(), Verdict> {

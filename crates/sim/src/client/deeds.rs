@@ -373,6 +373,7 @@ impl World {
     fn write(&mut self, hold: &Hold) {
         let claim = &hold.claims[0];
         if claim.mode == leasehold_core::Mode::Exclusive
+            && matches!(claim.scope, leasehold_core::Scope::Key(_))
             && let Err(verdict) = self.judge.write(self.now, (&hold.namespace, &claim.scope), hold.fence, &mut self.coverage)
         {
             self.judge.accuse(verdict);

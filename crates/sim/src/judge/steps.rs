@@ -52,7 +52,12 @@ fn in_order(
         if waits.is_empty() {
             continue;
         }
-        let ticket = ticket_of(before, granted, &waits);
+        // Whoever comes back for a place that was kept has stood there all the time.
+        let kept = match command {
+            Command::Acquire(acquire) if acquire.owner == granted.owner => acquire.ticket,
+            _ => None,
+        };
+        let ticket = kept.or_else(|| ticket_of(before, granted, &waits));
         for wait in waits.iter().filter(|wait| wait.waiter != granted.owner) {
             let is_earlier = ticket.is_none_or(|ticket| wait.ticket < ticket);
             let overtakes = |claim: &&Claim| {
