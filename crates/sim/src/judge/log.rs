@@ -31,6 +31,8 @@ pub(crate) struct Log {
 #[derive(Clone, Debug)]
 pub(crate) struct Lease {
     pub(crate) ttl: Millis,
+    /// The longest that it ever was.
+    pub(crate) ttl_most: Millis,
     pub(crate) is_over: bool,
     /// Somebody was told that it is over.
     pub(crate) told_over: bool,
@@ -88,7 +90,7 @@ impl Log {
     }
 
     fn open(&mut self, now: Moment, namespace: &Namespace, lease: LeaseId, ttl: Millis) {
-        let fresh = Lease { ttl, is_over: false, told_over: false, promised: now };
+        let fresh = Lease { ttl, ttl_most: ttl, is_over: false, told_over: false, promised: now };
         self.leases.insert((namespace.clone(), lease), fresh);
     }
 
@@ -112,6 +114,7 @@ impl Log {
             Transition::TtlChanged { namespace, lease, ttl } => {
                 if let Some(known) = self.lease_mut(namespace, *lease) {
                     known.ttl = *ttl;
+                    known.ttl_most = known.ttl_most.max(*ttl);
                 }
             }
             Transition::LeaseLapsed { namespace, lease, ending }

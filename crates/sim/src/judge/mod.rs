@@ -12,6 +12,7 @@ mod steps;
 
 use std::fmt;
 
+use leasehold_core::Revision;
 use leasehold_engine::Engine;
 
 use crate::coverage::Coverage;
@@ -56,6 +57,8 @@ pub struct Judge {
     /// Parts in a million by which clocks are off at most.
     drift_ppm: u64,
     accused: Option<Verdict>,
+    /// The last revision at which a table was compared with the log.
+    compared: Revision,
 }
 
 impl Judge {
@@ -67,6 +70,7 @@ impl Judge {
             beliefs: Beliefs::new(plan),
             drift_ppm: plan.drift_ppm.unsigned_abs(),
             accused: None,
+            compared: Revision(0),
         }
     }
 
@@ -92,6 +96,14 @@ impl Judge {
         let unwritten = engine.unwritten_len();
         if unwritten > 10_000 {
             return Err(Verdict::new(now, "bounded", format!("{unwritten} transitions unwritten")));
+        }
+        let revision = engine.table().revision();
+        if unwritten == 0 && revision == self.log.table().revision() && revision != self.compared {
+            self.compared = revision;
+            if engine.table().digest() != self.log.table().digest() {
+                let what = format!("at revision {}", revision.0);
+                return Err(Verdict::new(now, "the table is the fold of the log", what));
+            }
         }
         Ok(())
     }

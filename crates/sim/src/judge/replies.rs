@@ -122,7 +122,7 @@ impl Judge {
         if known.told_over {
             return Err(Verdict::new(now, "who was told that it is over never renews", "a renewal"));
         }
-        if known.ttl < ttl {
+        if known.ttl_most < ttl {
             let what = format!("a renewal says {ttl}, durable is {}", known.ttl);
             return Err(Verdict::new(now, "a raised ttl is durable first", what));
         }

@@ -1,0 +1,102 @@
+//! How long a holder may believe.
+
+use std::time::Duration;
+
+use super::time::Moment;
+
+/// What a holder may think of its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// Work on.
+    Valid,
+    /// No renewal was confirmed for half of the ttl: stop now, nobody else can have the lock yet.
+    Jeopardy,
+    /// Over. Somebody else may hold the lock.
+    Lost,
+}
+
+/// A lease as far as the client knows it.
+///
+/// The server counts the ttl from when it handled the request, which was after the request was sent. Counted from
+/// before the sending, the lease ends here earlier than there, however long the answer took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    since: Moment,
+    ttl: Duration,
+}
+
+impl Standing {
+    /// The lease was said to stand for another `left` of its `ttl`, in answer to a request that was sent at `sent`.
+    ///
+    /// Less than the ttl is left when the answer tells of a grant made earlier: then it counts from then.
+    pub fn counted(sent: Moment, ttl: Duration, left: Duration) -> Standing {
+        Standing { since: sent.minus(ttl.saturating_sub(left)), ttl }
+    }
+
+    /// The moment the lease counts from.
+    pub const fn since(&self) -> Moment {
+        self.since
+    }
+
+    pub const fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// From here on the work must not go on.
+    pub fn jeopardy_at(&self) -> Moment {
+        self.since.plus(self.ttl / 2)
+    }
+
+    /// From here on somebody else may hold the lock.
+    pub fn lapses_at(&self) -> Moment {
+        self.since.plus(self.ttl)
+    }
+
+    /// When the next heartbeat is due at the latest.
+    pub(super) fn heartbeat_at(&self) -> Moment {
+        self.since.plus(self.ttl / 3)
+    }
+
+    pub fn state(&self, now: Moment) -> State {
+        if now >= self.lapses_at() {
+            State::Lost
+        } else if now >= self.jeopardy_at() {
+            State::Jeopardy
+        } else {
+            State::Valid
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_millis(millis)
+    }
+
+    #[test]
+    fn a_lease_goes_from_valid_to_jeopardy_at_half_of_its_ttl_and_is_lost_at_all_of_it() {
+        let standing = Standing::counted(at(1000), TTL, TTL);
+        assert_eq!(standing.state(at(15_999)), State::Valid);
+        assert_eq!(standing.state(at(16_000)), State::Jeopardy);
+        assert_eq!(standing.state(at(30_999)), State::Jeopardy);
+        assert_eq!(standing.state(at(31_000)), State::Lost);
+    }
+
+    #[test]
+    fn an_older_grant_counts_from_when_it_was_made() {
+        let standing = Standing::counted(at(50_000), TTL, Duration::from_secs(10));
+        assert_eq!(standing.since(), at(30_000));
+        assert_eq!(standing.lapses_at(), at(60_000));
+    }
+
+    #[test]
+    fn a_server_that_promises_more_than_the_ttl_is_not_believed() {
+        let standing = Standing::counted(at(50_000), TTL, TTL * 2);
+        assert_eq!(standing.lapses_at(), at(80_000));
+    }
+}
