@@ -651,6 +651,7 @@ impl Member {
             Err(error @ Error::Unavailable { .. }) => {
                 work.engine.append_failed(now, Failed::Unwritten);
                 work.engine.unseal();
+                work.snapshots.unsealed(work.engine.next_seq());
                 self.store_failed(now, &error);
             }
             Err(error @ Error::OutcomeUnknown { .. }) => {
@@ -678,6 +679,7 @@ impl Member {
             Ok(false) => {
                 work.unsettled = false;
                 work.engine.unseal();
+                work.snapshots.unsealed(work.engine.next_seq());
                 self.row_at = now.plus(RETRY_AFTER);
             }
             Err(error @ (Error::Unavailable { .. } | Error::OutcomeUnknown { .. })) => {

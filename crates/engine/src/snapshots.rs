@@ -92,6 +92,15 @@ impl Snapshots {
         };
     }
 
+    /// The record that it may be as of was not written and will be written with more in it: then the snapshot is of a
+    /// moment that the journal never knew, and begins anew with that record.
+    pub(crate) fn unsealed(&mut self, seq: Seq) {
+        if matches!(self.stage, Stage::Writing { as_of, .. } if as_of == seq) {
+            self.bytes_since = self.bytes_max;
+            self.stage = Stage::Idle;
+        }
+    }
+
     /// Given up; the next one begins when it is due again.
     pub(crate) fn failed(&mut self) {
         self.bytes_since = self.bytes_max / 2;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold_core::{CallId, Cancel, Command, Disconnect, LeaseId, Namespace, Timestamp};
+use leasehold_core::{CallId, Cancel, Command, Disconnect, Fence, LeaseId, Namespace, Timestamp};
 use leasehold_engine::{
     Asking, Call, CallError, Member, Output, Plan as MemberPlan, Recovery, Reply, Response, Undo,
 };
@@ -70,7 +70,7 @@ pub struct Said {
     pub told: Vec<Told>,
     pub asks: Vec<Asking>,
     pub began: bool,
-    pub lost: usize,
+    pub lost: Vec<(LeaseId, Option<Fence>)>,
     pub withdrawn: usize,
 }
 
@@ -252,7 +252,7 @@ impl Server {
                     }
                 }
             },
-            Output::Lost { .. } => said.lost += 1,
+            Output::Lost { lease, fence, .. } => said.lost.push((lease, fence)),
             Output::Began(_) => said.began = true,
             Output::Event(_) | Output::Wanted { .. } | Output::Ended => {}
         }

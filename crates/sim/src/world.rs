@@ -4,7 +4,9 @@
 //! died never do. After every event the judges look.
 
 use std::rc::Rc;
+use std::time::Duration;
 
+use leasehold_core::{Answer, Fence, LeaseId, Timestamp};
 use leasehold_engine::{Call, CallError, Reply};
 
 use crate::agenda::Agenda;
@@ -65,7 +67,9 @@ pub(crate) enum Arrival {
     ClientGone { client: usize, life: u64 },
     StoreAnswer(u64),
     Wake,
-    Told { number: u64, tries: u32, reply: Rc<Result<Reply, CallError>> },
+    Told { number: u64, tries: u32, left: Duration, reply: Rc<Result<Reply, CallError>> },
+    /// A server says, unasked, that a lease or one grant of it is gone.
+    Lost { lease: LeaseId, fence: Option<Fence> },
     /// The connection that this was asked over has broken.
     Broken { number: u64, tries: u32 },
     /// Something that a client meant to do then.
@@ -241,7 +245,10 @@ impl World {
                 at.wakes_at = None;
                 at.tick(self.now);
             }
-            Arrival::Told { .. } | Arrival::Broken { .. } | Arrival::Due(_) => {}
+            Arrival::Told { .. }
+            | Arrival::Lost { .. }
+            | Arrival::Broken { .. }
+            | Arrival::Due(_) => {}
         }
         self.after_server(server)?;
         self.check_spin(server, is_wake)
@@ -280,7 +287,10 @@ impl World {
         if said.began {
             self.coverage.mark("epoch began");
         }
-        (0..said.lost).for_each(|_| self.coverage.mark("holder told of loss"));
+        for (lease, fence) in said.lost {
+            self.coverage.mark("holder told of loss");
+            self.tell_of_loss(server, lease, fence);
+        }
         (0..said.withdrawn).for_each(|_| self.coverage.mark("grant withdrawn"));
         self.judge_server(server)?;
         self.wake_server(server);
@@ -327,19 +337,35 @@ impl World {
             self.trace.line(self.now, Node::Server(server), format_args!("tells {to} #{}: {what}", wire.number));
         }
         let fate = self.network.send(self.now, Node::Server(server), Node::Client(wire.client));
+        let left = deadline_of(&reply).since(self.servers[server].now(self.now));
         let reply = Rc::new(reply);
         let life = wire.life;
         let (node, number) = (Node::Client(wire.client), wire.number);
         match fate.arrives {
             Some(at) => {
                 for at in [Some(at), fate.again].into_iter().flatten() {
-                    let arrival = Arrival::Told { number, tries: wire.tries, reply: reply.clone() };
+                    let arrival =
+                        Arrival::Told { number, tries: wire.tries, left, reply: reply.clone() };
                     self.agenda.add(at, Event::At(node, life, arrival));
                 }
             }
             None => self.break_wire(wire),
         }
         Ok(())
+    }
+
+    /// News of a loss go to the client that holds the lease, if it is connected to this server.
+    fn tell_of_loss(&mut self, server: usize, lease: LeaseId, fence: Option<Fence>) {
+        for client in 0..self.plan.clients {
+            let at = &self.clients[client];
+            if !at.follows(server, lease) {
+                continue;
+            }
+            let (node, life) = (Node::Client(client), at.life);
+            if let Some(at) = self.network.send(self.now, Node::Server(server), node).arrives {
+                self.agenda.add(at, Event::At(node, life, Arrival::Lost { lease, fence }));
+            }
+        }
     }
 
     // The store.
@@ -644,6 +670,16 @@ impl World {
 
 fn count(counter: &mut u32, begins: bool) {
     *counter = if begins { *counter + 1 } else { counter.saturating_sub(1) };
+}
+
+/// When what was answered lapses.
+fn deadline_of(reply: &Result<Reply, CallError>) -> Timestamp {
+    match reply {
+        Ok(Reply::Answer(Answer::Granted(grant))) => grant.deadline,
+        Ok(Reply::Answer(Answer::Renewed(renewed))) => renewed.deadline,
+        Ok(Reply::Answer(Answer::SessionOpened { deadline, .. })) => *deadline,
+        Ok(_) | Err(_) => Timestamp::ZERO,
+    }
 }
 
 /// The speed of a node's clock.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    AcceptFence, Acquire, Adapter, Attach, Break, CloseSession, Command, Disconnect, Fence,
-    KeepAlive, ListQuery, Namespace, OnDisconnect, OpenSession, Owner, RegisterName, RemoveFile,
-    RequestId, Ticket, Under, Unlock, Wait,
+    AcceptFence, Acquire, Adapter, Attach, Break, Claim, CloseSession, Command, Disconnect, Fence,
+    KeepAlive, ListQuery, Mode, Namespace, OnDisconnect, OpenSession, Owner, RegisterName, RemoveFile,
+    RequestId, Scope, Ticket, Under, Unlock, Wait,
 };
 use leasehold_engine::{Call, Query};
 
@@ -371,12 +371,16 @@ impl World {
 
     /// Uses what it holds.
     fn write(&mut self, hold: &Hold) {
-        let claim = &hold.claims[0];
-        if claim.mode == leasehold_core::Mode::Exclusive
-            && matches!(claim.scope, leasehold_core::Scope::Key(_))
-            && let Err(verdict) = self.judge.write(self.now, (&hold.namespace, &claim.scope), hold.fence, &mut self.coverage)
-        {
-            self.judge.accuse(verdict);
+        self.write_to(&hold.namespace, &hold.claims[0], hold.fence);
+    }
+
+    /// Writes to what the lock guards.
+    pub(super) fn write_to(&mut self, namespace: &Namespace, claim: &Claim, fence: Fence) {
+        let is_guarded = claim.mode == Mode::Exclusive && matches!(claim.scope, Scope::Key(_));
+        if is_guarded {
+            let place = (namespace, &claim.scope);
+            let written = self.judge.write(self.now, place, fence, &mut self.coverage);
+            written.unwrap_or_else(|verdict| self.judge.accuse(verdict));
         }
     }
 }

@@ -2,7 +2,8 @@
 
 mod deeds;
 mod hand;
-mod scopes;
+pub(crate) mod scopes;
+mod sdk;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,6 +13,7 @@ use leasehold_engine::Call;
 
 use crate::dice::{Dice, Purpose};
 use crate::judge::{Attempt, Verdict};
+use sdk::Sdk;
 use crate::plan::{Node, Plan};
 use crate::server::Wire;
 use crate::time::{Clock, Micros, Moment};
@@ -27,6 +29,13 @@ pub enum Due {
     GiveUp(u64),
     /// Sends it again.
     Retry(u64),
+    /// The SDK's machine wants to be woken.
+    SdkWake,
+    SdkThink,
+    SdkRelease(u64),
+    LinkUp(u64),
+    LinkDown(u64),
+    Cancelled(u64),
 }
 
 #[derive(Debug)]
@@ -50,6 +59,8 @@ pub struct Client {
     deeds: u64,
     /// It comes to an end: gives back what it holds and asks for nothing more.
     winds_down: bool,
+    /// While it is up.
+    pub(crate) sdk: Option<Sdk>,
 }
 
 /// A question that was sent and not answered yet.
@@ -110,7 +121,13 @@ impl Client {
             places: Vec::new(),
             deeds: 0,
             winds_down: false,
+            sdk: None,
         }
+    }
+
+    /// The process ends, and with it what its SDK knew. What it had under way is not known any more.
+    fn sdk_dies(&mut self) {
+        self.sdk = None;
     }
 
     pub fn deeds_len(&self) -> u64 {
@@ -119,15 +136,25 @@ impl Client {
 
     /// What it still waits for.
     pub fn unfinished(&self) -> Option<String> {
-        let (number, pending) = self.pending.first_key_value()?;
-        Some(format!("#{number}: {}", crate::shown::call(&pending.call)))
+        match self.pending.first_key_value() {
+            Some((number, pending)) => {
+                Some(format!("#{number}: {}", crate::shown::call(&pending.call)))
+            }
+            None => self.sdk.as_ref()?.unfinished(),
+        }
     }
 
     pub(crate) fn wires_to(&self, client: usize, server: usize) -> Vec<Wire> {
         let to_server = self.pending.iter().filter(|(_, pending)| pending.server == server);
         to_server
             .map(|(&number, pending)| Wire { client, life: self.life, number, tries: pending.tries })
+            .chain(self.sdk.iter().flat_map(|sdk| sdk.wires(client, self.life, server)))
             .collect()
+    }
+
+    /// Whether it is connected to that server and holds the lease.
+    pub(crate) fn follows(&self, server: usize, lease: LeaseId) -> bool {
+        self.sdk.as_ref().is_some_and(|sdk| sdk.follows(server, lease))
     }
 
     /// What its clock shows; `None` while it cannot look.
@@ -144,6 +171,8 @@ impl World {
         }
         at.life += 1;
         at.is_up = true;
+        let own = sdk::own(at.clock.at(self.now));
+        at.sdk = Some(Sdk::new(&self.plan, client, at.life, own));
         self.trace.line(self.now, Node::Client(client), format_args!("starts"));
         if self.is_calm {
             self.clients[client].winds_down = true;
@@ -151,7 +180,9 @@ impl World {
             let mut dice = Dice::new(self.plan.seed, Purpose::Client, client as u64, self.clients[client].life);
             let pause = dice.below(self.plan.work.think);
             self.client_due(client, Due::Think, self.now + pause);
+            self.client_due(client, Due::SdkThink, self.now + pause * 2);
         }
+        self.client_due(client, Due::SdkWake, self.now);
     }
 
     pub(crate) fn crash_client(&mut self, client: usize) {
@@ -168,6 +199,7 @@ impl World {
         at.recent.clear();
         at.places.clear();
         at.inbox.clear();
+        at.sdk_dies();
         for pending in pending.into_values() {
             self.given_up(&pending);
         }
@@ -189,6 +221,12 @@ impl World {
         if self.clients[client].paused == 0 {
             for (life, arrival) in std::mem::take(&mut self.clients[client].inbox) {
                 self.agenda.add(self.now, Event::At(Node::Client(client), life, arrival));
+            }
+            // Whoever wakes up looks at the clock first.
+            self.forget_what_is_given_back();
+            let shown = self.clocks();
+            if let Err(verdict) = self.judge.believes_still(self.now, client, &shown) {
+                self.judge.accuse(verdict);
             }
         }
     }
@@ -213,8 +251,17 @@ impl World {
             return Ok(());
         }
         match arrival {
-            Arrival::Told { number, tries, reply } => self.told(client, number, tries, &reply),
-            Arrival::Broken { number, tries } => self.broken(client, number, tries),
+            Arrival::Told { number, tries, left, reply } => {
+                if self.sdk_told(client, number, left, &reply)? {
+                    return Ok(());
+                }
+                self.told(client, number, tries, &reply)
+            }
+            Arrival::Broken { number, tries } => {
+                self.sdk_broken(client, number)?;
+                self.broken(client, number, tries)
+            }
+            Arrival::Lost { lease, fence } => self.sdk_notice(client, lease, fence),
             Arrival::Due(due) => self.due(client, due),
             Arrival::Ask(..)
             | Arrival::HangUp(_)
@@ -230,6 +277,12 @@ impl World {
             Due::Renew(hold) => self.renew_in_time(client, hold),
             Due::GiveUp(number) => self.lose_patience(client, number),
             Due::Retry(number) => self.send(client, number),
+            Due::SdkWake => return self.sdk_wake(client),
+            Due::SdkThink => return self.sdk_think(client),
+            Due::SdkRelease(key) => return self.sdk_release(client, key),
+            Due::LinkUp(link) => return self.link_up(client, link),
+            Due::LinkDown(link) => return self.link_down(client, link),
+            Due::Cancelled(call) => return self.cancelled(client, call),
         }
         Ok(())
     }
@@ -243,6 +296,6 @@ impl World {
         self.start_client(client);
         self.clients[client].winds_down = true;
         self.give_everything_back(client);
-        Ok(())
+        self.sdk_winds_down(client)
     }
 }

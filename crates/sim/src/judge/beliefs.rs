@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::{Claim, Mode, Namespace};
+use leasehold_core::{Claim, Mode, Namespace, Scope};
 
 use super::{Judge, Verdict};
 use crate::plan::Plan;
@@ -49,6 +49,19 @@ impl Beliefs {
 
     pub fn forget(&mut self, client: usize) {
         self.held.retain(|(believer, _), _| *believer != client);
+    }
+
+    /// Only those that are still held are left.
+    pub fn retain(&mut self, mut is_held: impl FnMut(usize, u64) -> bool) {
+        self.held.retain(|(client, number), _| is_held(*client, *number));
+    }
+
+    /// An operator takes the scope away, whatever its holder believes.
+    pub fn overrule(&mut self, namespace: &Namespace, scope: &Scope) {
+        self.held.retain(|_, belief| {
+            belief.namespace != *namespace
+                || belief.claims.iter().all(|claim| !claim.scope.overlaps(scope))
+        });
     }
 
     fn believes(&self, belief: &Belief, shows: Micros) -> bool {

@@ -19,7 +19,7 @@ use crate::coverage::Coverage;
 use crate::plan::Plan;
 use crate::time::{Micros, Moment};
 
-pub use beliefs::Beliefs;
+pub use beliefs::{Belief, Beliefs};
 pub use history::{Attempt, History};
 use log::Log;
 use resource::Resources;

@@ -1,7 +1,7 @@
 //! What servers say, compared with what is durable the moment they say it.
 
 use leasehold_core::{
-    Answer, Command, Conflict, Fence, Holder, LeaseId, Namespace, OnDisconnect, Refusal, Under,
+    Answer, Command, Conflict, Fence, Holder, LeaseId, Namespace, OnDisconnect, Refusal, Scope, Under,
 };
 use leasehold_engine::{Call, CallError, Reply, View};
 
@@ -23,6 +23,10 @@ impl Judge {
             }
         } else if let Command::Disconnect(gone) = command {
             self.disconnected(now, &gone.namespace, gone.session);
+        } else if let Command::Break(broken) = command {
+            self.beliefs.overrule(&broken.namespace, &broken.scope);
+        } else if let Command::RemoveFile(removed) = command {
+            self.beliefs.overrule(&removed.namespace, &Scope::inode(removed.inode));
         }
     }
 
