@@ -72,6 +72,8 @@ pub struct Member {
     next_id: u64,
     /// Nothing is asked about leadership before this.
     leadership_at: Timestamp,
+    /// Nobody is outlived before this: the store has just failed.
+    campaign_at: Timestamp,
     /// No record is asked for or written before this: the store has just failed.
     row_at: Timestamp,
     stopping: bool,
@@ -144,6 +146,7 @@ impl Member {
             lanes: [const { None }; 3],
             next_id: 1,
             leadership_at: now,
+            campaign_at: now,
             row_at: now,
             stopping: false,
             store_failure: None,
@@ -255,7 +258,7 @@ impl Member {
             Role::Following(following) => {
                 let overdue_at = following.overdue_at().filter(|_| self.is_free(Lane::Leadership));
                 moments[0] = self.leadership_due();
-                moments[1] = overdue_at.map(|at| at.plus(Millis::new(1)));
+                moments[1] = overdue_at.map(|at| at.plus(Millis::new(1)).max(self.campaign_at));
             }
             Role::Loading(_) => {
                 moments[0] = self.leadership_due();
@@ -355,7 +358,7 @@ impl Member {
         let request = match &mut self.role {
             Role::Following(following) => {
                 let overdue = following.overdue_at().is_some_and(|at| at < now);
-                if overdue && self.is_free(Lane::Leadership) {
+                if overdue && self.campaign_at <= now && self.is_free(Lane::Leadership) {
                     self.campaign()
                 } else if self.leadership_due().is_none_or(|due| now < due) {
                     return;
@@ -504,6 +507,7 @@ impl Member {
         }
         self.store_failure = Some(error.to_string().into());
         self.leadership_at = now.plus(RETRY_AFTER);
+        self.campaign_at = self.leadership_at;
     }
 
     /// Leads no longer. Another server does, or this one cannot go on.

@@ -232,13 +232,13 @@ impl Plan {
         let ttl = dice.spread(800 * MILLI, 60 * SECOND) / MILLI * MILLI;
         let servers = dice.weighted(&[(25, 1), (30, 2), (45, 3)]);
         let clients = dice.weighted(&[(2, 2), (5, 3), (5, 4), (3, 5), (2, 6), (1, 8)]);
-        let lasts = dice.between(40, 160);
+        let lasts = dice.between(20, 90);
         let mut plan = Plan {
             seed,
             servers,
             clients,
             ttl,
-            leader_lease: dice.spread(ttl / 2, ttl * 4).clamp(600 * MILLI, 60 * SECOND),
+            leader_lease: dice.spread(ttl, ttl * 4).clamp(600 * MILLI, 60 * SECOND),
             length: length.unwrap_or(ttl * lasts),
             drift_ppm: dice.weighted(&[(5, 0), (2, 1000), (3, 50_000)]),
             network: network(&mut dice, ttl),

@@ -41,6 +41,8 @@ pub struct Server {
     pub wakes_at: Option<Moment>,
     /// How often it wanted to be woken at a moment that was over.
     pub spins: u32,
+    /// How many calls it made to the store in this second.
+    calls_in: (u64, u32),
     /// What came in while it was paused.
     inbox: Vec<(u64, Arrival)>,
     /// Calls that were given up, perhaps before they came in.
@@ -87,6 +89,7 @@ impl Server {
             attached: BTreeSet::new(),
             wakes_at: None,
             spins: 0,
+            calls_in: (0, 0),
             inbox: Vec::new(),
             gone: BTreeSet::new(),
         }
@@ -266,6 +269,14 @@ impl Server {
         } else if let Command::Disconnect(gone) = command {
             self.attached.remove(&place(&gone.namespace, gone.session));
         }
+    }
+
+    /// Counts a call to the store; says how many it were in this second of its own.
+    pub fn called_store(&mut self, now: Moment) -> u32 {
+        let second = now.0 / crate::time::SECOND;
+        let (counted, calls) = self.calls_in;
+        self.calls_in = (second, if counted == second { calls + 1 } else { 1 });
+        self.calls_in.1
     }
 
     pub fn callers_len(&self) -> usize {

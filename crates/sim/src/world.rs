@@ -23,6 +23,8 @@ use crate::trace::Trace;
 
 /// How often in a row a server may want to be woken at a time that is over before it counts as spinning.
 const SPINS_MAX: u32 = 50;
+/// How often a server may call the store in a second, in so small a world.
+const STORE_CALLS_MAX: u32 = 1500;
 /// Nothing that is bounded grows beyond this in so small a world.
 const AGENDA_MAX: usize = 20_000;
 
@@ -275,6 +277,10 @@ impl World {
         }
         let life = self.servers[server].life;
         for asking in said.asks {
+            if self.servers[server].called_store(self.now) > STORE_CALLS_MAX {
+                let what = format!("server-{server} calls the store again and again");
+                return Err(Verdict::new(self.now, "nobody spins", what));
+            }
             let links = Links {
                 to_store_cut: self.network.is_cut(Node::Server(server), Node::Store),
                 from_store_cut: self.network.is_cut(Node::Store, Node::Server(server)),

@@ -450,7 +450,9 @@ impl World {
                 stops_at: micros_of(standing.jeopardy_at()),
                 lost_at: micros_of(standing.lapses_at()),
             };
-            self.judge.beliefs.begin(client, key.to_u64(), belief);
+            if !self.judge.is_overruled(item.fence) {
+                self.judge.beliefs.begin(client, key.to_u64(), belief);
+            }
             let shown = self.clocks();
             self.forget_what_is_given_back();
             self.judge.believed(now, client, key.to_u64(), &shown)?;

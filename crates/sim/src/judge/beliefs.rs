@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::{Claim, Mode, Namespace, Scope};
+use leasehold_core::{Claim, Fence, Mode, Namespace, Scope};
 
 use super::{Judge, Verdict};
 use crate::plan::Plan;
@@ -70,6 +70,11 @@ impl Beliefs {
 }
 
 impl Judge {
+    /// Whether an operator took a grant away before its holder had heard of it.
+    pub fn is_overruled(&self, fence: Option<Fence>) -> bool {
+        fence.and_then(|fence| self.log.grant(fence)).is_some_and(|grant| grant.is_overruled)
+    }
+
     /// A client has begun to believe, or has woken up and believes still. `shown` is what each client's clock shows now;
     /// `None` if it is paused.
     pub fn believed(

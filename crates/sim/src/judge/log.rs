@@ -46,6 +46,8 @@ pub(crate) struct GrantFact {
     pub(crate) at: Moment,
     pub(crate) granted: Granted,
     pub(crate) is_over: bool,
+    /// An operator has taken it away, or a part of it.
+    pub(crate) is_overruled: bool,
 }
 
 impl Log {
@@ -108,7 +110,12 @@ impl Log {
                 if let Some(ttl) = granted.opens {
                     self.open(now, &granted.namespace, granted.lease, ttl);
                 }
-                let fact = GrantFact { at: now, granted: granted.clone(), is_over: false };
+                let fact = GrantFact {
+                    at: now,
+                    granted: granted.clone(),
+                    is_over: false,
+                    is_overruled: false,
+                };
                 self.grants.insert(granted.fence, fact);
             }
             Transition::TtlChanged { namespace, lease, ttl } => {
@@ -134,6 +141,26 @@ impl Log {
             | Transition::FenceAccepted { .. } => {}
         }
         Ok(())
+    }
+
+    fn note_overruled(&mut self, transition: &Transition) {
+        let (lease, ending) = match transition {
+            Transition::LeaseEnded { lease, ending, .. }
+            | Transition::GrantEnded { lease, ending, .. }
+            | Transition::KeyEnded { lease, ending, .. }
+            | Transition::RangeEnded { lease, ending, .. } => (lease, ending),
+            Transition::EpochBegan { .. }
+            | Transition::Jumped { .. }
+            | Transition::SessionOpened(_)
+            | Transition::Granted(_)
+            | Transition::TtlChanged { .. }
+            | Transition::LeaseLapsed { .. }
+            | Transition::FenceAccepted { .. } => return,
+        };
+        if matches!(ending, Ending::Revoked(_) | Ending::FileRemoved) {
+            let of_lease = self.grants.values_mut().filter(|grant| grant.granted.lease == *lease);
+            of_lease.for_each(|grant| grant.is_overruled = true);
+        }
     }
 
     fn grant_over(&mut self, fence: Fence) {
@@ -177,6 +204,7 @@ impl Log {
             let unfit = |unfit| Verdict::new(now, "records fit together", format!("{unfit}"));
             self.table.apply(&transition).map_err(unfit)?;
             self.note(now, &transition)?;
+            self.note_overruled(&transition);
         }
         invariant::invariant_conflicting_grants_never_coexist(&self.table)
             .and_then(|()| invariant::invariant_permits_stay_within_their_limit(&self.table))
