@@ -29,7 +29,7 @@ pub const COMMANDS: [&str; 22] = [
 ];
 
 /// Every way to say no that a client can hear, and the command that must have heard it.
-pub const REFUSALS: [(&str, &str); 43] = [
+pub const REFUSALS: [(&str, &str); 42] = [
     ("acquire", "held"),
     ("acquire", "reclaim-window"),
     ("acquire", "grace-period"),
@@ -65,7 +65,6 @@ pub const REFUSALS: [(&str, &str); 43] = [
     ("renew", "not-holder"),
     ("renew", "invalid-ttl"),
     ("renew", "not-leader"),
-    ("release", "lease-lost"),
     ("release", "not-holder"),
     ("keep-alive", "session-not-found"),
     ("close", "session-not-found"),

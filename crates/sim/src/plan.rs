@@ -103,6 +103,8 @@ pub struct Work {
     pub sessions: u64,
     /// How many of a hundred requests carry an id, so that they can be sent again.
     pub known: u64,
+    /// Only names, taken, kept and given back: what the judge of histories knows.
+    pub plain: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -343,7 +345,8 @@ fn store(dice: &mut Dice, ttl: Micros, shared: bool) -> Store {
 }
 
 fn work(dice: &mut Dice, ttl: Micros) -> Work {
-    Work {
+    let plain = dice.percent(20);
+    let work = Work {
         focus: dice.weighted(&[
             (4, Focus::All),
             (3, Focus::Hot),
@@ -358,7 +361,13 @@ fn work(dice: &mut Dice, ttl: Micros) -> Work {
         sets: *dice.pick(&[0, 10, 40]),
         sessions: *dice.pick(&[0, 30, 80]),
         known: *dice.pick(&[0, 50, 100]),
+        plain,
+    };
+    if !plain {
+        return work;
     }
+    let focus = *dice.pick(&[Focus::Hot, Focus::Names]);
+    Work { focus, sets: 0, sessions: 0, ..work }
 }
 
 fn limits(dice: &mut Dice, ttl: Micros) -> Limits {

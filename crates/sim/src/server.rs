@@ -43,6 +43,7 @@ pub struct Server {
     pub spins: u32,
     /// How many calls it made to the store in this second.
     calls_in: (u64, u32),
+    cancels: usize,
     /// What came in while it was paused.
     inbox: Vec<(u64, Arrival)>,
     /// Calls that were given up, perhaps before they came in.
@@ -74,6 +75,7 @@ pub struct Said {
     pub began: bool,
     pub lost: Vec<(LeaseId, Option<Fence>)>,
     pub withdrawn: usize,
+    pub cancels: usize,
 }
 
 impl Server {
@@ -90,6 +92,7 @@ impl Server {
             wakes_at: None,
             spins: 0,
             calls_in: (0, 0),
+            cancels: 0,
             inbox: Vec::new(),
             gone: BTreeSet::new(),
         }
@@ -194,6 +197,7 @@ impl Server {
             let caller = self.callers.remove(&id);
             if let Some(Call::Command(Command::Acquire(acquire))) = caller.as_ref().map(|c| &*c.call) {
                 let namespace = acquire.namespace.clone();
+                self.cancels += 1;
                 self.run(now, Command::Cancel(Cancel { namespace, call: id }));
             }
         }
@@ -224,7 +228,7 @@ impl Server {
     /// Everything that may be shown, and everything that is to be asked of the store.
     pub fn say(&mut self, now: Moment) -> Said {
         let at = self.now(now);
-        let mut said = Said::default();
+        let mut said = Said { cancels: std::mem::take(&mut self.cancels), ..Said::default() };
         let Some(mut member) = self.member.take() else { return said };
         // Taking a grant back can free others: go on until nothing more comes of it.
         loop {

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold_core::{Answer, Fence, LeaseId, Timestamp};
+use leasehold_core::{Answer, Ending, Epoch, Fence, LeaseId, Timestamp, Transition};
 use leasehold_engine::{Call, CallError, Reply};
 
 use crate::agenda::Agenda;
@@ -46,6 +46,9 @@ pub struct World {
     victims: Vec<Option<usize>>,
     pub(crate) is_calm: bool,
     leader: Option<String>,
+    epoch: Epoch,
+    /// When the last leader lost its right to write to the present one.
+    epoch_won: Moment,
 }
 
 /// Something that happens.
@@ -114,6 +117,8 @@ impl World {
             faults_on: [0; FAULT_NAMES.len()],
             is_calm: false,
             leader: None,
+            epoch: Epoch(0),
+            epoch_won: Moment(0),
         }
     }
 
@@ -292,7 +297,10 @@ impl World {
         }
         if said.began {
             self.coverage.mark("epoch began");
+            self.judge.history.restarted(self.epoch_won, self.now);
         }
+        let faults = self.faults();
+        (0..said.cancels).for_each(|_| self.coverage.answered("cancel", "ok", faults));
         for (lease, fence) in said.lost {
             self.coverage.mark("holder told of loss");
             self.tell_of_loss(server, lease, fence);
@@ -388,6 +396,16 @@ impl World {
                 let (seq, epoch) = (batch.seq(), batch.epoch().0);
                 self.trace.line(self.now, Node::Store, format_args!("record {seq} of epoch {epoch}: {}", transitions.join("; ")));
             }
+            let reclaims = |transition: &Transition| match transition {
+                Transition::GrantEnded { ending, .. }
+                | Transition::KeyEnded { ending, .. }
+                | Transition::LeaseEnded { ending, .. }
+                | Transition::RangeEnded { ending, .. } => *ending == Ending::Reclaimed,
+                _ => false,
+            };
+            if batch.transitions().flatten().any(|transition| reclaims(&transition)) {
+                self.coverage.mark("lease reclaimed");
+            }
             self.judge.written(self.now, &batch)?;
         }
         self.note_leader();
@@ -395,7 +413,12 @@ impl World {
     }
 
     fn note_leader(&mut self) {
-        let leader = self.store.leader().map(|leader| leader.name);
+        let leader = self.store.leader();
+        if leader.as_ref().is_some_and(|leader| leader.beat.epoch > self.epoch) {
+            self.epoch = leader.as_ref().map_or(self.epoch, |leader| leader.beat.epoch);
+            self.epoch_won = self.now;
+        }
+        let leader = leader.map(|leader| leader.name);
         if leader.is_some() && leader != self.leader {
             if self.leader.is_some() {
                 self.coverage.mark("leader changed");

@@ -67,23 +67,25 @@ impl World {
         let (holds, sessions) = (at.holds.len(), at.sessions.len());
         let if_any = |len: usize, weight: u64| if len > 0 { weight } else { 0 };
         let opens = self.plan.work.sessions / 8;
+        let plain = self.plan.work.plain;
+        let unless_plain = |weight: u64| if plain { 0 } else { weight };
         let deed = dice.weighted(&[
             (if holds < HOLDS_MAX { 50 } else { 0 }, Deed::Acquire),
             (if_any(at.recent.len(), 5), Deed::Repeat),
             (if_any(at.places.len(), 30), Deed::Return),
-            (if_any(holds, 2), Deed::Reclaim),
+            (if_any(holds, unless_plain(2)), Deed::Reclaim),
             (if_any(holds, 30), Deed::Release),
             (if_any(holds, 6), Deed::Renew),
             (if_any(holds, 10), Deed::Write),
-            (if sessions < SESSIONS_MAX { opens + 1 } else { 1 }, Deed::Open),
+            (unless_plain(if sessions < SESSIONS_MAX { opens + 1 } else { 1 }), Deed::Open),
             (if_any(sessions, 4), Deed::KeepAlive),
             (if_any(sessions, 4), Deed::Close),
             (if_any(sessions, 3), Deed::Attach),
             (if_any(sessions, 2), Deed::Disconnect),
             (if_any(sessions, 5), Deed::Unlock),
             (3, Deed::AcceptFence),
-            (1, Deed::Break),
-            (1, Deed::RemoveFile),
+            (unless_plain(1), Deed::Break),
+            (unless_plain(1), Deed::RemoveFile),
             (8, Deed::Look),
             (4, Deed::Nothing),
         ]);
@@ -108,7 +110,8 @@ impl World {
                 let (hold, owner) = self.hold_of(client, dice)?;
                 let mut renew = renew_of(&hold, &owner);
                 spoil(dice, &mut renew.owner, &mut renew.fence);
-                renew.ttl = dice.percent(40).then(|| self.ttl(dice));
+                let changes = !self.plan.work.plain && dice.percent(40);
+                renew.ttl = changes.then(|| self.ttl(dice));
                 Command::Renew(renew)
             }
             Deed::Write => {
@@ -222,13 +225,15 @@ impl World {
             Some(session) => (session.namespace.clone(), Under::Session(session.id)),
             None => {
                 let id = self.fresh_lease(client, at.next_number + 1);
-                (namespace(dice), Under::NewLease { id, ttl: self.ttl(dice) })
+                let namespace = namespace(dice);
+                let namespace = if work.plain { Namespace::default() } else { namespace };
+                (namespace, Under::NewLease { id, ttl: self.ttl(dice) })
             }
         };
         let wait = self.wait(dice);
         let window = match dice.below(40) {
             0 => self.plan.ttl * 2,
-            1..=8 => self.plan.ttl / 4,
+            1..=8 if !work.plain => self.plan.ttl / 4,
             _ => 0,
         };
         let request_id = dice.percent(work.known).then(|| request_id(client, at.life, at.deeds));
@@ -243,7 +248,7 @@ impl World {
             ticket: None,
             request_id,
             reclaim_window: Duration::from_millis(window / 1000),
-            reclaim: dice.percent(2),
+            reclaim: !work.plain && dice.percent(2),
             metadata: dice.percent(5).then(|| Arc::from(if dice.percent(20) { "far too much to be kept" } else { "a note" })),
         };
         if acquire.request_id.is_some() {

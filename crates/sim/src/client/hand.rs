@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use leasehold_core::{
-    Acquire, Answer, CallId, CloseSession, Command, Grant, KeepAlive, LeaseId, Refusal, Release,
-    Renew, Under, Wait,
+    Acquire, Answer, CallId, Claim, CloseSession, Command, Disconnect, Grant, KeepAlive, LeaseId, Namespace,
+    Refusal, Release, Renew, Under, Wait,
 };
 use leasehold_engine::{Call, CallError, Reply};
 use leasehold_judge::history::Kept;
@@ -61,18 +61,19 @@ impl World {
         at.next_number += 1;
         let number = at.next_number;
         let attempt = match &call {
-            Call::Command(Command::Acquire(acquire)) => Some(attempt_of(client, acquire, now)),
+            Call::Command(Command::Acquire(acquire)) => attempt_of(client, acquire, now),
             Call::Command(_) | Call::Query(_) => None,
         };
         let pending = Pending {
             client,
-            call: Rc::new(call),
             server: at.server,
             invoked: now,
             sent: 0,
             tries: 0,
             is_deed,
             attempt,
+            taken: at.take_holds(&call),
+            call: Rc::new(call),
         };
         at.pending.insert(number, pending);
         self.send(client, number);
@@ -262,31 +263,29 @@ impl World {
             (Command::Renew(renew), Answer::Renewed(renewed)) => {
                 let ttl = renewed.ttl.as_duration();
                 self.each_under(client, renew.lease, |world, hold| {
-                    world.judge.history.renewed(client, &hold.claims, when, hold.fence, ttl, Kept::Done);
+                    world.judge.history.renewed(client, hold.told(), when, hold.fence, ttl, Kept::Done);
                 });
                 self.renewed(client, renew.lease, pending.sent, micros(ttl));
             }
             (Command::KeepAlive(KeepAlive { session, .. }), Answer::Renewed(renewed)) => {
                 let ttl = renewed.ttl.as_duration();
                 self.each_under(client, *session, |world, hold| {
-                    world.judge.history.renewed(client, &hold.claims, when, hold.fence, ttl, Kept::Done);
+                    world.judge.history.renewed(client, hold.told(), when, hold.fence, ttl, Kept::Done);
                 });
                 self.renewed(client, *session, pending.sent, micros(ttl));
             }
             (Command::Attach(attach), Answer::Renewed(renewed)) => {
                 let ttl = renewed.ttl.as_duration();
                 self.each_under(client, attach.session, |world, hold| {
-                    world.judge.history.renewed(client, &hold.claims, when, hold.fence, ttl, Kept::Done);
+                    world.judge.history.renewed(client, hold.told(), when, hold.fence, ttl, Kept::Done);
                 });
             }
-            (Command::Release(release), Answer::Released { .. }) => {
-                self.drop_hold(client, release, when, Kept::Done);
+            (Command::Release(_), Answer::Released { .. })
+            | (Command::CloseSession(_), Answer::SessionClosed { .. }) => {
+                self.given_back(pending, when, Kept::Done);
             }
-            (Command::CloseSession(close), Answer::SessionClosed { .. }) => {
-                self.drop_lease(client, close.session, when, Kept::Done);
-            }
-            (Command::Disconnect(gone), Answer::Disconnected { .. }) => {
-                self.drop_lease(client, gone.session, (pending.invoked, None), Kept::Unknown);
+            (Command::Disconnect(_), Answer::Disconnected { .. }) => {
+                self.given_back(pending, (pending.invoked, None), Kept::Unknown);
             }
             _ => {}
         }
@@ -398,24 +397,11 @@ impl World {
         }
     }
 
-    /// It holds this no longer, or does not know whether it does.
-    fn drop_hold(&mut self, client: usize, release: &Release, when: (Moment, Option<Moment>), kept: Kept) {
-        let of = |hold: &Hold| (hold.lease, hold.fence) == (release.lease, release.fence);
-        let gone: Vec<u64> = self.clients[client].holds.iter().filter(|(_, hold)| of(hold)).map(|(&n, _)| n).collect();
-        for number in gone {
-            if let Some(hold) = self.clients[client].holds.remove(&number) {
-                self.judge.history.released(client, &hold.claims, when, hold.fence, kept);
-            }
+    /// It has given back what it had.
+    fn given_back(&mut self, pending: &Pending, when: (Moment, Option<Moment>), kept: Kept) {
+        for hold in &pending.taken {
+            self.judge.history.released(pending.client, hold.told(), when, hold.fence, kept);
         }
-    }
-
-    fn drop_lease(&mut self, client: usize, lease: LeaseId, when: (Moment, Option<Moment>), kept: Kept) {
-        self.each_under(client, lease, |world, hold| {
-            world.judge.history.released(client, &hold.claims, when, hold.fence, kept);
-        });
-        let at = &mut self.clients[client];
-        at.holds.retain(|_, hold| hold.lease != lease);
-        at.sessions.retain(|_, session| session.id != lease);
     }
 
     /// The server said no.
@@ -429,20 +415,21 @@ impl World {
                 self.lost(client, renew.lease, when);
             }
             (Command::Renew(renew), Refusal::NotHolder(_)) => {
-                let is_mine = |hold: &Hold| hold.fence == renew.fence && hold.lease == renew.lease;
-                let release = release_of_renew(renew);
-                if self.clients[client].holds.values().any(is_mine) && renew.owner == self.clients[client].owner {
-                    self.drop_hold(client, &release, (pending.invoked, None), Kept::Unknown);
+                let at = &mut self.clients[client];
+                let is_mine = |hold: &Hold| (hold.fence, hold.lease) == (renew.fence, renew.lease);
+                if renew.owner == at.owner {
+                    at.holds.retain(|_, hold| !is_mine(hold));
                 }
             }
             (Command::KeepAlive(keep), Refusal::SessionNotFound) => self.lost(client, keep.session, when),
-            (Command::CloseSession(close), Refusal::SessionNotFound) => {
-                self.lost(client, close.session, when);
+            (Command::CloseSession(_), Refusal::SessionNotFound)
+            | (Command::Release(_), Refusal::LeaseLost) => {
+                for hold in &pending.taken {
+                    let ttl = std::time::Duration::from_micros(hold.ttl);
+                    self.judge.history.renewed(client, hold.told(), when, hold.fence, ttl, Kept::Lost);
+                }
             }
-            (Command::Release(release), Refusal::LeaseLost) => self.lost(client, release.lease, when),
-            (Command::Release(release), Refusal::NotHolder(_)) if release.owner == self.clients[client].owner => {
-                self.drop_hold(client, release, (pending.invoked, None), Kept::Unknown);
-            }
+            (Command::Release(_), _) => self.given_back(pending, (pending.invoked, None), Kept::Unknown),
             _ => {}
         }
     }
@@ -451,7 +438,7 @@ impl World {
     fn lost(&mut self, client: usize, lease: LeaseId, when: (Moment, Option<Moment>)) {
         self.each_under(client, lease, |world, hold| {
             let ttl = std::time::Duration::from_micros(hold.ttl);
-            world.judge.history.renewed(client, &hold.claims, when, hold.fence, ttl, Kept::Lost);
+            world.judge.history.renewed(client, hold.told(), when, hold.fence, ttl, Kept::Lost);
         });
         let at = &mut self.clients[client];
         at.holds.retain(|_, hold| hold.lease != lease);
@@ -487,9 +474,9 @@ impl World {
         let client = pending.client;
         let when = (pending.invoked, None);
         match command {
-            Command::Release(release) => self.drop_hold(client, release, when, Kept::Unknown),
-            Command::CloseSession(close) => self.drop_lease(client, close.session, when, Kept::Unknown),
-            Command::Disconnect(gone) => self.drop_lease(client, gone.session, when, Kept::Unknown),
+            Command::Release(_) | Command::CloseSession(_) | Command::Disconnect(_) => {
+                self.given_back(pending, when, Kept::Unknown);
+            }
             Command::Renew(renew) => {
                 let lease = renew.lease;
                 self.renewal_unknown(client, lease, pending, when, renew.ttl.map(micros));
@@ -515,9 +502,9 @@ impl World {
         self.each_under(client, lease, |world, hold| {
             // A length that may have been changed to something shorter: nothing is certain about it any more.
             let longest = std::time::Duration::from_micros(ttl.unwrap_or(hold.ttl).max(hold.ttl));
-            world.judge.history.renewed(client, &hold.claims, when, hold.fence, longest, Kept::Unknown);
+            world.judge.history.renewed(client, hold.told(), when, hold.fence, longest, Kept::Unknown);
             if ttl.is_some_and(|ttl| ttl < hold.ttl) {
-                world.judge.history.released(client, &hold.claims, when, hold.fence, Kept::Unknown);
+                world.judge.history.released(client, hold.told(), when, hold.fence, Kept::Unknown);
             }
         });
         // It tries again soon.
@@ -554,6 +541,35 @@ impl World {
     }
 }
 
+impl super::Client {
+    /// What a call gives back: it is not relied on any more from the moment it is asked.
+    fn take_holds(&mut self, call: &Call) -> Vec<Hold> {
+        let Call::Command(command) = call else { return Vec::new() };
+        let is_taken: Box<dyn Fn(&Hold) -> bool> = match command {
+            Command::Release(release) if release.owner == self.owner => {
+                let (lease, fence) = (release.lease, release.fence);
+                Box::new(move |hold| (hold.lease, hold.fence) == (lease, fence))
+            }
+            Command::CloseSession(CloseSession { session: lease, .. })
+            | Command::Disconnect(Disconnect { session: lease, .. }) => {
+                let lease = *lease;
+                self.sessions.retain(|_, session| session.id != lease);
+                Box::new(move |hold| hold.lease == lease)
+            }
+            _ => return Vec::new(),
+        };
+        let taken = self.holds.extract_if(.., |_, hold| is_taken(hold));
+        taken.map(|(_, hold)| hold).collect()
+    }
+}
+
+impl Hold {
+    /// What histories are told of.
+    fn told(&self) -> &[Claim] {
+        if self.namespace == Namespace::default() { &self.claims } else { &[] }
+    }
+}
+
 pub(super) fn renew_of(hold: &Hold, owner: &leasehold_core::Owner) -> Renew {
     Renew {
         namespace: hold.namespace.clone(),
@@ -579,12 +595,16 @@ fn release_of_renew(renew: &Renew) -> Release {
     }
 }
 
-fn attempt_of(client: usize, acquire: &Acquire, invoked: Moment) -> Attempt {
+/// Histories are told of the default namespace only.
+fn attempt_of(client: usize, acquire: &Acquire, invoked: Moment) -> Option<Attempt> {
+    if acquire.namespace != Namespace::default() {
+        return None;
+    }
     let (lease, ttl) = match acquire.under {
         Under::NewLease { id, ttl } => (id, ttl),
         Under::Session(id) => (id, std::time::Duration::ZERO),
     };
-    Attempt {
+    Some(Attempt {
         client,
         owner: acquire.owner.clone(),
         claims: acquire.claims.clone(),
@@ -595,7 +615,7 @@ fn attempt_of(client: usize, acquire: &Acquire, invoked: Moment) -> Attempt {
         invoked,
         returned: None,
         granted: None,
-    }
+    })
 }
 
 /// Calls are numbered by the server that takes them.

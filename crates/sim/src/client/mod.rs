@@ -77,6 +77,8 @@ pub(crate) struct Pending {
     /// Whether the thread waits for it.
     is_deed: bool,
     attempt: Option<Attempt>,
+    /// What it gives back: from the moment it asks, it holds that no longer.
+    taken: Vec<Hold>,
 }
 
 /// Something that it holds, as far as it knows.
@@ -123,11 +125,6 @@ impl Client {
             winds_down: false,
             sdk: None,
         }
-    }
-
-    /// The process ends, and with it what its SDK knew. What it had under way is not known any more.
-    fn sdk_dies(&mut self) {
-        self.sdk = None;
     }
 
     pub fn deeds_len(&self) -> u64 {
@@ -199,7 +196,10 @@ impl World {
         at.recent.clear();
         at.places.clear();
         at.inbox.clear();
-        at.sdk_dies();
+        let exchanges = at.sdk.take().map(Sdk::exchanges).unwrap_or_default();
+        for exchange in &exchanges {
+            self.sdk_unanswered(client, exchange);
+        }
         for pending in pending.into_values() {
             self.given_up(&pending);
         }

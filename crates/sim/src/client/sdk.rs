@@ -57,12 +57,14 @@ struct Link {
 }
 
 #[derive(Debug)]
-struct Exchange {
+pub(super) struct Exchange {
     call: CallId,
     key: Key,
     link: LinkId,
     sent: Moment,
     what: Rc<Call>,
+    /// What histories are told of: the grants that it is about.
+    about: Vec<(Vec<Claim>, Fence, Duration)>,
 }
 
 /// What is asked for or held.
@@ -119,6 +121,26 @@ impl Sdk {
     pub(super) fn follows(&self, server: usize, lease: LeaseId) -> bool {
         self.link.is_some_and(|link| link.is_up && link.server == server)
             && self.holder_of(lease, None).is_some()
+    }
+
+    /// The process ends: what it had under way.
+    pub(super) fn exchanges(self) -> Vec<Exchange> {
+        self.calls.into_values().collect()
+    }
+
+    /// The grants that a renewal or release is about. Of one that nobody was told of, histories know nothing.
+    fn about(&self, call: &Call) -> Vec<(Vec<Claim>, Fence, Duration)> {
+        let (lease, only) = match call {
+            Call::Command(Command::Renew(renew)) => (renew.lease, None),
+            Call::Command(Command::KeepAlive(keep)) => (keep.session, None),
+            Call::Command(Command::Release(release)) => (release.lease, Some(release.fence)),
+            Call::Command(Command::CloseSession(close)) => (close.session, None),
+            Call::Command(_) | Call::Query(_) => return Vec::new(),
+        };
+        let items = self.keys.iter().filter_map(|key| self.machine.data(*key));
+        let of_lease = items.filter(|item| item.lease == Some(lease) && item.is_granted);
+        let grants = of_lease.filter_map(|item| Some((item.claims.clone(), item.fence?, item.ttl)));
+        grants.filter(|(_, fence, _)| only.is_none_or(|only| only == *fence)).collect()
     }
 
     /// Who holds this lease here.
@@ -255,10 +277,12 @@ impl World {
         let (number, life) = (at.next_number, at.life);
         let Some(what) = self.sdk_call(client, number, key, request) else { return };
         let what = Rc::new(Call::Command(what));
-        let now = self.now;
+        let sent = self.now;
+        let about = self.sdk(client).about(&what);
         let sdk = self.sdk(client);
         let Some(link) = sdk.link.filter(|link| link.is_up) else { return };
-        sdk.calls.insert(number, Exchange { call, key, link: link.id, sent: now, what: what.clone() });
+        let exchange = Exchange { call, key, link: link.id, sent, what: what.clone(), about };
+        sdk.calls.insert(number, exchange);
         self.ask(link.server, Wire { client, life, number, tries: 0 }, what);
     }
 
@@ -500,55 +524,29 @@ impl World {
     // Histories.
 
     fn sdk_history(&mut self, client: usize, exchange: &Exchange, reply: &Result<Reply, CallError>) {
-        let (lease, release) = match &*exchange.what {
-            Call::Command(Command::Renew(renew)) => (renew.lease, None),
-            Call::Command(Command::KeepAlive(keep)) => (keep.session, None),
-            Call::Command(Command::Release(release)) => (release.lease, Some(Some(release.fence))),
-            Call::Command(Command::CloseSession(close)) => (close.session, Some(None)),
-            Call::Command(_) | Call::Query(_) => return,
-        };
         let outcome = match reply {
             Ok(_) => Kept::Done,
             Err(CallError::Refused(Refusal::LeaseLost | Refusal::SessionNotFound)) => Kept::Lost,
             Err(_) => Kept::Unknown,
         };
-        let ttl = match reply {
+        let said = match reply {
             Ok(Reply::Answer(Told::Renewed(renewed))) => Some(renewed.ttl.as_duration()),
             Ok(_) | Err(_) => None,
         };
-        self.sdk_kept(client, exchange, lease, release, (outcome, ttl));
-    }
-
-    fn sdk_unanswered(&mut self, client: usize, exchange: &Exchange) {
-        self.sdk_history(client, exchange, &Err(CallError::Stopped));
-    }
-
-    fn sdk_kept(
-        &mut self,
-        client: usize,
-        exchange: &Exchange,
-        lease: LeaseId,
-        release: Option<Option<Fence>>,
-        (outcome, ttl): (Kept, Option<Duration>),
-    ) {
-        let sdk = self.sdk(client);
-        let mut items: Vec<Item> = sdk.keys.iter().filter_map(|key| sdk.machine.data(*key).cloned()).collect();
-        items.retain(|item| item.lease == Some(lease) || item.session.is_some_and(|session| sdk.machine.data(session).is_some_and(|s| s.lease == Some(lease))));
-        let returned = (outcome != Kept::Unknown).then_some(self.now);
-        let when = (exchange.sent, returned);
-        for item in items {
-            let Some(fence) = item.fence else { continue };
-            match release {
-                None => {
-                    let ttl = ttl.unwrap_or(item.ttl);
-                    self.judge.history.renewed(client, &item.claims, when, fence, ttl, outcome);
-                }
-                Some(only) if only.is_none_or(|only| only == fence) => {
-                    self.judge.history.released(client, &item.claims, when, fence, outcome);
-                }
-                Some(_) => {}
+        let when = (exchange.sent, (outcome != Kept::Unknown).then_some(self.now));
+        let renews = matches!(&*exchange.what, Call::Command(Command::Renew(_) | Command::KeepAlive(_)));
+        for (claims, fence, ttl) in &exchange.about {
+            let history = &mut self.judge.history;
+            if renews {
+                history.renewed(client, claims, when, *fence, said.unwrap_or(*ttl), outcome);
+            } else {
+                history.released(client, claims, when, *fence, outcome);
             }
         }
+    }
+
+    pub(super) fn sdk_unanswered(&mut self, client: usize, exchange: &Exchange) {
+        self.sdk_history(client, exchange, &Err(CallError::Stopped));
     }
 
     // The thread that uses it.

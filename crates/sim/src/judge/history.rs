@@ -1,6 +1,6 @@
 //! The word of the clients, lock by lock, for the judge of histories.
 //!
-//! Only plain names in the default namespace are told of; all other scopes are judged by the log. What nobody got an
+//! Only worlds with nothing but plain names are told of; everything else is judged by the log. What nobody got an
 //! answer to is looked up there: if it was granted, then when it was durable.
 
 use std::collections::BTreeMap;
@@ -10,8 +10,9 @@ use leasehold_core::{Claim, Fence, LeaseId, Mode, Owner, RequestId, Scope};
 use leasehold_judge::checker::{Rules, check};
 use leasehold_judge::history::{Acquired, Event, Kept, LockIndex, Mode as Told, Operation};
 
-use super::log::Log;
+use super::log::{GrantFact, Log};
 use super::{Verdict, shortened};
+use crate::client::scopes::{NAMES, name};
 use crate::plan::Plan;
 use crate::time::Moment;
 
@@ -47,18 +48,15 @@ impl History {
         let drift_ppm = plan.drift_ppm.unsigned_abs();
         let longest = plan.limits.lease_ttl_max;
         let late = longest * u32::try_from(3 * drift_ppm).unwrap_or(0) / 1_000_000;
+        let names = if plan.work.plain { NAMES } else { 0 };
+        let locks = (0..names).zip(0..).map(|(number, index)| (name(number), index));
         History {
-            locks: BTreeMap::new(),
+            locks: locks.collect(),
             operations: Vec::new(),
             attempts: Vec::new(),
             drift_ppm,
             late_max: late + Duration::from_millis(50),
         }
-    }
-
-    /// A name that histories are told of.
-    pub fn tell_of(&mut self, scope: Scope, number: LockIndex) {
-        self.locks.insert(scope, number);
     }
 
     fn index(&self, scope: &Scope) -> Option<LockIndex> {
@@ -125,10 +123,15 @@ impl History {
     }
 
     pub(super) fn judge(&mut self, now: Moment, log: &Log) -> Result<(), Verdict> {
-        for attempt in std::mem::take(&mut self.attempts) {
-            self.tell_attempt(&attempt, log);
+        let mut by_owner: BTreeMap<&Owner, Vec<(Fence, &GrantFact)>> = BTreeMap::new();
+        for (fence, grant) in log.grants() {
+            by_owner.entry(&grant.granted.owner).or_default().push((*fence, grant));
         }
-        let rules = Rules { late_max: self.late_max, configurations_max: 50_000 };
+        for attempt in std::mem::take(&mut self.attempts) {
+            let grants = by_owner.get(&attempt.owner).map_or(&[][..], Vec::as_slice);
+            self.tell_attempt(&attempt, grants);
+        }
+        let rules = Rules { late_max: self.late_max, configurations_max: 20_000 };
         match check(&self.operations, rules) {
             Ok(_) | Err(leasehold_judge::checker::Fault::Undecided { .. }) => Ok(()),
             Err(fault) => Err(Verdict::new(now, "the history can have happened", fault.to_string())),
@@ -136,24 +139,36 @@ impl History {
     }
 
     /// Everything that was granted because of it, known to its client or not.
-    fn tell_attempt(&mut self, attempt: &Attempt, log: &Log) {
-        for (fence, grant) in log.grants() {
+    fn tell_attempt(&mut self, attempt: &Attempt, grants: &[(Fence, &GrantFact)]) {
+        let first = grants.partition_point(|(_, grant)| grant.at < attempt.invoked);
+        let mut is_told = false;
+        for (fence, grant) in &grants[first..] {
             let granted = &grant.granted;
             let is_its = match &attempt.request_id {
                 Some(id) => granted.request.as_ref().is_some_and(|request| request.id == *id),
                 None => attempt.leases.contains(&granted.lease) && granted.claims == attempt.claims,
             };
-            let is_later = attempt.invoked <= grant.at && attempt.returned.is_none_or(|returned| grant.at <= returned || attempt.granted.is_none());
-            if !is_its || granted.owner != attempt.owner || !is_later {
+            let returned = attempt.returned.filter(|_| attempt.granted.is_some());
+            if !is_its || returned.is_some_and(|returned| returned < grant.at) {
                 continue;
             }
-            let (outcome, returned) = if attempt.granted == Some(*fence) {
-                (Acquired::Granted(fence.get()), attempt.returned)
-            } else {
-                (Acquired::Unknown, Some(grant.at))
+            let is_known = attempt.granted == Some(*fence);
+            is_told |= is_known;
+            let (outcome, returned) = match is_known {
+                true => (Acquired::Granted(fence.get()), attempt.returned),
+                false => (Acquired::Unknown, Some(grant.at)),
             };
-            for claim in &attempt.claims {
-                let (Some(lock), Some(mode)) = (self.index(&claim.scope), told_mode(claim.mode)) else { continue };
+            self.tell_acquire(attempt, outcome, returned);
+        }
+        // It stood in line, and others may have been refused because of that.
+        if attempt.waited && !is_told {
+            self.tell_acquire(attempt, Acquired::Unknown, None);
+        }
+    }
+
+    fn tell_acquire(&mut self, attempt: &Attempt, outcome: Acquired, returned: Option<Moment>) {
+        for claim in &attempt.claims {
+            if let (Some(lock), Some(mode)) = (self.index(&claim.scope), told_mode(claim.mode)) {
                 let ttl = self.least(attempt.ttl);
                 let event = Event::Acquire { mode, ttl, waited: attempt.waited, outcome };
                 self.push(attempt.client, lock, attempt.invoked, returned, event);

@@ -45,7 +45,8 @@ pub(crate) struct Lease {
 pub(crate) struct GrantFact {
     pub(crate) at: Moment,
     pub(crate) granted: Granted,
-    pub(crate) is_over: bool,
+    /// When that was durable.
+    pub(crate) over: Option<Moment>,
     /// An operator has taken it away, or a part of it.
     pub(crate) is_overruled: bool,
 }
@@ -113,7 +114,7 @@ impl Log {
                 let fact = GrantFact {
                     at: now,
                     granted: granted.clone(),
-                    is_over: false,
+                    over: None,
                     is_overruled: false,
                 };
                 self.grants.insert(granted.fence, fact);
@@ -128,11 +129,11 @@ impl Log {
             | Transition::LeaseEnded { namespace, lease, ending } => {
                 self.lease_over(now, namespace, *lease, ending)?;
             }
-            Transition::GrantEnded { fence, .. } => self.grant_over(*fence),
+            Transition::GrantEnded { fence, .. } => self.grant_over(now, *fence),
             Transition::KeyEnded { fence, .. } => {
                 let is_single = |fact: &GrantFact| fact.granted.claims.len() == 1;
                 if self.grants.get(fence).is_some_and(is_single) {
-                    self.grant_over(*fence);
+                    self.grant_over(now, *fence);
                 }
             }
             Transition::Jumped { fence, .. } => self.fence = self.fence.max(*fence),
@@ -163,9 +164,9 @@ impl Log {
         }
     }
 
-    fn grant_over(&mut self, fence: Fence) {
+    fn grant_over(&mut self, now: Moment, fence: Fence) {
         if let Some(grant) = self.grants.get_mut(&fence) {
-            grant.is_over = true;
+            grant.over.get_or_insert(now);
         }
     }
 
@@ -183,9 +184,9 @@ impl Log {
             return Err(Verdict::new(now, "no lease lapses early", what));
         }
         known.is_over = true;
-        for grant in self.grants.values_mut().filter(|grant| !grant.is_over) {
+        for grant in self.grants.values_mut().filter(|grant| grant.over.is_none()) {
             if grant.granted.lease == lease && grant.granted.namespace == *namespace {
-                grant.is_over = true;
+                grant.over = Some(now);
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What servers say, compared with what is durable the moment they say it.
 
 use leasehold_core::{
-    Answer, Command, Conflict, Fence, Holder, LeaseId, Namespace, OnDisconnect, Refusal, Scope, Under,
+    Answer, Command, Conflict, Fence, Holder, HolderState, LeaseId, Namespace, OnDisconnect, Refusal, Scope, Under,
 };
 use leasehold_engine::{Call, CallError, Reply, View};
 
@@ -54,7 +54,7 @@ impl Judge {
                 self.answered(now, asked, command, answer)
             }
             (Call::Command(command), Err(CallError::Refused(refusal))) => {
-                self.refused(now, command, refusal)
+                self.refused(now, asked, command, refusal)
             }
             (Call::Command(_) | Call::Query(_), Err(_)) | (Call::Query(_), Ok(Reply::Answer(_))) => Ok(()),
         }
@@ -78,6 +78,10 @@ impl Judge {
                     return Err(Verdict::new(now, "durable before the reply", what));
                 }
                 let is_new = matches!(acquire.under, Under::NewLease { .. });
+                if known.is_some_and(|known| !grant.replayed && known.at < asked) {
+                    let what = format!("fence {} was granted before it was asked for", grant.fence);
+                    return Err(Verdict::new(now, "a grant answers its own request", what));
+                }
                 if is_new && !grant.replayed {
                     self.promise(&acquire.namespace, grant.lease, asked, grant.ttl);
                 }
@@ -134,7 +138,13 @@ impl Judge {
         Ok(())
     }
 
-    fn refused(&mut self, now: Moment, command: &Command, refusal: &Refusal) -> Result<(), Verdict> {
+    fn refused(
+        &mut self,
+        now: Moment,
+        asked: Moment,
+        command: &Command,
+        refusal: &Refusal,
+    ) -> Result<(), Verdict> {
         let gone = match (command, refusal) {
             (Command::Renew(renew), Refusal::LeaseLost) => Some((&renew.namespace, renew.lease)),
             (Command::Release(release), Refusal::LeaseLost) => {
@@ -160,12 +170,26 @@ impl Judge {
             }
         }
         match refusal {
-            Refusal::Held(conflict) | Refusal::ReclaimWindow(conflict) => {
+            Refusal::Held(conflict) => {
+                self.all_there(now, asked, conflict)?;
                 self.all_durable(now, conflict)
             }
+            Refusal::ReclaimWindow(conflict) => self.all_durable(now, conflict),
             Refusal::GracePeriod { conflict: Some(conflict), .. } => self.all_durable(now, conflict),
             _ => Ok(()),
         }
+    }
+
+    /// Whoever was in the way was there at some moment between the question and the answer.
+    fn all_there(&self, now: Moment, asked: Moment, conflict: &Conflict) -> Result<(), Verdict> {
+        for holder in conflict.holders.iter().filter(|held| held.state == HolderState::Held) {
+            let over = self.log.grant(holder.fence).and_then(|grant| grant.over);
+            if let Some(over) = over.filter(|over| *over < asked) {
+                let what = format!("fence {} was over at {over}", holder.fence);
+                return Err(Verdict::new(now, "nobody is refused because of who is gone", what));
+            }
+        }
+        Ok(())
     }
 
     fn all_durable(&self, now: Moment, conflict: &Conflict) -> Result<(), Verdict> {

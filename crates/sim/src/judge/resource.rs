@@ -34,7 +34,7 @@ impl Judge {
         let (seen, grant) = (*seen, self.log.grant(fence));
         let holds = grant.is_some_and(|grant| {
             let mine = grant.granted.claims.iter().find(|claim| claim.scope == *scope);
-            !grant.is_over && mine.is_some_and(|claim| claim.mode == Mode::Exclusive)
+            grant.over.is_none() && mine.is_some_and(|claim| claim.mode == Mode::Exclusive)
         });
         if holds {
             let what = format!("{scope} was written with fence {seen}, its holder has {fence}");
