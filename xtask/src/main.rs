@@ -7,6 +7,7 @@ mod test;
 mod bench;
 mod needs;
 mod planted;
+mod sim;
 mod tidy;
 
 mod cargo;
@@ -34,6 +35,7 @@ const CHORES: &[Chore] = &[
     test::CHORE,
     needs::CHORE,
     bench::CHORE,
+    sim::CHORE,
     planted::CHORE,
     tidy::CHORE,
 ];

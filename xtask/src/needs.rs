@@ -34,6 +34,10 @@ const PACKAGES: &[Package] = &[
     Package { name: "strace", program: "strace" },
     // For promtool alone: the server itself is never started.
     Package { name: "prometheus", program: "promtool" },
+    // Stores, started by the tests that need them, on ports and with data of their own.
+    Package { name: "postgresql", program: "initdb" },
+    Package { name: "pgbouncer", program: "pgbouncer" },
+    Package { name: "etcd-server", program: "etcd" },
 ];
 
 /// From PyPI, pinned: what it tries must not change from one day to the next.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::locks::Mode;
+use crate::locks::{LockState, Mode};
 
 /// The wait-for graph: an owner points to the lock it waits for, a lock to the owner that holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,10 +14,13 @@ pub struct Graph {
     pub cycles: Vec<Vec<WaitEdge>>,
     /// There are more waiters than are shown.
     pub truncated: bool,
+    /// With `layout=true`: how large the drawing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
     pub revision: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Node {
     pub id: String,
@@ -25,6 +28,43 @@ pub struct Node {
     pub kind: NodeKind,
     /// The owner, or the lock in its canonical spelling.
     pub name: String,
+    /// For a lock: how it is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<LockNode>,
+    /// For `more`: how many waiters it stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// With `layout=true`: where it is drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+}
+
+/// A lock in the graph: the holder with the highest token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LockNode {
+    pub state: LockState,
+    pub fencing_token: u64,
+    pub ttl_ms: u64,
+    pub expires_in_ms: u64,
+    pub holders: u64,
+}
+
+/// Where something is drawn: its upper left corner, and its size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Place {
+    pub x: f64,
+    pub y: f64,
+    pub width: f64,
+    pub height: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Size {
+    pub width: f64,
+    pub height: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +73,8 @@ pub struct Node {
 pub enum NodeKind {
     Owner,
     Lock,
+    /// Further waiters for one lock, drawn as one.
+    More,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,6 +97,8 @@ pub struct Edge {
 pub enum EdgeKind {
     Holds,
     Waits,
+    /// From a lock that is waited for to another one that is in its way: a path and a subtree above it, say.
+    Overlaps,
 }
 
 /// One step of a circle.

@@ -18,7 +18,12 @@ mod generated {
     tonic::include_proto!("leasehold.v1");
 }
 
+mod status;
+mod twins;
+
 pub use generated::*;
+pub use status::{ErrorInfo, RetryInfo, RichStatus, problem_of, status};
+pub use twins::{metadata, metadata_of, ms};
 
 /// The file descriptors of `leasehold.v1` and all it imports, for reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] =
@@ -41,6 +46,13 @@ pub fn duration(length: prost_types::Duration) -> Option<Duration> {
     let seconds = u64::try_from(length.seconds).ok()?;
     let nanos = u32::try_from(length.nanos).ok().filter(|&nanos| nanos < 1_000_000_000)?;
     Some(Duration::new(seconds, nanos))
+}
+
+/// The same in milliseconds; `None` also if it is finer than that.
+pub fn millis(length: prost_types::Duration) -> Option<u64> {
+    let length =
+        duration(length).filter(|length| length.subsec_nanos().is_multiple_of(1_000_000))?;
+    u64::try_from(length.as_millis()).ok()
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ mod fences;
 mod inodes;
 mod watch;
 mod graph;
+mod history;
+mod overview;
 mod simple;
 mod service;
 
@@ -28,17 +30,20 @@ pub mod schema;
 pub use code::{Code, GrpcCode, Happened};
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use fences::{AcceptRequest, Accepted, Register};
-pub use graph::{Edge, EdgeKind, Graph, Node, NodeKind, WaitEdge};
+pub use graph::{Edge, EdgeKind, Graph, LockNode, Node, NodeKind, Place, Size, WaitEdge};
+pub use history::{CycleStep, History, PastDeadlock, PastHolder};
 pub use inodes::Removed;
 pub use locks::{
     AcquireRequest, BreakRequest, Broken, CheckRequest, Checked, Grant, Holder, Lock, LockPage,
     LockState, LockSummary, Metadata, Mode, ReleaseRequest, Released, RenewRequest, Renewed,
     TestRequest, Tested, Waiter,
 };
+pub use overview::{Branch, Limits, NamespaceCount, Overview, Series, Totals, TreePage};
 pub use problem::{FieldError, Problem};
 pub use service::{Check, Cluster, Grace, Group, Health, LeaderView, Role, Version};
 pub use sessions::{
-    Closed, KeepAliveRequest, KeptAlive, OnDisconnect, OpenRequest, Opened, Session, SessionPage,
+    BreakSessionRequest, Closed, KeepAliveRequest, KeptAlive, OnDisconnect, OpenRequest, Opened,
+    Session, SessionPage,
 };
 pub use sets::{AcquireSetRequest, Claim, SetGrant};
 pub use simple::{SimpleHeld, SimpleRefused, SimpleReleased, SimpleState};

@@ -153,6 +153,9 @@ pub struct Holder {
     pub state: LockState,
     pub fencing_token: u64,
     pub acquired_at: String,
+    /// The full length of its lease.
+    #[serde(default)]
+    pub ttl_ms: u64,
     pub expires_at: String,
     pub expires_in_ms: u64,
     /// The number of its session, if it has one.

@@ -83,6 +83,16 @@ pub struct Closed {
     pub released: u64,
 }
 
+/// An operator ends a session.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct BreakSessionRequest {
+    /// For the record, and for the holder.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::Name))]
+    pub reason: String,
+}
+
 /// A session as others may see it: everything but its id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -51,6 +51,9 @@ pub enum News {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         permits: Option<u32>,
         fencing_token: u64,
+        /// How long it was held.
+        #[serde(default)]
+        held_ms: u64,
         reason: String,
         /// What the operator said who broke it.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Backup(Backup),
     /// Make new data from a backup
     Restore(Restore),
+    /// Copy everything from one store to another
+    Migrate(Migrate),
     /// Say which version this is
     Version,
 }
@@ -49,7 +51,7 @@ pub(crate) struct Serve {
     /// The directory to keep locks in [default: leasehold-data]
     #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA", conflicts_with = "store")]
     pub(crate) data: Option<PathBuf>,
-    /// Where to keep locks: sqlite:PATH, or memory to forget them
+    /// Where to keep locks: sqlite:PATH, postgres://…, etcd://…, or memory to forget them
     #[arg(long, value_name = "STORE", env = "LEASEHOLD_STORE")]
     pub(crate) store: Option<String>,
     /// How long the simple /lock stays reserved for its last holder [default: 5s]
@@ -118,6 +120,32 @@ pub(crate) struct Restore {
     /// The backup
     #[arg(value_name = "FILE")]
     pub(crate) from: PathBuf,
+}
+
+/// Copy everything from one store to another
+///
+/// All servers have to be stopped first. Leases keep their ids, owners and fencing tokens, and stand for their full ttl
+/// when a server starts on the new store; tokens go on rising. The copy is loaded back and compared. What was copied
+/// stays where it was.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  leasehold migrate --from sqlite:leasehold-data/leasehold.db \\
+      --to 'postgres://locks@db.example/locks?password_file=/etc/leasehold/password'
+
+Exit codes: 0 copied, 64 wrong usage, 74 not copied")]
+pub(crate) struct Migrate {
+    /// The store to copy from
+    #[arg(long, value_name = "STORE")]
+    pub(crate) from: String,
+    /// The store to copy to; it must be empty
+    #[arg(long, value_name = "STORE")]
+    pub(crate) to: String,
+    /// How many groups of namespaces there are, in both stores
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) groups: u32,
+    /// Replace what the store to copy to has
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 fn length(text: &str) -> Result<Duration, leasehold_api::DurationError> {

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => commands::serve::run(serve),
         Command::Backup(backup) => commands::backup::run(&backup),
         Command::Restore(restore) => commands::restore::run(&restore),
+        Command::Migrate(migrate) => commands::migrate::run(&migrate),
         Command::Version => commands::version::run(),
     }
 }

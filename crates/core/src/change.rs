@@ -130,6 +130,7 @@ impl LockTable {
         let deadline = self.now.plus(ttl);
         let at = &mut self.spaces[space.0];
         let owner = at.owners.mention(owner);
+        let number = session.as_ref().map(|session| session.terms.number);
         let lease = at.insert_lease(Lease {
             id,
             owner,
@@ -140,6 +141,9 @@ impl LockTable {
             session,
             held: Held::Nothing,
         });
+        if let Some(number) = number {
+            at.sessions.insert(number, lease);
+        }
         self.lease_timers.insert((deadline, space, lease));
         if let Some(snapshotting) = &mut self.snapshotting {
             snapshotting.skip(space, lease);
@@ -462,11 +466,12 @@ impl LockTable {
             self.recovering -= 1;
         }
         if let Some(session) = &gone.session {
-            self.session_gone(session);
+            self.session_gone(space, session);
         }
     }
 
-    fn session_gone(&mut self, session: &Session) {
+    fn session_gone(&mut self, space: SpaceNo, session: &Session) {
+        self.spaces[space.0].sessions.remove(&session.terms.number);
         if let Some(open) = self.sessions.get_mut(&session.terms.adapter) {
             *open -= 1;
             if *open == 0 {
@@ -495,7 +500,7 @@ impl LockTable {
         at.state = LeaseState::Lapsed(Lapse::of(ending));
         at.deadline = at.deadline.min(self.now);
         if let Some(session) = at.session.take() {
-            self.session_gone(&session);
+            self.session_gone(space, &session);
         }
         self.arm_window(space, lease);
     }
@@ -576,6 +581,7 @@ impl LockTable {
             owner: at.owners.name(owner).clone(),
             mode: ended.mode,
             fence: ended.fence,
+            since: ended.since,
             ending: ending.clone(),
             window: ended.window,
         };
@@ -613,19 +619,20 @@ pub(crate) enum Window {
 struct Ended {
     mode: crate::mode::Mode,
     fence: Fence,
+    since: Timestamp,
     reclaim_window: Millis,
     window: Option<Millis>,
 }
 
 impl Ended {
     fn grant(grant: &Grant) -> Ended {
-        let (mode, fence) = (grant.mode, grant.fence);
-        Ended { mode, fence, reclaim_window: grant.reclaim_window, window: None }
+        let (mode, fence, since) = (grant.mode, grant.fence, grant.granted_at);
+        Ended { mode, fence, since, reclaim_window: grant.reclaim_window, window: None }
     }
 
     fn piece(piece: &Piece) -> Ended {
-        let (mode, fence) = (piece.mode, piece.fences.1);
-        Ended { mode, fence, reclaim_window: piece.reclaim_window, window: None }
+        let (mode, fence, since) = (piece.mode, piece.fences.1, piece.granted_at);
+        Ended { mode, fence, since, reclaim_window: piece.reclaim_window, window: None }
     }
 
     fn in_window(mut self) -> Ended {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::effect::Grant;
 use crate::fence::Fence;
 use crate::id::{
     Adapter, CallId, Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId, Ticket,
@@ -26,6 +27,7 @@ pub enum Command {
     Disconnect(Disconnect),
     AcceptFence(AcceptFence),
     Break(Break),
+    BreakSession(BreakSession),
     RemoveFile(RemoveFile),
     Withdraw(Withdraw),
     BeginEpoch(BeginEpoch),
@@ -52,6 +54,7 @@ impl Command {
             Command::Disconnect(disconnect) => Some(&disconnect.namespace),
             Command::AcceptFence(accept) => Some(&accept.namespace),
             Command::Break(broken) => Some(&broken.namespace),
+            Command::BreakSession(broken) => Some(&broken.namespace),
             Command::RemoveFile(remove) => Some(&remove.namespace),
             Command::Withdraw(withdraw) => Some(&withdraw.namespace),
             Command::BeginEpoch(_)
@@ -220,6 +223,14 @@ pub struct Break {
     pub reason: Arc<str>,
 }
 
+/// An operator ends a session, which people know by its number, and everything under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakSession {
+    pub namespace: Namespace,
+    pub number: u64,
+    pub reason: Arc<str>,
+}
+
 /// A file is gone: drops all grants and fails all waiters of its inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoveFile {
@@ -235,6 +246,18 @@ pub struct Withdraw {
     pub fence: Fence,
     /// The bytes of files that came with it, as the grant said. Bytes held before stay held.
     pub gained: Vec<(u64, ByteRange)>,
+}
+
+impl Withdraw {
+    /// Takes back exactly this grant.
+    pub fn of(namespace: &Namespace, grant: &Grant) -> Withdraw {
+        Withdraw {
+            namespace: namespace.clone(),
+            lease: grant.lease,
+            fence: grant.fence,
+            gained: grant.gained.clone(),
+        }
+    }
 }
 
 /// A new authority takes over the table: every grant has to be claimed again by its holder.

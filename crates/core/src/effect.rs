@@ -155,6 +155,8 @@ pub enum News {
         owner: Owner,
         mode: Mode,
         fence: Fence,
+        /// When it was granted.
+        since: Timestamp,
         ending: Ending,
         window: Option<Millis>,
     },

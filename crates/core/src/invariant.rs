@@ -524,6 +524,8 @@ pub fn invariant_indexes_agree_with_what_is_held(table: &LockTable) -> Checked {
             ensure(found, PROMISE, || "leases by id".into())?;
             if let Some(session) = &lease.session {
                 *adapters.entry(session.terms.adapter.clone()).or_insert(0) += 1;
+                let known = space.sessions.get(&session.terms.number) == Some(&LeaseNo(number));
+                ensure(known, PROMISE, || "sessions by number".into())?;
             }
         }
     }

@@ -44,10 +44,14 @@ mod change;
 mod handle;
 mod read;
 mod list;
+mod overview;
+mod tree;
 mod digest;
 mod snapshotting;
 
 pub mod invariant;
+#[cfg(test)]
+mod testing;
 
 pub use command::*;
 pub use effect::*;

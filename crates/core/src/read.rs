@@ -1,5 +1,6 @@
 //! Reads: who holds what, who waits, is this fence still good. Nothing here changes anything.
 
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use crate::command::{Claim, GracePolicy};
@@ -136,15 +137,10 @@ impl LockTable {
         let Some(space) = self.space_named(namespace) else {
             return Vec::new();
         };
-        let mut views: Vec<SessionView> = space
-            .leases
-            .iter()
-            .filter_map(|(_, lease)| session_view(space, lease))
-            .filter(|view| view.number > after)
-            .collect();
-        views.sort_by_key(|view| view.number);
-        views.truncate(len_max);
-        views
+        let open = space.sessions.range((Excluded(after), Unbounded));
+        open.filter_map(|(_, &lease)| session_view(space, space.lease(lease)))
+            .take(len_max)
+            .collect()
     }
 
     /// Everybody who waits, whom they wait for, and what those hold; at most `waits_max` waits, oldest first.
@@ -225,6 +221,7 @@ impl LockTable {
                     mode: grant.mode,
                     fence: *fence,
                     since: grant.granted_at,
+                    ttl: held.ttl,
                     deadline: self.deadline_shown(held, grant.reclaim_window),
                     state: self.holder_state(held),
                     session: held.session.as_ref().map(|session| session.terms.number),
@@ -240,6 +237,7 @@ impl LockTable {
                     mode: piece.mode,
                     fence: piece.fences.1,
                     since: piece.granted_at,
+                    ttl: held.ttl,
                     deadline: self.deadline_shown(held, piece.reclaim_window),
                     state: self.holder_state(held),
                     session: held.session.as_ref().map(|session| session.terms.number),
@@ -295,7 +293,7 @@ impl LockTable {
         tickets
     }
 
-    fn waiter_view(&self, space: SpaceNo, ticket: Ticket, scope: &Scope) -> WaiterView {
+    pub(crate) fn waiter_view(&self, space: SpaceNo, ticket: Ticket, scope: &Scope) -> WaiterView {
         let waiter = &self.space(space).waiters[&ticket];
         let claims = &waiter.request.claims;
         let claim = claims.iter().find(|claim| claim.scope.overlaps(scope)).unwrap_or(&claims[0]);

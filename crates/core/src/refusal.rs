@@ -7,7 +7,7 @@ use crate::fence::Fence;
 use crate::id::{Adapter, Epoch, Namespace, Owner, Ticket};
 use crate::mode::Mode;
 use crate::scope::Scope;
-use crate::time::Timestamp;
+use crate::time::{Millis, Timestamp};
 
 /// An expected "no".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,6 +86,8 @@ pub struct Holder {
     pub mode: Mode,
     pub fence: Fence,
     pub since: Timestamp,
+    /// The full length of its lease.
+    pub ttl: Millis,
     /// When the lease lapses, or, in a reclaim window, when that ends.
     pub deadline: Timestamp,
     pub state: HolderState,

@@ -27,6 +27,8 @@ pub(crate) struct Space {
     pub(crate) owners: Owners,
     pub(crate) leases: Slab<Lease>,
     lease_ids: Index,
+    /// Sessions by number.
+    pub(crate) sessions: BTreeMap<u64, LeaseNo>,
     /// Names, paths and subtrees that are held.
     pub(crate) held: BTreeMap<Key, Holders>,
     /// The paths and subtrees among them that are held in another mode than shared.
@@ -151,6 +153,7 @@ impl Space {
             owners: Owners::new(seed),
             leases: Slab::default(),
             lease_ids: Index::new(),
+            sessions: BTreeMap::new(),
             held: BTreeMap::new(),
             unshared_paths: BTreeSet::new(),
             subtrees_held: BTreeSet::new(),

@@ -133,6 +133,54 @@ pub struct GraphWait {
     pub waited: Duration,
 }
 
+/// What one looks at first in one namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overview {
+    pub grants: usize,
+    pub sessions: usize,
+    pub waiters: usize,
+    /// Those who have waited longest.
+    pub longest_waits: Vec<WaiterView>,
+    /// Holders whose leases end soonest.
+    pub next_to_lapse: Vec<Holder>,
+    /// Leases were left out of the search: there are too many to look at all of them.
+    pub is_partial: bool,
+    pub revision: Revision,
+}
+
+/// Which part of the tree of names to list, and from where on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeQuery {
+    pub namespace: Namespace,
+    /// Canonical texts that start with this; a whole part, so it is empty or ends in `/` or `:`.
+    pub prefix: String,
+    /// The last branch of the page before.
+    pub after: Option<String>,
+    pub len_max: usize,
+    /// How many locks may be counted for one page.
+    pub looked_at_max: usize,
+}
+
+/// All that is held and whose text goes on alike after a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// A lock's canonical text, or the beginning of several, up to and including the next `/`.
+    pub text: String,
+    pub is_lock: bool,
+    /// How many are held.
+    pub locks: usize,
+    /// There are more than were counted.
+    pub is_partial: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    pub branches: Vec<Branch>,
+    /// Set when there may be more: ask after the last branch.
+    pub has_more: bool,
+    pub revision: Revision,
+}
+
 /// Numbers about the whole table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {

@@ -24,6 +24,7 @@ pub struct Server {
     address: SocketAddr,
     data: PathBuf,
     flags: Vec<String>,
+    planted: Option<&'static str>,
     log: PathBuf,
     /// Keeps the directory of the data, if we made it, and the log.
     _directory: TempDir,
@@ -39,20 +40,31 @@ impl Server {
     pub async fn start_with(flags: &[&str]) -> Result<Server> {
         let directory = tempfile::tempdir()?;
         let data = directory.path().join("data");
-        Server::start_in(directory, data, flags).await
+        Server::start_in(directory, data, flags, None).await
     }
 
     /// A server on data that lies elsewhere.
     pub async fn start_on(data: &Path, flags: &[&str]) -> Result<Server> {
-        Server::start_in(tempfile::tempdir()?, data.to_path_buf(), flags).await
+        Server::start_in(tempfile::tempdir()?, data.to_path_buf(), flags, None).await
     }
 
-    async fn start_in(directory: TempDir, data: PathBuf, flags: &[&str]) -> Result<Server> {
+    /// The same with a bug in it that was put there on purpose.
+    pub async fn start_planted_on(data: &Path, bug: &'static str) -> Result<Server> {
+        Server::start_in(tempfile::tempdir()?, data.to_path_buf(), &[], Some(bug)).await
+    }
+
+    async fn start_in(
+        directory: TempDir,
+        data: PathBuf,
+        flags: &[&str],
+        planted: Option<&'static str>,
+    ) -> Result<Server> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let log = directory.path().join("log");
         let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_string()).collect();
-        let child = spawn(address, &data, &flags, &log)?;
-        let mut server = Server { child, address, data, flags, log, _directory: directory };
+        let child = spawn(address, &data, &flags, planted, &log)?;
+        let mut server =
+            Server { child, address, data, flags, planted, log, _directory: directory };
         server.wait_until_ready().await?;
         Ok(server)
     }
@@ -88,7 +100,7 @@ impl Server {
 
     /// Starts a server that is not running on the same data and address.
     pub async fn start_again(&mut self) -> Result<()> {
-        self.child = spawn(self.address, &self.data, &self.flags, &self.log)?;
+        self.child = spawn(self.address, &self.data, &self.flags, self.planted, &self.log)?;
         self.wait_until_ready().await
     }
 
@@ -145,9 +157,22 @@ impl Drop for Server {
     }
 }
 
-fn spawn(address: SocketAddr, data: &Path, flags: &[String], log: &Path) -> Result<Child> {
+fn spawn(
+    address: SocketAddr,
+    data: &Path,
+    flags: &[String],
+    planted: Option<&str>,
+    log: &Path,
+) -> Result<Child> {
     let log = File::options().create(true).append(true).open(log)?;
-    let mut command = Command::new(binary()?);
+    let mut command = match planted {
+        None => Command::new(binary()?),
+        Some(bug) => {
+            let mut command = Command::new(planted_binary()?);
+            command.env("LEASEHOLD_PLANTED", bug);
+            command
+        }
+    };
     command.arg("serve").arg("--listen").arg(address.to_string());
     if !flags.iter().any(|flag| flag == "--store") {
         command.arg("--data").arg(data);
@@ -161,7 +186,7 @@ pub fn binary() -> Result<&'static Path> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = BINARY.get_or_init(|| match std::env::var_os("LEASEHOLD_BIN") {
         Some(path) => Ok(path.into()),
-        None => build().map_err(|error| format!("{error:#}")),
+        None => build(false).map_err(|error| format!("{error:#}")),
     });
     match built {
         Ok(path) => Ok(path),
@@ -169,25 +194,42 @@ pub fn binary() -> Result<&'static Path> {
     }
 }
 
+/// The binary with the bugs that `LEASEHOLD_PLANTED` names; in a folder of its own, so that it is never mistaken for the
+/// other.
+fn planted_binary() -> Result<&'static Path> {
+    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    match BINARY.get_or_init(|| build(true).map_err(|error| format!("{error:#}"))) {
+        Ok(path) => Ok(path),
+        Err(error) => bail!("{error}"),
+    }
+}
+
 /// Builds the binary with the profile of the test that runs: it lies beside the test's own folder.
-fn build() -> Result<PathBuf> {
+fn build(planted: bool) -> Result<PathBuf> {
     let test = std::env::current_exe()?;
     let profile = test.ancestors().nth(2).context("a test lies in target/<profile>/deps")?;
-    let target = profile.parent().context("a profile lies in target")?;
-    let name = match profile.file_name().and_then(|name| name.to_str()) {
+    let mut target = profile.parent().context("a profile lies in target")?.to_path_buf();
+    let folder = profile.file_name().context("a profile has a name")?;
+    let name = match folder.to_str() {
         None | Some("debug") => "dev",
         Some(name) => name,
     };
+    let mut features: &[&str] = &[];
+    if planted {
+        target.push("planted");
+        features = &["--features", "planted"];
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["build", "--quiet", "--package", "leasehold-cli", "--profile", name])
-        .env("CARGO_TARGET_DIR", target)
+        .args(features)
+        .env("CARGO_TARGET_DIR", &target)
         .status()?;
     if !status.success() {
         bail!("cannot build the server");
     }
-    Ok(profile.join("leasehold"))
+    Ok(target.join(folder).join("leasehold"))
 }
 
 /// A port that nobody listens on, below those that the system gives to clients: a client that calls a server which is

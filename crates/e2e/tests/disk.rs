@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use leasehold_api::Code;
 use leasehold_e2e::checker::{Checked, Rules, check};
-use leasehold_e2e::client::{Ask, Client, Lease, Outcome, bound_unknown};
+use leasehold_e2e::client::{Ask, Client, Http, Lease, Outcome, bound_unknown};
 use leasehold_e2e::faults::{Injected, can_inject};
 use leasehold_e2e::history::Recorder;
 use leasehold_e2e::server::Server;
@@ -59,6 +59,15 @@ impl Held {
         Ok(())
     }
 
+    /// So many requests were counted as refused because of the store.
+    async fn counts_as_busy(&self, expected: u32) -> Result<()> {
+        let answer = Http::new(self.server.address()).get("/metrics").await?;
+        let text = String::from_utf8(answer.body.to_vec())?;
+        let sample = format!("lock_db_busy_total{{op=\"acquire\"}} {expected}\n");
+        ensure!(text.contains(&sample), "{sample} is not in\n{text}");
+        Ok(())
+    }
+
     /// How long it takes until something is granted again, all by itself.
     async fn recovers(&mut self, lock: u32) -> Result<Duration> {
         let began = Instant::now();
@@ -96,6 +105,7 @@ async fn nothing_is_acknowledged_after_a_failed_sync() -> Result<()> {
     let injected = Injected::into_process(held.server.pid(), &["fsync,fdatasync:error=EIO"])?;
     let (granted, refused) = held.ask(100..110).await?;
     ensure!((granted, refused) == (0, 10), "{granted} granted, {refused} refused");
+    held.counts_as_busy(10).await?;
     ensure!(injected.end()? > 0, "nothing was injected");
     let took = held.recovers(200).await?;
     println!("back {took:?} after syncs work again");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{
     Answer, Check, Claim, Command, Fence, Graph, Holder, LeaseId, ListQuery, LockView, Namespace,
-    Owner, Page, Refusal, RegisterName, Scope, SessionView, Stats,
+    Overview, Owner, Page, Refusal, RegisterName, Scope, SessionView, Stats, Tree, TreeQuery,
 };
 
 /// What one caller asks.
@@ -25,6 +25,8 @@ pub enum Query {
     Sessions { namespace: Namespace, after: u64, len_max: usize },
     Register { namespace: Namespace, register: RegisterName },
     Graph { namespace: Namespace, waits_max: usize },
+    Overview { namespace: Namespace, len_max: usize },
+    Tree(TreeQuery),
     Stats,
 }
 
@@ -38,7 +40,9 @@ impl Query {
             | Query::Session { namespace, .. }
             | Query::Sessions { namespace, .. }
             | Query::Register { namespace, .. }
-            | Query::Graph { namespace, .. } => Some(namespace),
+            | Query::Graph { namespace, .. }
+            | Query::Overview { namespace, .. } => Some(namespace),
+            Query::Tree(query) => Some(&query.namespace),
             Query::List(query) => Some(&query.namespace),
             Query::Stats => None,
         }
@@ -56,6 +60,8 @@ pub enum View {
     Sessions(Vec<SessionView>),
     Register(Option<Fence>),
     Graph(Box<Graph>),
+    Overview(Box<Overview>),
+    Tree(Box<Tree>),
     Stats(Box<Stats>),
 }
 

@@ -17,6 +17,7 @@ use leasehold_core::{
     Grant, LeaseId, LockTable, Namespace, News, Outcome, Refusal, Revision, Scope, Step, Timestamp,
     Transition, Withdraw,
 };
+use leasehold_core::planted;
 use leasehold_store::{Batch, BatchWriter, Seq};
 
 use crate::call::{Call, CallError, Query, Reply, View};
@@ -354,7 +355,8 @@ impl Engine {
     /// Shows something as soon as everything up to now is durable.
     fn show(&mut self, output: Output) {
         let revision = self.table.revision();
-        if revision <= self.durable && self.held_back.is_empty() {
+        let is_durable = revision <= self.durable || planted!("ack-before-commit");
+        if is_durable && self.held_back.is_empty() {
             self.ready.push(output);
         } else {
             self.awaited += usize::from(output.is_awaited());
@@ -388,7 +390,8 @@ impl Engine {
     }
 
     fn is_ttl_unwritten(&self, lease: LeaseId) -> bool {
-        self.ttls.iter().any(|(_, changed)| *changed == lease)
+        !planted!("ttl-shown-before-it-is-durable")
+            && self.ttls.iter().any(|(_, changed)| *changed == lease)
     }
 
     /// Whether a refusal rests on nothing but what is durable.
@@ -412,12 +415,15 @@ impl Engine {
             | Refusal::RequestIdReused
             | Refusal::SessionNotFound
             | Refusal::StaleFence { .. }
-            | Refusal::FileRemoved(_) => self.unwritten.is_empty(),
+            | Refusal::FileRemoved(_) => {
+                self.unwritten.is_empty() || planted!("loss-told-before-it-is-durable")
+            }
         }
     }
 
     fn is_durable(&self, conflict: &Conflict) -> bool {
-        conflict.holders.iter().all(|holder| holder.fence <= self.durable_fence)
+        planted!("refusal-shows-what-may-be-lost")
+            || conflict.holders.iter().all(|holder| holder.fence <= self.durable_fence)
     }
 
     fn error_for(&self, refusal: Refusal) -> CallError {
@@ -465,7 +471,9 @@ impl Engine {
             | Query::Session { .. }
             | Query::Sessions { .. }
             | Query::Register { .. }
-            | Query::Graph { .. } => false,
+            | Query::Graph { .. }
+            | Query::Overview { .. }
+            | Query::Tree(_) => false,
         }
     }
 
@@ -503,6 +511,10 @@ impl Engine {
             Query::Graph { namespace, waits_max } => {
                 View::Graph(Box::new(table.graph(&namespace, waits_max)))
             }
+            Query::Overview { namespace, len_max } => {
+                View::Overview(Box::new(table.overview(&namespace, len_max)))
+            }
+            Query::Tree(query) => View::Tree(Box::new(table.tree(&query))),
             Query::Stats => View::Stats(Box::new(table.stats())),
         })
     }
@@ -563,7 +575,9 @@ impl Engine {
         }
         if self.store_failed && self.closed.is_none() {
             self.store_failed = false;
-            self.run(now, Command::Resume);
+            if !planted!("store-never-trusted-again") {
+                self.run(now, Command::Resume);
+            }
         }
     }
 
@@ -646,7 +660,7 @@ impl About {
     fn undo(self, grant: &Grant) -> Option<Undo> {
         match self {
             About::Grant { namespace, known } if !grant.replayed => {
-                let withdraw = withdraw_of(grant, &namespace);
+                let withdraw = Withdraw::of(&namespace, grant);
                 Some(if known { Undo::KnownGrant(withdraw) } else { Undo::Grant(withdraw) })
             }
             About::Grant { .. } | About::Session(_) | About::Other => None,
@@ -671,14 +685,5 @@ fn renewed_by(command: &Command) -> Option<LeaseId> {
         Some(attach.session)
     } else {
         None
-    }
-}
-
-fn withdraw_of(grant: &Grant, namespace: &Namespace) -> Withdraw {
-    Withdraw {
-        namespace: namespace.clone(),
-        lease: grant.lease,
-        fence: grant.fence,
-        gained: grant.gained.clone(),
     }
 }

@@ -3,15 +3,16 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leasehold_core::{Acquire, Answer, CallId, Cancel, Command, Grant, LeaseId, Namespace};
+use leasehold_core::{Acquire, Answer, CallId, Cancel, Command, Event, Grant, LeaseId, Namespace};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::call::{Call, CallError, Query, Reply, View};
 use crate::counts::{Commits, Counts};
+use crate::history::Remembered;
 use crate::lanes::{Asked, LanesIn, Parcel, is_urgent};
 use crate::port::Port;
 use crate::publish::{Notice, Publisher, Watch};
-use crate::status::Status;
+use crate::status::{Condition, Status};
 
 /// How an engine is spoken to.
 #[derive(Clone, Debug)]
@@ -20,6 +21,7 @@ pub struct Handle {
     pub(crate) calls: Arc<AtomicU64>,
     pub(crate) ports: Arc<AtomicU32>,
     pub(crate) status: watch::Receiver<Status>,
+    pub(crate) condition: watch::Receiver<Condition>,
     pub(crate) publisher: Publisher,
     pub(crate) commits: Arc<Mutex<Commits>>,
 }
@@ -52,6 +54,19 @@ impl Handle {
         }
     }
 
+    /// Asks without waiting for what comes of it.
+    pub fn tell(&self, command: Command) {
+        let lane = if is_urgent(&command) { &self.lanes.urgent } else { &self.lanes.ordinary };
+        let call = Call::Command(command);
+        let _ = lane.try_send(Parcel::Call(Asked { id: self.next_call(), call, reply: None }));
+    }
+
+    /// Takes back what an answer gave that did not reach its caller after all. Nobody waits for it.
+    pub fn take_back(&self, undo: Command) {
+        let asked = Asked { id: self.next_call(), call: Call::Command(undo), reply: None };
+        let _ = self.lanes.urgent.try_send(Parcel::Call(asked));
+    }
+
     pub async fn query(&self, query: Query) -> Result<View, CallError> {
         match self.send(&self.lanes.ordinary, self.next_call(), Call::Query(query)).await? {
             Reply::View(view) => Ok(view),
@@ -74,6 +89,11 @@ impl Handle {
         self.status.clone()
     }
 
+    /// Changes of what hardly ever changes.
+    pub fn condition_changes(&self) -> watch::Receiver<Condition> {
+        self.condition.clone()
+    }
+
     /// Events from after `after` on, or from now on.
     pub fn watch(
         &self,
@@ -85,6 +105,16 @@ impl Handle {
     /// Everything the holder of this lease should hear without asking, from now on.
     pub fn follow(&self, namespace: Namespace, lease: LeaseId) -> mpsc::Receiver<Notice> {
         self.publisher.follow(namespace, lease)
+    }
+
+    /// The grants that ended last, as far as they are remembered.
+    pub fn endings(&self, wanted: impl Fn(&Event) -> bool, len_max: usize) -> Remembered {
+        self.publisher.history.endings(wanted, len_max)
+    }
+
+    /// The deadlocks that were refused last, as far as they are remembered.
+    pub fn deadlocks(&self, wanted: impl Fn(&Event) -> bool, len_max: usize) -> Remembered {
+        self.publisher.history.deadlocks(wanted, len_max)
     }
 
     /// What has happened since the start.

@@ -131,6 +131,7 @@ pub(crate) fn is_urgent(command: &Command) -> bool {
         | Command::Attach(_)
         | Command::Disconnect(_)
         | Command::Break(_)
+        | Command::BreakSession(_)
         | Command::RemoveFile(_)
         | Command::Withdraw(_)
         | Command::Tick => true,

@@ -23,6 +23,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::planted;
 use leasehold_core::{CallId, Epoch, Millis, Revision, Timestamp};
 use leasehold_store::{
     Beat, Campaign, Candidate, Conflict, Error, Leader, Leadership, Seq, Traits,
@@ -358,7 +359,8 @@ impl Member {
         let request = match &mut self.role {
             Role::Following(following) => {
                 let overdue = following.overdue_at().is_some_and(|at| at < now);
-                if overdue && self.campaign_at <= now && self.is_free(Lane::Leadership) {
+                let may = self.campaign_at <= now || planted!("campaigns-in-a-loop");
+                if overdue && may && self.is_free(Lane::Leadership) {
                     self.campaign()
                 } else if self.leadership_due().is_none_or(|due| now < due) {
                     return;
@@ -485,6 +487,11 @@ impl Member {
 
     fn confirmed(&mut self, now: Timestamp, sent: Timestamp, result: Result<(), Error>) {
         match result {
+            Ok(()) if planted!("leadership-counted-from-the-answer") => {
+                if let Role::Leading(lead) = &mut self.role {
+                    lead.confirmed(now);
+                }
+            }
             Ok(()) => match &mut self.role {
                 Role::Loading(lead) => lead.confirmed(sent),
                 Role::Leading(lead) => lead.confirmed(sent),
@@ -652,13 +659,17 @@ impl Member {
                 work.engine.appended(now);
                 self.store_works();
             }
-            Err(error @ Error::Unavailable { .. }) => {
+            Err(error)
+                if matches!(error, Error::Unavailable { .. })
+                    || (matches!(error, Error::OutcomeUnknown { .. })
+                        && planted!("unknown-append-taken-for-unwritten")) =>
+            {
                 work.engine.append_failed(now, Failed::Unwritten);
                 work.engine.unseal();
                 work.snapshots.unsealed(work.engine.next_seq());
                 self.store_failed(now, &error);
             }
-            Err(error @ Error::OutcomeUnknown { .. }) => {
+            Err(error @ (Error::OutcomeUnknown { .. } | Error::Unavailable { .. })) => {
                 work.engine.append_failed(now, Failed::Unknown);
                 work.unsettled = true;
                 self.store_failed(now, &error);
@@ -819,6 +830,7 @@ impl<T> Lead<T> {
 
     fn is_certain(&self, now: Timestamp) -> bool {
         self.certain_until.is_none_or(|until| now <= until)
+            || planted!("answers-after-leadership-ran-out")
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::{broadcast, mpsc};
 
 use crate::counts::Counts;
 use crate::engine::Published;
+use crate::history::{History, HistoryLimits};
 
 /// How many notices a session may leave unread before they are dropped.
 const NOTICES_LEN_MAX: usize = 1024;
@@ -18,6 +19,7 @@ const NOTICES_LEN_MAX: usize = 1024;
 pub(crate) struct Publisher {
     memory: Arc<Mutex<Memory>>,
     followers: Arc<Mutex<Followers>>,
+    pub(crate) history: History,
 }
 
 /// Who hears what the holder of a lease should.
@@ -69,7 +71,11 @@ pub enum Notice {
 }
 
 impl Publisher {
-    pub(crate) fn new(memory_len_max: usize, backlog_len_max: usize) -> Publisher {
+    pub(crate) fn new(
+        memory_len_max: usize,
+        backlog_len_max: usize,
+        history: HistoryLimits,
+    ) -> Publisher {
         let (live, _) = broadcast::channel(backlog_len_max);
         let memory = Memory {
             events: VecDeque::new(),
@@ -79,7 +85,8 @@ impl Publisher {
             complete_after: Revision(0),
             counts: Counts::default(),
         };
-        Publisher { memory: Arc::new(Mutex::new(memory)), followers: Arc::default() }
+        let (memory, history) = (Arc::new(Mutex::new(memory)), History::new(history));
+        Publisher { memory, followers: Arc::default(), history }
     }
 
     /// The table starts here: nothing before is known.
@@ -98,6 +105,7 @@ impl Publisher {
     }
 
     pub(crate) fn publish(&self, published: Arc<Published>) {
+        self.history.note(&published);
         let mut memory = self.memory();
         memory.counts.count(&published.event);
         memory.events.push_back(published.clone());

@@ -98,6 +98,16 @@ impl Loading {
         Ok(())
     }
 
+    /// Everything is in: the table as it is stored, and the number of the next record.
+    pub(crate) fn into_table(mut self) -> Result<(LockTable, Seq), StartError> {
+        if self.fence_jump > 0 {
+            let fence = Fence::new(self.table.fence().get() + self.fence_jump);
+            let (epoch, fence) = (self.table.epoch(), fence.unwrap_or(Fence::MAX));
+            self.table.apply(&Transition::Jumped { epoch, fence })?;
+        }
+        Ok((self.table, self.last.next()))
+    }
+
     /// Everything is in: the epoch begins, and every grant is in doubt.
     pub fn begin(self, epoch: Epoch, now: Timestamp) -> Recovered {
         let Loading { recovery, mut table, last, fence_jump, .. } = self;

@@ -13,6 +13,7 @@ use crate::call::Call;
 use crate::clock::Clock;
 use crate::counts::Commits;
 use crate::handle::Handle;
+use crate::history::HistoryLimits;
 use crate::lanes::{Asked, Lanes, Parcel, lanes};
 use crate::member::{Member, Plan};
 use crate::port::call_id;
@@ -20,7 +21,7 @@ use crate::publish::Publisher;
 use crate::recovery::{Recovery, StartError};
 use crate::replies::Replies;
 use crate::request::{Answering, Asking, Lane, Request, Response};
-use crate::status::{Phase, Status};
+use crate::status::{Condition, Phase, Status};
 
 /// How a server is to run its engine.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct Runner {
     pub events_len_max: usize,
     /// How far a watcher may fall behind.
     pub watcher_backlog_max: usize,
+    /// How much is remembered of what has ended.
+    pub history: HistoryLimits,
 }
 
 impl Runner {
@@ -54,6 +57,7 @@ impl Runner {
             snapshot_bytes: 64 * 1024 * 1024,
             events_len_max: 65_536,
             watcher_backlog_max: 4096,
+            history: HistoryLimits::default(),
         }
     }
 }
@@ -70,9 +74,11 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
     };
     let now = clock.now();
     let member = Member::new(plan, journal.traits(), now);
-    let publisher = Publisher::new(runner.events_len_max, runner.watcher_backlog_max);
+    let publisher =
+        Publisher::new(runner.events_len_max, runner.watcher_backlog_max, runner.history);
     let (lanes_in, lanes) = lanes();
     let (status_out, status) = watch::channel(member.status(now));
+    let (condition_out, condition) = watch::channel(member.status(now).condition());
     let (stop, stopping) = oneshot::channel();
     let commits: Arc<Mutex<Commits>> = Arc::default();
     let task = Task {
@@ -81,6 +87,7 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         journal,
         publisher: publisher.clone(),
         status: status_out,
+        condition: condition_out,
         replies: Replies::default(),
         under_way: Default::default(),
         appending: None,
@@ -91,8 +98,15 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
     let task = tokio::spawn(task.run(lanes, stopping));
     let calls = Arc::new(AtomicU64::new(1));
     let ports = Arc::new(AtomicU32::new(1));
-    let status_in = status.clone();
-    let handle = Handle { lanes: lanes_in, calls, ports, status: status_in, publisher, commits };
+    let handle = Handle {
+        lanes: lanes_in,
+        calls,
+        ports,
+        status: status.clone(),
+        condition,
+        publisher,
+        commits,
+    };
     (handle, Stop { stop: Some(stop), status, task })
 }
 
@@ -144,6 +158,7 @@ struct Task {
     journal: Arc<dyn Journal>,
     publisher: Publisher,
     status: watch::Sender<Status>,
+    condition: watch::Sender<Condition>,
     replies: Replies,
     /// What the store was asked, by lane.
     under_way: [Option<(u64, Answering)>; Lane::ALL.len()],
@@ -302,6 +317,9 @@ impl Task {
 
     fn set_status(&mut self, now: Timestamp) {
         let status = self.member.status(now);
+        let condition = status.condition();
+        self.condition
+            .send_if_modified(|current| std::mem::replace(current, condition) != condition);
         self.status.send_if_modified(|current| {
             let changed = *current != status;
             *current = status;

@@ -20,6 +20,19 @@ pub struct Status {
     pub leader: Option<Arc<Leader>>,
 }
 
+/// The part of the status that hardly ever changes: what many can wait for without being woken by every commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Condition {
+    pub phase: Phase,
+    pub store_failed: bool,
+}
+
+impl Status {
+    pub fn condition(&self) -> Condition {
+        Condition { phase: self.phase, store_failed: self.store_failure.is_some() }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Has not yet learnt who leads, or loads what is stored.

@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -16,8 +15,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::app::App;
+use crate::bare::Dressed;
 use crate::connection::{Connection, Timeouts, Watched};
-use crate::request::{self, Origin};
+use crate::request::{self, Origin, Routers};
 
 const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
@@ -30,7 +30,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) async fn accept(
     listener: TcpListener,
     app: Arc<App>,
-    router: Router,
+    routers: Routers,
     mut stop: watch::Receiver<bool>,
 ) {
     let builder = Arc::new(builder());
@@ -52,12 +52,10 @@ pub(crate) async fn accept(
         };
         match Place::take(&crowd, peer.ip()) {
             Some(place) => {
-                let (app, router, builder) = (app.clone(), router.clone(), builder.clone());
+                let (app, routers, builder) = (app.clone(), routers.clone(), builder.clone());
                 let (stop, alive) = (stop.clone(), alive.clone());
                 tokio::spawn(async move {
-                    app.metrics.connection_opened("http");
-                    serve(stream, peer, &app, router, &builder, stop).await;
-                    app.metrics.connection_closed("http");
+                    serve(stream, peer, &app, routers, &builder, stop).await;
                     drop((place, alive));
                 });
             }
@@ -93,18 +91,18 @@ async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
     app: &Arc<App>,
-    router: Router,
+    routers: Routers,
     builder: &auto::Builder<TokioExecutor>,
     mut stop: watch::Receiver<bool>,
 ) {
     // An answer is one small packet: waiting to fill a larger one only costs time.
     let _ = stream.set_nodelay(true);
     let timeouts = Timeouts { header: app.config.header_timeout, idle: app.config.idle_timeout };
-    let connection = Arc::new(Connection::new());
-    let io = TokioIo::new(Watched::new(stream, connection.clone()));
+    let connection = Arc::new(Connection::new(app.metrics.clone()));
+    let io = TokioIo::new(Dressed::new(Watched::new(stream, connection.clone())));
     let service = service_fn(|request| {
         let origin = Origin { peer, connection: connection.clone() };
-        request::answer(app.clone(), router.clone(), origin, request)
+        request::answer(app.clone(), routers.clone(), origin, request)
     });
     let mut serving = std::pin::pin!(builder.serve_connection(io, service));
     let mut stopping = false;

@@ -9,8 +9,10 @@ use crate::config::Config;
 use crate::convert;
 use crate::forward::Forwarder;
 use crate::groups::Groups;
+use crate::grpc::Streams;
 use crate::metrics::Metrics;
 use crate::problem::Failure;
+use crate::samples::Samples;
 
 /// Shared by all connections.
 #[derive(Debug)]
@@ -23,6 +25,9 @@ pub(crate) struct App {
     pub(crate) clock: SystemClock,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Config,
+    pub(crate) samples: Samples,
+    /// Which stream is bound to which session.
+    pub(crate) streams: Streams,
 }
 
 impl App {

@@ -9,11 +9,16 @@ use std::time::Duration;
 
 use leasehold_api::{format_duration, parse_duration};
 use leasehold_core::{GracePolicy, Limits};
+use leasehold_engine::HistoryLimits;
+use leasehold_store::LocationError;
 use serde::{Deserialize, Deserializer};
 
 const GROUPS_MAX: usize = 64;
 const LEADERSHIP_TTL: RangeInclusive<Duration> =
     Duration::from_millis(500)..=Duration::from_secs(60);
+
+/// Where locks are kept.
+pub use leasehold_store::Location as Store;
 
 /// Everything a server needs to know before it starts.
 #[derive(Clone, Debug)]
@@ -43,6 +48,8 @@ pub struct Config {
     pub events_max: usize,
     /// How far a watcher may fall behind before it has to look again.
     pub watcher_backlog_max: usize,
+    /// How much is remembered of what has ended.
+    pub history: HistoryLimits,
     pub grace: Grace,
     pub limits: Limits,
     /// After so many bytes of records a snapshot is taken.
@@ -67,14 +74,6 @@ impl Default for ClusterConfig {
         let leadership_ttl = Duration::from_secs(3);
         ClusterConfig { name: None, advertise: None, groups: 1, leadership_ttl }
     }
-}
-
-/// Where locks are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Store {
-    /// Forgotten when the server stops.
-    Memory,
-    Sqlite(PathBuf),
 }
 
 /// Which requests are logged.
@@ -102,8 +101,8 @@ pub enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("{}, line {line}: {message}", path.display())]
     Parse { path: PathBuf, line: usize, message: String },
-    #[error("store {0:?} is not known: write memory or sqlite:PATH")]
-    Store(String),
+    #[error(transparent)]
+    Store(#[from] LocationError),
     #[error("{field} is {value}: {message}")]
     Value { field: &'static str, value: String, message: &'static str },
     #[error(
@@ -132,24 +131,10 @@ impl Default for Config {
             watch_heartbeat: Duration::from_secs(15),
             events_max: 65_536,
             watcher_backlog_max: 16_384,
+            history: HistoryLimits::default(),
             grace: Grace { policy: GracePolicy::Conflicting, length: Duration::from_secs(30) },
             limits: Limits::default(),
             snapshot_bytes: 64 * 1024 * 1024,
-        }
-    }
-}
-
-impl Store {
-    /// The file that a data directory has.
-    pub fn in_directory(directory: &Path) -> Store {
-        Store::Sqlite(directory.join("leasehold.db"))
-    }
-
-    pub fn parse(text: &str) -> Result<Store, ConfigError> {
-        match text.split_once(':') {
-            None if text == "memory" => Ok(Store::Memory),
-            Some(("sqlite", path)) if !path.is_empty() => Ok(Store::Sqlite(path.into())),
-            None | Some(_) => Err(ConfigError::Store(text.into())),
         }
     }
 }
@@ -236,6 +221,7 @@ struct File {
     access_log: Option<AccessLog>,
     connections: Connections,
     watch: Watching,
+    history: HistoryFile,
     grace: GraceFile,
     limits: LimitsFile,
     snapshot_bytes: Option<u64>,
@@ -267,6 +253,13 @@ struct Watching {
     heartbeat: Option<Length>,
     events_max: Option<usize>,
     backlog_max: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct HistoryFile {
+    endings_max: Option<usize>,
+    deadlocks_max: Option<usize>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -347,6 +340,8 @@ impl File {
         set_length(&mut config.watch_heartbeat, self.watch.heartbeat);
         set(&mut config.events_max, self.watch.events_max);
         set(&mut config.watcher_backlog_max, self.watch.backlog_max);
+        set(&mut config.history.endings_max, self.history.endings_max);
+        set(&mut config.history.deadlocks_max, self.history.deadlocks_max);
         let policy = self.grace.policy.map(|policy| match policy {
             Policy::Conflicting => GracePolicy::Conflicting,
             Policy::Strict => GracePolicy::Strict,
@@ -458,7 +453,7 @@ mod tests {
     fn store_is_spelled_in_one_way() {
         assert_eq!(Store::parse("memory").unwrap(), Store::Memory);
         assert_eq!(Store::parse("sqlite:/var/x.db").unwrap(), Store::Sqlite("/var/x.db".into()));
-        for text in ["", "sqlite", "sqlite:", "mysql://x", "Memory"] {
+        for text in ["", "sqlite", "sqlite:", "mysql://x", "Memory", "postgres://"] {
             assert!(Store::parse(text).is_err(), "{text}");
         }
     }

@@ -6,12 +6,18 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Relaxed, Release},
+};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::delivery::Given;
+use crate::metrics::Metrics;
 
 /// A peer that does not take its answer for so long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,6 +36,12 @@ pub(crate) struct Connection {
     write_blocked_since: AtomicU64,
     /// A header had both a Content-Length and a Transfer-Encoding: the way to smuggle a second request.
     is_ambiguous: AtomicBool,
+    /// It has spoken gRPC; then it counts as a connection of that.
+    is_grpc: AtomicBool,
+    metrics: Arc<Metrics>,
+    has_to_flush: AtomicBool,
+    /// What replies gave whose bytes are not flushed yet. It is taken back if the connection ends like this.
+    to_flush: Mutex<Vec<Given>>,
 }
 
 /// How long a connection may take for what.
@@ -40,7 +52,8 @@ pub(crate) struct Timeouts {
 }
 
 impl Connection {
-    pub(crate) fn new() -> Connection {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Connection {
+        metrics.connection_opened("http");
         Connection {
             began: Instant::now(),
             in_flight: AtomicU32::new(0),
@@ -50,6 +63,10 @@ impl Connection {
             last_busy: AtomicU64::new(1),
             write_blocked_since: AtomicU64::new(0),
             is_ambiguous: AtomicBool::new(false),
+            is_grpc: AtomicBool::new(false),
+            metrics,
+            has_to_flush: AtomicBool::new(false),
+            to_flush: Mutex::default(),
         }
     }
 
@@ -65,8 +82,32 @@ impl Connection {
         InFlight(self.clone())
     }
 
+    /// It speaks gRPC.
+    pub(crate) fn note_grpc(&self) {
+        if !self.is_grpc.swap(true, Relaxed) {
+            self.metrics.connection_closed("http");
+            self.metrics.connection_opened("grpc");
+        }
+    }
+
     pub(crate) fn is_ambiguous(&self) -> bool {
         self.is_ambiguous.load(Relaxed)
+    }
+
+    /// The last bytes of a reply are on their way, and with them what it gives.
+    pub(crate) fn is_to_flush(&self, given: Given) {
+        self.to_flush.lock().unwrap_or_else(PoisonError::into_inner).push(given);
+        self.has_to_flush.store(true, Release);
+    }
+
+    /// Everything that was written is out.
+    fn flushed(&self) {
+        if self.has_to_flush.swap(false, AcqRel) {
+            let mut to_flush = self.to_flush.lock().unwrap_or_else(PoisonError::into_inner);
+            for given in to_flush.drain(..) {
+                given.is_delivered();
+            }
+        }
     }
 
     /// How long until the connection has to be looked at again; `None` if its time is up.
@@ -103,6 +144,13 @@ impl Connection {
         } else {
             self.write_blocked_since.store(0, Relaxed);
         }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let adapter = if *self.is_grpc.get_mut() { "grpc" } else { "http" };
+        self.metrics.connection_closed(adapter);
     }
 }
 
@@ -187,7 +235,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_flush(cx);
+        if matches!(result, Poll::Ready(Ok(()))) {
+            this.connection.flushed();
+        }
+        result
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -278,7 +331,7 @@ mod tests {
 
     #[test]
     fn first_header_must_come_in_time() {
-        let connection = Arc::new(Connection::new());
+        let connection = Arc::new(Connection::new(Arc::new(Metrics::new("0"))));
         let timeouts = Timeouts { header: Duration::ZERO, idle: Duration::from_secs(9) };
         assert_eq!(connection.time_left(timeouts), None);
         let request = connection.begin(false);
@@ -291,7 +344,7 @@ mod tests {
 
     #[test]
     fn idle_connection_is_closed_after_the_idle_timeout_only() {
-        let connection = Arc::new(Connection::new());
+        let connection = Arc::new(Connection::new(Arc::new(Metrics::new("0"))));
         drop(connection.begin(false));
         let idle = |idle| connection.time_left(Timeouts { header: Duration::ZERO, idle });
         assert!(idle(Duration::from_secs(9)).is_some());

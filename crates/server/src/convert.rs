@@ -160,7 +160,7 @@ pub(crate) fn wait(millis: u64) -> Result<Duration, Failure> {
     Ok(Duration::from_millis(millis).min(HTTP_WAIT_MAX))
 }
 
-fn ticket(text: &str) -> Result<Ticket, Failure> {
+pub(crate) fn ticket(text: &str) -> Result<Ticket, Failure> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
         Ok(number) if digits => Ok(Ticket(number)),
@@ -168,7 +168,7 @@ fn ticket(text: &str) -> Result<Ticket, Failure> {
     }
 }
 
-fn request_id(text: &str) -> Result<RequestId, Failure> {
+pub(crate) fn request_id(text: &str) -> Result<RequestId, Failure> {
     RequestId::new(text).map_err(|fault| Failure::field("request_id", fault.to_string()))
 }
 
@@ -308,6 +308,7 @@ pub(crate) fn holder(now: Timestamp, holder: &Holder) -> api::Holder {
         },
         fencing_token: holder.fence.get(),
         acquired_at: moment(holder.since),
+        ttl_ms: holder.ttl.get().into(),
         expires_at: moment(holder.deadline),
         expires_in_ms: millis(holder.deadline.since(now)),
         session: holder.session,
@@ -319,16 +320,8 @@ fn holders(now: Timestamp, found: &[Holder]) -> Vec<api::Holder> {
     found.iter().map(|found| holder(now, found)).collect()
 }
 
-fn state_shown(state: core::LockState) -> api::LockState {
-    match state {
-        core::LockState::Free => api::LockState::Free,
-        core::LockState::Held => api::LockState::Held,
-        core::LockState::Recovering => api::LockState::Recovering,
-        core::LockState::ReclaimWindow => api::LockState::ReclaimWindow,
-    }
-}
-
-pub(crate) fn lock(now: Timestamp, namespace: &Namespace, view: &core::LockView) -> api::Lock {
+/// In the order in which they stand.
+fn waiters(now: Timestamp, found: &[core::WaiterView]) -> Vec<api::Waiter> {
     let waiter = |(at, waiter): (usize, &core::WaiterView)| {
         let (mode, permits) = mode_shown(waiter.mode);
         api::Waiter {
@@ -341,13 +334,26 @@ pub(crate) fn lock(now: Timestamp, namespace: &Namespace, view: &core::LockView)
             gives_up_in_ms: waiter.deadline.map(|deadline| millis(deadline.since(now))),
         }
     };
+    found.iter().enumerate().map(waiter).collect()
+}
+
+fn state_shown(state: core::LockState) -> api::LockState {
+    match state {
+        core::LockState::Free => api::LockState::Free,
+        core::LockState::Held => api::LockState::Held,
+        core::LockState::Recovering => api::LockState::Recovering,
+        core::LockState::ReclaimWindow => api::LockState::ReclaimWindow,
+    }
+}
+
+pub(crate) fn lock(now: Timestamp, namespace: &Namespace, view: &core::LockView) -> api::Lock {
     api::Lock {
         lock: view.scope.to_string(),
         namespace: namespace.to_string(),
         state: state_shown(view.state),
         holders: holders(now, &view.holders),
         holders_total: count(view.holders_len),
-        waiters: view.waiters.iter().enumerate().map(waiter).collect(),
+        waiters: waiters(now, &view.waiters),
         waiters_total: count(view.waiters_len),
         last_fencing_token: view.last_fence.map(Fence::get),
         revision: view.revision.0,
@@ -429,11 +435,11 @@ pub(crate) fn event(event: &Event) -> api::Event {
         revision: event.revision.0,
         at: moment(event.at),
         namespace: event.namespace.to_string(),
-        news: news(&event.news),
+        news: news(event.at, &event.news),
     }
 }
 
-fn news(news: &News) -> api::News {
+fn news(at: Timestamp, news: &News) -> api::News {
     let texts = |scopes: &[Scope]| scopes.iter().map(Scope::to_string).collect();
     match news {
         News::EpochBegan { epoch } => api::News::EpochBegan { epoch: epoch.0 },
@@ -459,7 +465,7 @@ fn news(news: &News) -> api::News {
                 ttl_ms: ttl.get().into(),
             }
         }
-        News::Ended { scope, owner, mode, fence, ending, window } => {
+        News::Ended { scope, owner, mode, fence, since, ending, window } => {
             let (mode, permits) = mode_shown(*mode);
             api::News::Ended {
                 lock: scope.to_string(),
@@ -467,6 +473,7 @@ fn news(news: &News) -> api::News {
                 mode,
                 permits,
                 fencing_token: fence.get(),
+                held_ms: millis(at.since(*since)),
                 reason: ending.to_string(),
                 note: note(ending),
                 reclaim_ms: window.map(|window| window.get().into()),
@@ -488,6 +495,65 @@ fn news(news: &News) -> api::News {
             api::News::Deadlock { owner_id: victim.to_string(), cycle: cycle(edges) }
         }
     }
+}
+
+pub(crate) fn overview(
+    now: Timestamp,
+    namespace: &Namespace,
+    view: &core::Overview,
+    server: (api::Totals, api::Series, Vec<api::NamespaceCount>),
+) -> api::Overview {
+    let (totals, series, namespaces) = server;
+    api::Overview {
+        namespace: namespace.to_string(),
+        locks_held: count(view.grants),
+        waiters: count(view.waiters),
+        sessions: count(view.sessions),
+        longest_waits: waiters(now, &view.longest_waits),
+        about_to_expire: holders(now, &view.next_to_lapse),
+        is_partial: view.is_partial,
+        totals,
+        series,
+        namespaces,
+        revision: view.revision.0,
+    }
+}
+
+pub(crate) fn tree(prefix: &str, view: &core::Tree) -> api::TreePage {
+    let branch = |branch: &core::Branch| api::Branch {
+        name: branch.text.clone(),
+        is_lock: branch.is_lock,
+        locks: count(branch.locks),
+        is_partial: branch.is_partial,
+    };
+    let last = view.branches.last().filter(|_| view.has_more);
+    api::TreePage {
+        prefix: prefix.into(),
+        branches: view.branches.iter().map(branch).collect(),
+        next_page_token: last.map(|last| last.text.clone()),
+        revision: view.revision.0,
+    }
+}
+
+/// A grant that has ended, from the event that told of it.
+pub(crate) fn past_holder(now: Timestamp, event: &Event) -> Option<api::PastHolder> {
+    let News::Ended { scope, owner, mode, fence, since, ending, .. } = &event.news else {
+        return None;
+    };
+    let (mode, permits) = mode_shown(*mode);
+    Some(api::PastHolder {
+        lock: scope.to_string(),
+        owner_id: owner.to_string(),
+        mode,
+        permits,
+        fencing_token: fence.get(),
+        acquired_at: moment(*since),
+        ended_at: moment(event.at),
+        held_ms: millis(event.at.since(*since)),
+        ended_ms_ago: millis(now.since(event.at)),
+        reason: ending.to_string(),
+        note: note(ending),
+    })
 }
 
 fn note(ending: &Ending) -> Option<String> {

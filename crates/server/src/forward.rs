@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{CONNECTION, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use axum::http::header::{CONNECTION, CONTENT_TYPE, HOST, ORIGIN, TE, TRANSFER_ENCODING, UPGRADE};
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -52,7 +52,11 @@ impl Forwarder {
     }
 
     /// The leader's answer.
-    pub(crate) async fn send(&self, leader: &Authority, request: Request<Body>) -> Response {
+    pub(crate) async fn send(
+        &self,
+        leader: &Authority,
+        request: Request<Body>,
+    ) -> Result<Response, Failure> {
         let client = match request.version() {
             Version::HTTP_2 => &self.http2,
             _ => &self.http1,
@@ -63,20 +67,20 @@ impl Forwarder {
         to = to.path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         parts.uri = match to.build() {
             Ok(uri) => uri,
-            Err(_) => return unreachable(leader, Code::NotLeader).into_response(),
+            Err(_) => return Err(unreachable(leader, Code::NotLeader)),
         };
         only_end_to_end(&mut parts.headers);
+        // Whether a page may ask this was settled here; the leader goes by another name.
+        parts.headers.remove(ORIGIN);
         parts.headers.insert(FORWARDED, HeaderValue::from_static("1"));
         match client.request(Request::from_parts(parts, body)).await {
             Ok(mut response) => {
                 only_end_to_end(response.headers_mut());
-                response.map(Body::new)
+                Ok(response.map(Body::new))
             }
             // Nothing was sent, or nobody knows what became of it.
-            Err(error) if error.is_connect() => {
-                unreachable(leader, Code::NotLeader).into_response()
-            }
-            Err(_) => unreachable(leader, Code::Interrupted).into_response(),
+            Err(error) if error.is_connect() => Err(unreachable(leader, Code::NotLeader)),
+            Err(_) => Err(unreachable(leader, Code::Interrupted)),
         }
     }
 }
@@ -96,7 +100,7 @@ pub(crate) fn leader_of<B>(app: &App, request: &Request<B>) -> Option<Authority>
 
 /// What every server answers for itself: how it is, and what it is.
 fn is_about_locks(path: &str) -> bool {
-    let own = ["/v1/version", "/v1/cluster"];
+    let own = ["/v1/version", "/v1/cluster", "/v1/limits"];
     let about_locks = path.starts_with("/v1/") && !own.contains(&path);
     let by_grpc = path.starts_with("/leasehold.v1.") && !path.starts_with("/leasehold.v1.Cluster/");
     about_locks || by_grpc || path == "/lock"

@@ -1,9 +1,9 @@
 //! The engine on a network.
 //!
 //! ```text
-//!  socket ──► accept ──► request: id, host, log ──► http/…  ──► convert ──► engine
-//!             limits,    problem: every error as            core's words
-//!             timeouts   problem+json                       for api's
+//!  socket ──► accept ──► request: id, host, log ──► http/… or grpc/… ──► convert ──► engine
+//!             limits,    problem: every error as                      core's words
+//!             timeouts   problem+json or status                       for api's
 //! ```
 //!
 //! No rule about locks is in here: what a request means is decided in the core, and only `convert.rs` knows both sides.
@@ -14,9 +14,12 @@ mod server;
 
 mod accept;
 mod connection;
+mod bare;
+mod delivery;
 mod request;
 mod problem;
 mod http;
+mod grpc;
 mod openapi;
 
 mod app;
@@ -27,9 +30,12 @@ mod retry;
 mod random;
 mod metrics;
 mod readings;
+mod samples;
 
 pub use config::{AccessLog, ClusterConfig, Config, ConfigError, Grace, Store};
 pub use leasehold_core::{Fence, GracePolicy, Limits};
+pub use leasehold_engine::{HistoryLimits, MigrateError, Migrated, Progress, migrate};
+pub use leasehold_store::open;
 pub use leasehold_store::sqlite::{Backup, Restored, backup, restore};
 pub use openapi::document as openapi_document;
 pub use server::{Server, StartError};

@@ -4,7 +4,7 @@
 //! labels, so only the first few get one of their own: whoever can name a namespace must not be able to fill the memory of
 //! the monitoring.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,6 +21,8 @@ use crate::readings::{Gauges, Readings};
 
 const NAMESPACES_MAX: usize = 100;
 const OTHER_NAMESPACE: &str = "other";
+/// The waits that percentiles are told of.
+const WAITS_LEN_MAX: usize = 1000;
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
@@ -38,6 +40,7 @@ pub(crate) struct Metrics {
     acquires: Family<Labels<3>, Counter>,
     blocking: Histogram,
     connections: Family<Labels<1>, Gauge>,
+    waits: Mutex<VecDeque<Duration>>,
 }
 
 /// The namespaces that have a label of their own.
@@ -169,7 +172,9 @@ impl Metrics {
         );
         let connections: Family<Labels<1>, Gauge> =
             registered(r, "leasehold_connections_active_count", "Open connections, by adapter");
-        let _ = connections.get_or_create(&[("adapter", "http".into())]);
+        for adapter in ["http", "grpc"] {
+            let _ = connections.get_or_create(&[("adapter", adapter.into())]);
+        }
         r.register(
             "leasehold_build",
             "Which version this is",
@@ -190,6 +195,7 @@ impl Metrics {
             acquires,
             blocking,
             connections,
+            waits: Mutex::default(),
         }
     }
 
@@ -205,6 +211,11 @@ impl Metrics {
         self.answered(Op::Acquire, took.saturating_sub(waited), outcome);
         if !waited.is_zero() {
             self.blocking.observe(waited.as_secs_f64());
+            let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+            if waits.len() >= WAITS_LEN_MAX {
+                waits.pop_front();
+            }
+            waits.push_back(waited);
         }
         let status = outcome.map_or_else(Code::as_str, |()| "granted");
         let namespace = self.namespaces.label(namespace);
@@ -231,6 +242,19 @@ impl Metrics {
         }
     }
 
+    /// The median and the 99th percentile of the last waits, in milliseconds; none if nobody waited.
+    pub(crate) fn waits(&self) -> (Option<u64>, Option<u64>) {
+        let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sorted: Vec<Duration> = waits.iter().copied().collect();
+        drop(waits);
+        sorted.sort_unstable();
+        let at = |percent: usize| {
+            let place = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+            sorted.get(place).map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
+        };
+        (at(50), at(99))
+    }
+
     pub(crate) fn connection_opened(&self, adapter: &str) {
         self.connections.get_or_create(&[("adapter", adapter.into())]).inc();
     }
@@ -249,6 +273,48 @@ impl Metrics {
             Format::OpenMetrics => text,
             Format::Classic => classic(&text),
         }
+    }
+}
+
+/// Counts the requests for locks of one stream. Its counters are looked up once: there may be a hundred thousand a second.
+#[derive(Debug)]
+pub(crate) struct Acquires {
+    namespace: String,
+    counters: Vec<(&'static str, &'static str, Counter)>,
+}
+
+impl Acquires {
+    pub(crate) fn new(namespace: &str) -> Acquires {
+        Acquires { namespace: namespace.into(), counters: Vec::new() }
+    }
+
+    /// As [`Metrics::acquired`]. A request that never came to the engine has no kind.
+    pub(crate) fn count(
+        &mut self,
+        metrics: &Metrics,
+        kind: &'static str,
+        took: Duration,
+        waited: Duration,
+        outcome: Result<(), Code>,
+    ) {
+        metrics.answered(Op::Acquire, took.saturating_sub(waited), outcome);
+        if !waited.is_zero() {
+            metrics.blocking.observe(waited.as_secs_f64());
+        }
+        if kind.is_empty() {
+            return;
+        }
+        let status = outcome.map_or_else(Code::as_str, |()| "granted");
+        let known = self.counters.iter().find(|(k, s, _)| *k == kind && *s == status);
+        if let Some((_, _, counter)) = known {
+            counter.inc();
+            return;
+        }
+        let namespace = metrics.namespaces.label(&self.namespace);
+        let labels = [("namespace", namespace), ("type", kind.into()), ("status", status.into())];
+        let counter = metrics.acquires.get_or_create(&labels).clone();
+        counter.inc();
+        self.counters.push((kind, status, counter));
     }
 }
 

@@ -9,7 +9,9 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, IntoResponses, OpenApi};
 
 use crate::http::{Answered, with_type};
-use crate::http::{fences, graph, health, inodes, locks, sessions, sets, simple, watch};
+use crate::http::{
+    fences, graph, health, history, inodes, locks, overview, sessions, sets, simple, watch,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -21,10 +23,11 @@ use crate::http::{fences, graph, health, inodes, locks, sessions, sets, simple, 
     paths(
         locks::acquire, locks::renew, locks::release, locks::get, locks::test, locks::check, locks::break_, locks::list,
         sets::acquire,
-        sessions::open, sessions::list, sessions::get, sessions::keepalive, sessions::close,
+        sessions::open, sessions::list, sessions::get, sessions::keepalive, sessions::close, sessions::break_,
         fences::accept, fences::get,
         inodes::remove,
-        watch::watch, watch::events, graph::graph,
+        watch::watch, watch::events, graph::graph, history::history,
+        overview::overview, overview::tree, overview::limits,
         simple::post, simple::delete, simple::get,
         health::livez, health::readyz, health::healthz, health::version, health::cluster, health::metrics,
         openapi,
@@ -67,6 +70,7 @@ impl IntoResponses for Problems {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         problems(&[
             (400, "invalid_request or invalid_lock_name"),
+            (403, "permission_denied: a page of another site may not change anything"),
             (414, "uri_too_long"),
             (421, "misdirected_request: on loopback only names of this machine are served"),
             (429, "a limit is reached; Retry-After says when to come back"),

@@ -131,7 +131,7 @@ impl Collector for Gauges {
     }
 }
 
-fn expired(counts: &Counts) -> u64 {
+pub(crate) fn expired(counts: &Counts) -> u64 {
     let lapsed = |ending: &str| matches!(ending, "expired" | "grace_expired");
     counts.ended.iter().filter(|((_, ending), _)| lapsed(ending)).map(|(_, count)| count).sum()
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::header::HOST;
+use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, Incoming};
@@ -20,12 +20,15 @@ use tower_service::Service as _;
 use crate::app::App;
 use crate::config::AccessLog;
 use crate::connection::{Connection, InFlight};
+use crate::delivery;
 use crate::forward;
+use crate::grpc;
 use crate::http::input;
 use crate::metrics::Stopwatch;
 use crate::problem::{self, Failure};
 use crate::random;
 
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_LEN_MAX: usize = 128;
 const URI_LEN_MAX: usize = 8 * 1024;
@@ -40,19 +43,31 @@ pub(crate) struct Origin {
 /// Answers one request, whatever it is.
 pub(crate) async fn answer(
     app: Arc<App>,
-    router: Router,
+    routers: Routers,
     origin: Origin,
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     let watch = Stopwatch::start();
-    let in_flight = origin.connection.begin(request.version() == Version::HTTP_2);
+    let is_http2 = request.version() == Version::HTTP_2;
+    let in_flight = origin.connection.begin(is_http2);
     let request_id = request_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let response = match check(&app, &origin, &request) {
-        Ok(()) => serve(&app, router, request.map(Body::new), &request_id).await,
-        Err(failure) => failure.into_response(),
+    let checked = check(&app, &origin, &request);
+    let (mut response, code) = if grpc::is_asked(&request) {
+        origin.connection.note_grpc();
+        let response = match checked {
+            Ok(()) => call(&app, routers.grpc, request, &request_id).await,
+            Err(failure) => grpc::refusal(failure, &request_id),
+        };
+        let code = grpc::code_of(&response);
+        (response, code)
+    } else {
+        let response = match checked {
+            Ok(()) => serve(&app, routers.http, request.map(Body::new), &request_id).await,
+            Err(failure) => failure.into_response(),
+        };
+        problem::finish(response, &request_id)
     };
-    let (mut response, code) = problem::finish(response, &request_id);
     if is_logged(&app, code) {
         let status = response.status().as_u16();
         log(&Line {
@@ -68,6 +83,7 @@ pub(crate) async fn answer(
     if let Ok(value) = HeaderValue::from_str(&request_id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
+    let response = delivery::with_body(response, &origin.connection, is_http2);
     // A stream is on its way until its last byte; everything else goes out at once.
     if response.body().size_hint().exact().is_none() {
         return Ok(response.map(|body| Body::new(Streaming { body, _in_flight: in_flight })));
@@ -75,20 +91,57 @@ pub(crate) async fn answer(
     Ok(response)
 }
 
+/// Both interfaces.
+#[derive(Clone, Debug)]
+pub(crate) struct Routers {
+    pub(crate) http: Router,
+    pub(crate) grpc: Router,
+}
+
+/// Answers one gRPC call, unless its own deadline passes first.
+async fn call(app: &App, router: Router, request: Request<Incoming>, request_id: &str) -> Response {
+    let mut request = request.map(Body::new);
+    if let Some(leader) = forward::leader_of(app, &request) {
+        name(&mut request, request_id);
+        return match app.forwarder.send(&leader, request).await {
+            Ok(response) => response,
+            Err(failure) => grpc::refusal(failure, request_id),
+        };
+    }
+    let (request, timeout) = match grpc::prepare(app, request, request_id) {
+        Ok(prepared) => prepared,
+        Err(failure) => return grpc::refusal(failure, request_id),
+    };
+    let handling = dispatch(router, request);
+    let handled = match timeout {
+        Some(timeout) => match tokio::time::timeout(timeout, handling).await {
+            Ok(handled) => handled,
+            Err(_) => return grpc::too_late(),
+        },
+        None => handling.await,
+    };
+    handled.unwrap_or_else(|failure| grpc::refusal(failure, request_id))
+}
+
 /// Here, or where the leader is.
 async fn serve(
-    app: &Arc<App>,
+    app: &App,
     router: Router,
     mut request: Request<Body>,
     request_id: &str,
 ) -> Response {
     let Some(leader) = forward::leader_of(app, &request) else {
-        return dispatch(router, request).await;
+        return dispatch(router, request).await.into_response();
     };
+    name(&mut request, request_id);
+    app.forwarder.send(&leader, request).await.into_response()
+}
+
+/// Gives the request its id to take along.
+fn name(request: &mut Request<Body>, request_id: &str) {
     if let Ok(value) = HeaderValue::from_str(request_id) {
         request.headers_mut().insert(REQUEST_ID, value);
     }
-    app.forwarder.send(&leader, request).await
 }
 
 /// A body that keeps its request in flight.
@@ -110,7 +163,7 @@ impl HttpBody for Streaming {
 }
 
 /// Runs the handler. A panic in it is a bug of ours, and no reason to leave the caller without an answer.
-async fn dispatch(mut router: Router, request: Request<Body>) -> Response {
+async fn dispatch(mut router: Router, request: Request<Body>) -> Result<Response, Failure> {
     let handling = router.call(request);
     let mut handling = std::pin::pin!(handling);
     let handled = std::future::poll_fn(|cx| {
@@ -122,11 +175,10 @@ async fn dispatch(mut router: Router, request: Request<Body>) -> Response {
         }
     });
     match handled.await {
-        Ok(response) => response,
+        Ok(response) => Ok(response),
         Err(panic) => {
             tracing::error!(panic = said(&*panic), "a handler panicked");
-            Failure::new(Code::Internal, "the server has a fault; its log says more")
-                .into_response()
+            Err(Failure::new(Code::Internal, "the server has a fault; its log says more"))
         }
     }
 }
@@ -165,7 +217,8 @@ fn check<B>(app: &App, origin: &Origin, request: &Request<B>) -> Result<(), Fail
         let said = format!("path and query have {uri_len} bytes, the limit is {URI_LEN_MAX}");
         return Err(Failure::new(Code::UriTooLong, said));
     }
-    check_host(app, request)
+    check_host(app, request)?;
+    check_same_origin(request)
 }
 
 /// A page in a browser can make it ask any address under a name of the attacker's. On loopback, where nothing else
@@ -186,6 +239,35 @@ fn check_host<B>(app: &App, request: &Request<B>) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(Code::MisdirectedRequest, "this server only answers to names of this machine"))
+}
+
+/// A page of somebody else's can make a browser send requests to us; the browser then says so. What only reads is
+/// harmless, because the page does not get to see the answer.
+fn check_same_origin<B>(request: &Request<B>) -> Result<(), Failure> {
+    if request.method().is_safe() {
+        return Ok(());
+    }
+    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let is_foreign_site = request.headers().contains_key(SEC_FETCH_SITE)
+        && !matches!(header(SEC_FETCH_SITE), Some("same-origin" | "none"));
+    let own = match request.uri().authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => header(HOST),
+    };
+    let is_foreign_origin = request.headers().contains_key(ORIGIN)
+        && header(ORIGIN)
+            .and_then(authority_of)
+            .is_none_or(|origin| !own.is_some_and(|own| own.eq_ignore_ascii_case(origin)));
+    if is_foreign_site || is_foreign_origin {
+        let said = "the request comes from a page of another site";
+        return Err(Failure::new(Code::PermissionDenied, said));
+    }
+    Ok(())
+}
+
+/// Host and port of an origin.
+fn authority_of(origin: &str) -> Option<&str> {
+    origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"))
 }
 
 fn is_own_name(host: &str, others: &[String]) -> bool {
@@ -235,7 +317,7 @@ fn log(line: &Line<'_>) {
 
 /// What a path asks for, as far as it may be logged, and the lock that it names.
 fn route(path: &str) -> (&'static str, Option<String>) {
-    const WHOLE: [&str; 16] = [
+    const WHOLE: [&str; 20] = [
         "/",
         "/v1/locks",
         "/v1/sets/acquire",
@@ -243,6 +325,10 @@ fn route(path: &str) -> (&'static str, Option<String>) {
         "/v1/watch",
         "/v1/events",
         "/v1/graph",
+        "/v1/history",
+        "/v1/overview",
+        "/v1/tree",
+        "/v1/limits",
         "/v1/version",
         "/v1/cluster",
         "/metrics",
@@ -253,6 +339,9 @@ fn route(path: &str) -> (&'static str, Option<String>) {
         "/lock",
         "/v1/locks/",
     ];
+    if let Some(method) = grpc::method(path) {
+        return (method, None);
+    }
     if let Some(lock) = path.strip_prefix("/v1/locks/") {
         return ("/v1/locks/{lock}", input::percent_decoded(lock));
     }
@@ -263,6 +352,7 @@ fn route(path: &str) -> (&'static str, Option<String>) {
         ("/v1/sessions/", "/v1/sessions/{session_id}"),
         ("/v1/fences/", "/v1/fences/{name}"),
         ("/v1/inodes/", "/v1/inodes/{inode}"),
+        ("/console/", "/console/{path}"),
     ] {
         if path.starts_with(prefix) {
             return (route, None);

@@ -2,15 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::Fence;
 use leasehold_engine::{Recovery, Runner, Stop, SystemClock};
-use leasehold_store::sqlite::{Options, SqliteJournal};
-use leasehold_store::{Candidate, Journal, MemoryJournal, OpenError};
+use leasehold_store::{Candidate, Journal, OpenError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -20,9 +18,12 @@ use crate::app::App;
 use crate::config::{Config, ConfigError, Store};
 use crate::forward::Forwarder;
 use crate::groups::Groups;
+use crate::grpc::{self, Streams};
 use crate::http;
 use crate::metrics::Metrics;
 use crate::random;
+use crate::request::Routers;
+use crate::samples::{self, Samples};
 
 /// How long the engine has to write what is left, and after it the connections to take their answers.
 const ENGINE_STOP_MAX: Duration = Duration::from_secs(3);
@@ -44,8 +45,6 @@ pub enum StartError {
     Config(#[from] ConfigError),
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
-    #[error("cannot make the directory {path}: {source}")]
-    Directory { path: String, source: io::Error },
     #[error("{}", with_cause(.0))]
     Store(#[from] OpenError),
     #[error("cannot take over what is stored: {}", with_cause(.0))]
@@ -94,10 +93,13 @@ impl Server {
             clock,
             metrics,
             config,
+            samples: Samples::default(),
+            streams: Streams::default(),
         });
         let (stop, stopped) = watch::channel(false);
-        let router = http::router(app.clone());
-        let accepting = tokio::spawn(accept::accept(listener, app, router, stopped));
+        let routers = Routers { http: http::router(app.clone()), grpc: grpc::router(&app) };
+        tokio::spawn(samples::sample(app.clone(), stopped.clone()));
+        let accepting = tokio::spawn(accept::accept(listener, app, routers, stopped));
         for engine in &mut engines {
             engine.settled().await?;
         }
@@ -165,6 +167,7 @@ fn runner(config: &Config, candidate: Candidate) -> Runner {
         snapshot_bytes: config.snapshot_bytes,
         events_len_max: config.events_max,
         watcher_backlog_max: config.watcher_backlog_max,
+        history: config.history,
     }
 }
 
@@ -176,21 +179,7 @@ fn fence_floor() -> Fence {
     Fence::new(micros).unwrap_or(Fence::ZERO)
 }
 
-async fn open(store: &Store, _group: usize) -> Result<Arc<dyn Journal>, StartError> {
-    let path = match store {
-        Store::Memory => return Ok(Arc::new(MemoryJournal::new())),
-        Store::Sqlite(path) => path.clone(),
-    };
-    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-        make_directory(directory)?;
-    }
-    let opening =
-        tokio::task::spawn_blocking(move || SqliteJournal::open(&path, Options::default()));
-    let journal = opening.await.expect("opening a store does not panic")?;
-    Ok(Arc::new(journal))
-}
-
-fn make_directory(path: &Path) -> Result<(), StartError> {
-    std::fs::create_dir_all(path)
-        .map_err(|source| StartError::Directory { path: path.display().to_string(), source })
+async fn open(store: &Store, group: usize) -> Result<Arc<dyn Journal>, StartError> {
+    let group = u32::try_from(group).unwrap_or(u32::MAX);
+    Ok(leasehold_store::open(store, group).await?)
 }

@@ -26,15 +26,28 @@ mod judge;
 mod coverage;
 mod shown;
 mod trace;
+mod shrink;
+mod campaign;
 
+pub use campaign::{Campaign, Tally, replay_command};
 pub use coverage::Coverage;
-pub use judge::{Verdict, watch_steps};
+pub use judge::Verdict;
 pub use plan::{Cut, Plan};
+pub use shrink::shrink;
 pub use time::{Micros, Moment, SECOND};
 pub use world::{Run, World};
 
-/// Lives through the world of a seed.
+/// Lives through the world of a seed. A panic in it is a verdict like any other.
 pub fn run(seed: u64, length: Option<Micros>, cut: &Cut, with_lines: bool) -> Run {
-    watch_steps();
+    judge::watch_steps();
     World::new(Plan::new(seed, length), cut.clone(), with_lines).run()
+}
+
+/// Switches on the bug that `LEASEHOLD_PLANTED` names.
+pub fn activate_planted_bug() {
+    #[cfg(feature = "planted")]
+    if let Ok(name) = std::env::var("LEASEHOLD_PLANTED") {
+        leasehold_core::planted::activate(&name);
+        leasehold_client::planted::activate(&name);
+    }
 }

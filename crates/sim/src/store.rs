@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 
-use leasehold_core::Epoch;
+use leasehold_core::{Epoch, planted};
 use leasehold_engine::{Request, Response};
 use leasehold_store::{
     Batch, Campaign, Error, Journal, Leader, MemoryJournal, Pending, Seq, Traits, conformance::Harm,
@@ -247,6 +247,9 @@ impl Store {
 
     /// Once a server has asked whether a record is there, an append of it that is still on its way comes to nothing.
     fn bar(&mut self, server: usize, epoch: Epoch, seq: Seq) {
+        if planted!("late-append-after-read-back") {
+            return;
+        }
         for call in self.calls.values_mut().filter(|call| call.server == server) {
             let is_barred = match &call.request {
                 Some(Request::Append { batch, .. }) => (batch.epoch(), batch.seq()) == (epoch, seq),

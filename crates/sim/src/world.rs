@@ -3,10 +3,11 @@
 //! Everything that happens is an [`Event`] on the agenda. Nodes that are paused get theirs when they go on; nodes that
 //! died never do. After every event the judges look.
 
+use std::panic;
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold_core::{Answer, Ending, Epoch, Fence, LeaseId, Timestamp, Transition};
+use leasehold_core::{Answer, Command, Ending, Epoch, Fence, LeaseId, Timestamp, Transition, Under};
 use leasehold_engine::{Call, CallError, Reply};
 
 use crate::agenda::Agenda;
@@ -91,7 +92,8 @@ pub struct Run {
     pub simulated: Micros,
     pub coverage: Coverage,
     pub lines: Vec<String>,
-    pub deeds: Vec<u64>,
+    /// How many deeds each client, and each client's SDK, has done.
+    pub deeds: Vec<(usize, u64)>,
     pub faults: usize,
 }
 
@@ -124,8 +126,14 @@ impl World {
 
     /// Lives through the whole of it.
     pub fn run(mut self) -> Run {
-        let verdict = self.live();
-        let deeds = self.clients.iter().map(Client::deeds_len).collect();
+        let lived = panic::catch_unwind(panic::AssertUnwindSafe(|| self.live()));
+        let verdict = lived.unwrap_or_else(|panicked| {
+            let text = panicked.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panicked.downcast_ref::<&str>().copied());
+            Err(Verdict::new(self.now, "nothing panics", text.unwrap_or("something panicked")))
+        });
+        let deeds = self.clients.iter().enumerate().flat_map(|(client, at)| at.deeds(client));
+        let deeds = deeds.collect();
         Run {
             seed: self.plan.seed,
             verdict,
@@ -439,11 +447,12 @@ impl World {
         let fate = self.network.send(self.now, client, Node::Server(server));
         let Some(at) = fate.arrives else { return self.break_wire(wire) };
         let life = self.servers[server].life;
-        let again = fate.again.filter(|_| may_be_doubled(&call));
-        for at in [Some(at), again].into_iter().flatten() {
-            let arrival = Arrival::Ask(wire, call.clone());
-            self.agenda.add(at, Event::At(Node::Server(server), life, arrival));
+        let node = Node::Server(server);
+        if let Some(again) = fate.again.filter(|_| may_be_doubled(&call)) {
+            let arrival = Arrival::Ask(wire, Rc::new(doubled(&call)));
+            self.agenda.add(again, Event::At(node, life, arrival));
         }
+        self.agenda.add(at, Event::At(node, life, Arrival::Ask(wire, call)));
     }
 
     /// The connection is broken: both sides find out, each in its time.
@@ -723,9 +732,19 @@ pub(crate) fn drift_of(plan: &Plan, node: Node) -> i64 {
     }
 }
 
+/// The same request come a second time. A server draws an id for the lease of each that comes in.
+fn doubled(call: &Call) -> Call {
+    let mut call = call.clone();
+    if let Call::Command(Command::Acquire(acquire)) = &mut call
+        && let Under::NewLease { id, .. } = &mut acquire.under
+    {
+        *id = LeaseId::from_u128(!id.as_u128());
+    }
+    call
+}
+
 /// A proxy may send again what is safe to send again.
 fn may_be_doubled(call: &Call) -> bool {
-    use leasehold_core::Command;
     match call {
         Call::Query(_) => true,
         Call::Command(Command::Acquire(acquire)) => acquire.request_id.is_some(),

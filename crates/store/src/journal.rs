@@ -76,6 +76,10 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// Gives the leadership up, so that another one need not wait. The epoch stays and is never used again.
     fn resign(&self, epoch: Epoch) -> Pending<()>;
 
+    /// Goes on under the epoch `to`, which must be higher. For what was copied from a store whose epochs had come
+    /// further.
+    fn jump_epoch(&self, epoch: Epoch, to: Epoch) -> Pending<()>;
+
     /// Adds the record: atomic, durable, and refused unless its epoch is the leader's and its number is the next.
     ///
     /// After [`Error::Unavailable`] it is certain that nothing was written. After [`Error::OutcomeUnknown`] call

@@ -6,7 +6,8 @@
 //!   `record.rs` has the format.
 //! - [`Error`] is every way to fail, sorted by what can be done about it.
 //! - [`MemoryJournal`] forgets when the process ends. [`SqliteJournal`](sqlite::SqliteJournal) is one file, for one
-//!   server.
+//!   server. [`PostgresJournal`](postgres::PostgresJournal) and [`EtcdJournal`](etcd::EtcdJournal) are for many servers.
+//! - [`Location`] is where a store is, as text; [`open`] opens it.
 //! - `conformance` is the suite that every store passes, whatever it is built on. Only with the feature of that name.
 //!
 //! A store never looks at what a record means. Two things in `sqlite/` do, beside the journal and not in its way:
@@ -19,9 +20,16 @@ mod mishap;
 mod record;
 mod stored;
 
+mod location;
+mod open;
+
 mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -31,6 +39,8 @@ pub use journal::{
     Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending, Position,
     Pruned, Seq, Traits, ready,
 };
+pub use location::{EtcdLocation, Location, LocationError, PostgresLocation, Tls, TlsFiles};
 pub use memory::MemoryJournal;
+pub use open::open;
 pub use record::{Batch, BatchWriter, CHUNK_BYTES, Chunk, ChunkWriter, Fault, VERSION};
 pub use stored::{stored_batch, stored_chunk};

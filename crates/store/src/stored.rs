@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use leasehold_core::Epoch;
+
 use crate::error::Error;
 use crate::journal::{Loaded, Page, Position, Seq};
 use crate::record::{Batch, Chunk, Fault};
@@ -44,6 +46,14 @@ pub fn stored_chunk(as_of: Seq, index: u32, bytes: Arc<[u8]>) -> Result<Chunk, E
     }
 }
 
+/// An epoch is never gone back to.
+pub(crate) fn check_jump(epoch: Epoch, to: Epoch) -> Result<(), Error> {
+    if to > epoch {
+        return Ok(());
+    }
+    Err(Error::unavailable(format!("epoch {} is not above epoch {}", to.0, epoch.0)))
+}
+
 /// Gathers a page until it is large enough.
 #[derive(Debug, Default)]
 pub(crate) struct PageWriter {
@@ -72,8 +82,6 @@ impl PageWriter {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::Epoch;
-
     use super::*;
 
     #[test]

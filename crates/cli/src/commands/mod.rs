@@ -3,4 +3,5 @@
 pub(crate) mod serve;
 pub(crate) mod backup;
 pub(crate) mod restore;
+pub(crate) mod migrate;
 pub(crate) mod version;

@@ -83,7 +83,7 @@ async fn serve(config: Config) -> ExitCode {
         Ok(server) => server,
         Err(error) => return fail(EXIT_CONFIG, &error.to_string()),
     };
-    tracing::info!(address = %server.address(), store = ?store, "serving");
+    tracing::info!(address = %server.address(), store = %store, "serving");
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

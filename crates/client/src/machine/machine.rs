@@ -238,6 +238,15 @@ impl<T> Machine<T> {
         self.len() == 0
     }
 
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// All keys in use.
+    pub fn keys(&self) -> Vec<Key> {
+        self.entries.iter().map(|(key, _)| key).collect()
+    }
+
     /// The server that is in use or about to be.
     pub fn server(&self) -> &str {
         self.servers.current()

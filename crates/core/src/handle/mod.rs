@@ -55,6 +55,7 @@ impl LockTable {
             Command::Disconnect(disconnect) => self.disconnect(&disconnect, step),
             Command::AcceptFence(accept) => self.accept_fence(accept, step),
             Command::Break(breaking) => self.break_locks(&breaking, step),
+            Command::BreakSession(breaking) => self.break_session(&breaking, step),
             Command::RemoveFile(remove) => self.remove_file(&remove, step),
             Command::Withdraw(withdraw) => self.withdraw(&withdraw, step),
             Command::BeginEpoch(begin) => self.begin_epoch(&begin, step),

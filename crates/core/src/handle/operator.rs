@@ -1,6 +1,6 @@
 //! What operators and file systems do over the holders' heads: break locks, remove files.
 
-use crate::command::{Break, RemoveFile};
+use crate::command::{Break, BreakSession, RemoveFile};
 use crate::conflict::Blocker;
 use crate::effect::{Answer, Step};
 use crate::mode::Mode;
@@ -27,6 +27,22 @@ impl LockTable {
             self.end_found(space, grant, &breaking.scope, &ending, step);
         }
         Ok(Answer::Broken { grants })
+    }
+
+    pub(super) fn break_session(
+        &mut self,
+        breaking: &BreakSession,
+        step: &mut Step,
+    ) -> super::Handled {
+        let space = self.space_no(&breaking.namespace).ok_or(Refusal::SessionNotFound)?;
+        let at = self.space(space);
+        let found = at.sessions.get(&breaking.number).ok_or(Refusal::SessionNotFound)?;
+        let id = at.lease(*found).id;
+        let lease = self.live_lease(space, id, step).ok_or(Refusal::SessionNotFound)?;
+        let ending = Ending::Revoked(breaking.reason.clone());
+        self.tell_lost(breaking.namespace.clone(), id, None, &ending, step);
+        let grants = self.end_whole(space, lease, ending, step);
+        Ok(Answer::SessionClosed { grants })
     }
 
     pub(super) fn remove_file(&mut self, remove: &RemoveFile, step: &mut Step) -> super::Handled {

@@ -90,6 +90,37 @@ fn broken_session_grant_leaves_the_session() {
 }
 
 #[test]
+fn broken_session_ends_with_all_it_holds_and_hears_of_it() {
+    check(
+        "
+        0s a open s
+        0s a acquire job/x session=s
+        0s a acquire job/y session=s
+        0s b acquire job/x wait=60s
+        1s watch
+        1s break-session s reason=stuck
+        1s break-session s
+        1s stats
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted job/x fence=1 until 10s
+            0s a granted job/y fence=2 until 10s
+            0s b queued job/x at 1
+            1s break s grants=2
+            1s s told: lost, revoked
+            1s a revoked job/x fence=1
+            1s a revoked job/y fence=2
+            1s s of a revoked
+            1s event 5: b granted job/x fence=3 ttl 10s
+            1s b granted job/x fence=3 until 11s waited 1s
+            1s break s refused session_not_found
+            1s stats epoch=0 fence=3 namespaces=1 grants=1 leases=1 sessions=0 recovering=0 waiters=0
+        "#]],
+    );
+}
+
+#[test]
 fn break_of_one_scope_of_a_set_ends_the_set() {
     check(
         "

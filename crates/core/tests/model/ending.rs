@@ -190,6 +190,7 @@ impl Model {
             owner: held.owner.clone(),
             mode: held.mode,
             fence: held.fences.1,
+            since: held.granted_at,
             ending: ending.clone(),
             window,
         };

@@ -216,6 +216,7 @@ impl Model {
             Command::Disconnect(ask) => self.disconnect(ask),
             Command::AcceptFence(ask) => self.accept_fence(ask),
             Command::Break(ask) => Ok(self.break_grants(ask)),
+            Command::BreakSession(ask) => self.break_session(ask),
             Command::RemoveFile(ask) => Ok(self.remove_file(ask)),
             Command::Withdraw(ask) => Ok(self.withdraw(ask)),
             Command::BeginEpoch(ask) => self.begin_epoch(ask),

@@ -118,6 +118,23 @@ impl Model {
         Ok(Answer::SessionClosed { grants })
     }
 
+    /// "Operators revoke": the holder hears of it at once, as of any ending it did not ask for.
+    pub(crate) fn break_session(&mut self, ask: &BreakSession) -> Answered {
+        let numbered = |lease: &&Lease| {
+            let session = lease.session.as_ref();
+            lease.namespace == ask.namespace
+                && session.is_some_and(|session| session.terms.number == ask.number)
+        };
+        let id = self.leases.iter().find(numbered).map(|lease| lease.id);
+        let id = id.ok_or(Refusal::SessionNotFound)?;
+        self.check_session(&ask.namespace, id)?;
+        let grants = self.grants_under(&ask.namespace, id);
+        let ending = Ending::Revoked(ask.reason.clone());
+        self.tell_lost(&ask.namespace, id, None, &ending);
+        self.end_lease(&ask.namespace, id, &ending);
+        Ok(Answer::SessionClosed { grants })
+    }
+
     pub(crate) fn attach(&mut self, ask: &Attach) -> Answered {
         self.check_session(&ask.namespace, ask.session)?;
         let lease = self.lease_mut(&ask.namespace, ask.session);

@@ -13,6 +13,7 @@ impl Model {
             mode: held.mode,
             fence: held.fences.1,
             since: held.granted_at,
+            ttl: lease.ttl,
             deadline: held.window_until.unwrap_or(lease.deadline),
             state: self.state_of(held),
             session: lease.session.as_ref().map(|session| session.terms.number),

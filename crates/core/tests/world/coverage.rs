@@ -35,6 +35,7 @@ variants! { command_name, COMMANDS, Command, "command":
     Command::Disconnect(_) => "disconnect",
     Command::AcceptFence(_) => "accept fence",
     Command::Break(_) => "break",
+    Command::BreakSession(_) => "break session",
     Command::RemoveFile(_) => "remove file",
     Command::Withdraw(_) => "withdraw",
     Command::BeginEpoch(_) => "begin epoch",

@@ -100,6 +100,10 @@ pub(crate) enum Move {
         scope: ScopePick,
         pick: Option<Pick>,
     },
+    BreakSession {
+        pick: Pick,
+        fault: u8,
+    },
     RemoveFile {
         namespace: u8,
         inode: u8,
@@ -197,6 +201,7 @@ fn moves() -> impl Strategy<Value = Move> {
             .prop_map(|(namespace, register, fence)| Move::AcceptFence { namespace, register, fence }),
         2 => (namespace(), scope(), prop::option::of(any::<Pick>()))
             .prop_map(|(namespace, scope, pick)| Move::Break { namespace, scope, pick }),
+        1 => (any::<Pick>(), fault()).prop_map(|(pick, fault)| Move::BreakSession { pick, fault }),
         2 => (namespace(), 0..2u8).prop_map(|(namespace, inode)| Move::RemoveFile { namespace, inode }),
         4 => (any::<Pick>(), fault()).prop_map(|(pick, fault)| Move::Withdraw { pick, fault }),
         3 => (rarely(), prop::bool::weighted(0.3), 0..4u8)

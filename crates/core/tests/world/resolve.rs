@@ -95,6 +95,12 @@ impl World {
                     reason: Arc::from("stuck"),
                 })
             }
+            Move::BreakSession { pick, fault } => {
+                let (namespace, id) = self.lease_pick(*pick, *fault);
+                let session = self.model.lease(&namespace, id).and_then(|l| l.session.as_ref());
+                let number = session.map_or(0, |session| session.terms.number);
+                Command::BreakSession(BreakSession { namespace, number, reason: "stuck".into() })
+            }
             Move::RemoveFile { namespace, inode } => Command::RemoveFile(RemoveFile {
                 namespace: namespace_of(*namespace),
                 inode: 1 + u64::from(*inode),

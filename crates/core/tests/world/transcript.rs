@@ -46,6 +46,7 @@ fn said(command: &Command) -> String {
         Command::Break(ask) => {
             format!("break {} {} fence={:?}", ask.namespace, ask.scope, ask.fence)
         }
+        Command::BreakSession(ask) => format!("break-session {} {}", ask.namespace, ask.number),
         Command::RemoveFile(ask) => format!("remove-file {} inode:{}", ask.namespace, ask.inode),
         Command::Withdraw(ask) => {
             format!("withdraw {} {} fence={}", ask.namespace, id(ask.lease), ask.fence)

@@ -79,6 +79,10 @@ impl Journal for MoodyJournal {
         self.inner.resign(epoch)
     }
 
+    fn jump_epoch(&self, epoch: Epoch, to: Epoch) -> Pending<()> {
+        self.inner.jump_epoch(epoch, to)
+    }
+
     fn append(&self, batch: Batch) -> Pending<()> {
         let (inner, mood) = (self.inner.clone(), self.mood.clone());
         let (changed, appends) = (self.changed.clone(), self.appends.clone());

@@ -1,18 +1,19 @@
 //! The wait-for graph, for programs as JSON and for people as a drawing.
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, Uri};
-use leasehold_api::{Edge, EdgeKind, Graph, Node, NodeKind};
+use leasehold_api::{Edge, EdgeKind, Graph, LockNode, Node, NodeKind};
 use leasehold_core as core;
 use leasehold_core::Timestamp;
 use leasehold_engine::{Query, View};
 
 use super::locks::unexpected;
-use super::{Answered, input, ok, with_type};
+use super::{Answered, input, layout, ok, with_type};
 use crate::app::App;
 use crate::convert;
 use crate::openapi::{NamespaceParam, Problems};
@@ -24,7 +25,12 @@ const WAITS_MAX: usize = 1000;
 /// Who waits for whom
 #[utoipa::path(
     get, path = "/v1/graph", tag = "watch",
-    params(NamespaceParam, ("format" = Option<String>, Query, pattern = "^(json|dot)$", description = "json, or dot for Graphviz")),
+    params(
+        NamespaceParam,
+        ("format" = Option<String>, Query, pattern = "^(json|dot)$", description = "json, or dot for Graphviz"),
+        ("layout" = Option<bool>, Query, description = "Say where to draw each node; many waiters for one lock are drawn as one"),
+        ("filter" = Option<String>, Query, description = "Only what hangs together with a lock or owner whose name contains this"),
+    ),
     responses(
         (status = 200, description = "The graph; for Graphviz with format=dot",
             content((Graph = "application/json"), (String = "text/vnd.graphviz"))),
@@ -35,20 +41,36 @@ pub(crate) async fn graph(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let mut params = input::Params::of(&uri)?;
     let namespace = params.namespace()?;
     let format = params.take("format");
+    let layout = params.take("layout");
+    let filter = params.take("filter").unwrap_or_default();
     params.done()?;
     let as_dot = match format.as_deref() {
         None | Some("json") => false,
         Some("dot") => true,
         Some(_) => return Err(Failure::field("format", "is one of json, dot")),
     };
-    let query = Query::Graph { namespace, waits_max: WAITS_MAX };
-    let View::Graph(view) = app.query(query).await? else { return Err(unexpected()) };
-    let graph = drawn(app.now(), &view);
+    let with_layout = match layout.as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(Failure::field("layout", "is true or false")),
+    };
+    let mut graph = now(&app, namespace).await?;
+    layout::keep_matching(&mut graph, &filter);
+    if with_layout {
+        layout::lay_out(&mut graph);
+    }
     if as_dot {
         let kind = HeaderValue::from_static("text/vnd.graphviz; charset=utf-8");
         return Ok(with_type(StatusCode::OK, kind, dot(&graph)));
     }
     ok(&graph)
+}
+
+/// The graph as it is now.
+pub(crate) async fn now(app: &App, namespace: core::Namespace) -> Result<Graph, Failure> {
+    let query = Query::Graph { namespace, waits_max: WAITS_MAX };
+    let View::Graph(view) = app.query(query).await? else { return Err(unexpected()) };
+    Ok(drawn(app.now(), &view))
 }
 
 fn owner_node(owner: &core::Owner) -> String {
@@ -76,25 +98,74 @@ fn drawn(now: Timestamp, view: &core::Graph) -> Graph {
         since_ms: convert::millis(now.since(holder.since)),
         blockers: Vec::new(),
     });
-    let edges: Vec<Edge> = waits.chain(holds).collect();
+    let mut edges: Vec<Edge> = waits.chain(holds).collect();
+    edges.extend(overlaps(view));
     let ends: BTreeSet<&str> =
         edges.iter().flat_map(|edge| [edge.from.as_str(), edge.to.as_str()]).collect();
+    let locks = locks(now, view);
     Graph {
-        nodes: ends.into_iter().map(node).collect(),
+        nodes: ends.into_iter().map(|id| node(id, &locks)).collect(),
         cycles: view.cycles.iter().map(|cycle| convert::cycle(cycle)).collect(),
         truncated: view.waits.len() >= WAITS_MAX,
+        size: None,
         revision: view.revision.0,
         edges,
     }
 }
 
-fn node(id: &str) -> Node {
+/// From what is waited for to what is held in its way under another name.
+fn overlaps(view: &core::Graph) -> Vec<Edge> {
+    let waited: BTreeSet<&core::Scope> = view.waits.iter().map(|wait| &wait.scope).collect();
+    let held: BTreeSet<&core::Scope> = view.holds.iter().map(|holder| &holder.scope).collect();
+    let pairs = waited.iter().flat_map(|scope| held.iter().map(move |other| (*scope, *other)));
+    let pairs = pairs.filter(|(scope, other)| scope != other && scope.overlaps(other));
+    let edge = |(scope, other): (&core::Scope, &core::Scope)| Edge {
+        kind: EdgeKind::Overlaps,
+        from: lock_node(scope),
+        to: lock_node(other),
+        mode: leasehold_api::Mode::default(),
+        since_ms: 0,
+        blockers: Vec::new(),
+    };
+    pairs.map(edge).collect()
+}
+
+/// How each lock is held, by its node.
+fn locks(now: Timestamp, view: &core::Graph) -> BTreeMap<String, LockNode> {
+    let mut locks: BTreeMap<String, LockNode> = BTreeMap::new();
+    for holder in &view.holds {
+        let shown = convert::holder(now, holder);
+        let node = LockNode {
+            state: shown.state,
+            fencing_token: shown.fencing_token,
+            ttl_ms: shown.ttl_ms,
+            expires_in_ms: shown.expires_in_ms,
+            holders: 1,
+        };
+        match locks.entry(lock_node(&holder.scope)) {
+            Entry::Vacant(vacant) => drop(vacant.insert(node)),
+            Entry::Occupied(mut known) => {
+                let holders = known.get().holders + 1;
+                let latest = if known.get().fencing_token < node.fencing_token {
+                    node
+                } else {
+                    known.get().clone()
+                };
+                known.insert(LockNode { holders, ..latest });
+            }
+        }
+    }
+    locks
+}
+
+fn node(id: &str, locks: &BTreeMap<String, LockNode>) -> Node {
     let (kind, name) = match id.split_once(':') {
         Some(("owner", name)) => (NodeKind::Owner, name),
         Some((_, name)) => (NodeKind::Lock, name),
         None => (NodeKind::Lock, id),
     };
-    Node { id: id.into(), kind, name: name.into() }
+    let lock = locks.get(id).cloned();
+    Node { id: id.into(), kind, name: name.into(), lock, count: None, place: None }
 }
 
 /// The same as a drawing for Graphviz.
@@ -105,17 +176,17 @@ fn dot(graph: &Graph) -> String {
     };
     for node in &graph.nodes {
         let shape = match node.kind {
-            NodeKind::Owner => "ellipse",
+            NodeKind::Owner | NodeKind::More => "ellipse",
             NodeKind::Lock => "box",
         };
         line(format_args!("{} [label={}, shape={shape}];", quoted(&node.id), quoted(&node.name)));
     }
     for edge in &graph.edges {
-        let (said, style) = match edge.kind {
-            EdgeKind::Holds => ("held by", "solid"),
-            EdgeKind::Waits => ("waits", "dashed"),
+        let (label, style) = match edge.kind {
+            EdgeKind::Holds => (format!("held by {} ms", edge.since_ms), "solid"),
+            EdgeKind::Waits => (format!("waits {} ms", edge.since_ms), "dashed"),
+            EdgeKind::Overlaps => ("overlaps".to_string(), "dotted"),
         };
-        let label = format!("{said} {} ms", edge.since_ms);
         let (from, to) = (quoted(&edge.from), quoted(&edge.to));
         line(format_args!("{from} -> {to} [label={}, style={style}];", quoted(&label)));
     }
@@ -139,6 +210,7 @@ mod tests {
 
     #[test]
     fn node_knows_what_it_stands_for() {
+        let node = |id| node(id, &BTreeMap::new());
         assert_eq!(node("owner:a:b").name, "a:b");
         assert_eq!(node("lock:path:/srv").name, "path:/srv");
         assert_eq!(node("lock:path:/srv").kind, NodeKind::Lock);

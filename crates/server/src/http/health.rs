@@ -17,10 +17,6 @@ use crate::openapi::Problems;
 use crate::problem::Failure;
 use crate::readings::Readings;
 
-const FRONT: &str = "<!doctype html><meta charset=utf-8><title>Leasehold</title>\
-    <h1>Leasehold</h1><p>A lock service. <a href=\"/openapi.json\">What it speaks</a>, \
-    <a href=\"/v1/locks\">what is held</a>, <a href=\"/metrics\">what it counts</a>.";
-
 /// Whether the process lives
 #[utoipa::path(get, path = "/livez", tag = "service",
     responses((status = 200, description = "It does", body = Health), Problems))]
@@ -114,24 +110,32 @@ pub(crate) async fn healthz(State(app): State<Arc<App>>) -> Answered {
 #[utoipa::path(get, path = "/v1/version", tag = "service",
     responses((status = 200, description = "Name and version", body = Version), Problems))]
 pub(crate) async fn version() -> Answered {
-    ok(&Version {
+    ok(&version_now())
+}
+
+pub(crate) fn version_now() -> Version {
+    Version {
         name: "leasehold".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         api: vec!["v1".into()],
-    })
+    }
 }
 
 /// Who decides
 #[utoipa::path(get, path = "/v1/cluster", tag = "service",
     responses((status = 200, description = "This server, and who leads which group", body = Cluster), Problems))]
 pub(crate) async fn cluster(State(app): State<Arc<App>>) -> Answered {
+    ok(&cluster_now(&app).await)
+}
+
+pub(crate) async fn cluster_now(app: &App) -> Cluster {
     let mut groups = Vec::new();
     for (number, engine) in app.groups.all().iter().enumerate() {
         let stats = app.stats(engine).await.unwrap_or_default();
-        groups.push(group(&app, number as u64, &engine.status(), &stats));
+        groups.push(group(app, number as u64, &engine.status(), &stats));
     }
     let first = &groups[0];
-    ok(&Cluster {
+    Cluster {
         name: app.name.clone(),
         address: app.address.clone(),
         role: first.role,
@@ -144,7 +148,7 @@ pub(crate) async fn cluster(State(app): State<Arc<App>>) -> Answered {
         waiters: groups.iter().map(|group| group.waiters).sum(),
         last_fencing_token: groups.iter().map(|group| group.last_fencing_token).max().unwrap_or(0),
         groups,
-    })
+    }
 }
 
 fn group(app: &App, number: u64, status: &Status, stats: &Stats) -> Group {
@@ -191,18 +195,4 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> 
     let format = Format::asked_by(accept);
     let text = app.metrics.text(readings, format);
     Ok(with_type(StatusCode::OK, HeaderValue::from_static(format.content_type()), text))
-}
-
-/// A page for people who find their way here.
-pub(crate) async fn front() -> Answered {
-    let mut page =
-        with_type(StatusCode::OK, HeaderValue::from_static("text/html; charset=utf-8"), FRONT);
-    for (name, value) in [
-        ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
-        ("x-content-type-options", "nosniff"),
-        ("referrer-policy", "no-referrer"),
-    ] {
-        page.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
-    Ok(page)
 }

@@ -4,30 +4,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::Uri;
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
 use leasehold_api::schema::{LockName, LockPrefix, Name};
 use leasehold_api::{
     AcquireRequest, BreakRequest, Broken, CheckRequest, Checked, Code, Grant, Lock, LockPage,
     LockState, Problem, ReleaseRequest, Released, RenewRequest, Renewed, TestRequest, Tested,
 };
 use leasehold_core::{
-    Answer, Break, Claim, Command, ListQuery, Namespace, Owner, Release, Renew, Scope, is_prefix,
+    Answer, Break, Claim, Command, ListQuery, Namespace, Owner, Release, Renew, Scope, Withdraw,
+    is_prefix,
 };
 use leasehold_engine::{Query, View};
 
-use super::{Answered, input, ok};
+use super::{Answered, input, json, ok};
 use crate::app::App;
 use crate::convert;
+use crate::delivery::Given;
 use crate::metrics::{Op, Stopwatch};
 use crate::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
 use crate::problem::Failure;
 use crate::readings;
 
 const PREFIX: &str = "/v1/locks/";
-const PAGE_SIZE: usize = 100;
-const PAGE_SIZE_MAX: usize = 1000;
+pub(crate) const PAGE_SIZE: usize = 100;
+pub(crate) const PAGE_SIZE_MAX: usize = 1000;
 /// How many locks are looked at for one page at most, so that a filter that hardly matches stops nobody.
-const LOOKED_AT_MAX: usize = 10_000;
+pub(crate) const LOOKED_AT_MAX: usize = 10_000;
 const REASON_LEN_MAX: usize = 255;
 
 /// Takes the verb off the path.
@@ -95,8 +98,17 @@ pub(crate) async fn acquire(app: &App, watch: Stopwatch, lock: &str, request: Re
     };
     let kind = readings::kind(claim.scope.kind());
     let namespace = acquire.namespace.clone();
-    let grant = granted(app, watch, kind, acquire).await?;
-    ok(&convert::grant(app.now(), app.epoch(&namespace), &claim, &grant))
+    let (grant, given) = granted(app, watch, kind, acquire).await?;
+    let grant = convert::grant(app.now(), app.epoch(&namespace), &claim, &grant);
+    giving(json(StatusCode::OK, &grant), given)
+}
+
+/// A reply that gives something.
+pub(crate) fn giving(mut response: Response, given: Option<Given>) -> Answered {
+    if let Some(given) = given {
+        given.attach(&mut response);
+    }
+    Ok(response)
 }
 
 /// A request that never came to the engine counts as failed all the same.
@@ -111,16 +123,21 @@ pub(crate) async fn granted(
     watch: Stopwatch,
     kind: &'static str,
     acquire: leasehold_core::Acquire,
-) -> Result<leasehold_core::Grant, Failure> {
+) -> Result<(leasehold_core::Grant, Option<Given>), Failure> {
     let namespace = acquire.namespace.clone();
     let engine = app.engine(&namespace);
+    // With an id of its own, a retry will ask for the grant.
+    let is_repeatable = acquire.request_id.is_some();
     let granted = engine.acquire(acquire).await.map_err(|error| app.failure(&error));
     let waited = match &granted {
         Ok(grant) => grant.waited,
         Err(failure) => Duration::from_millis(failure.0.waited_ms.unwrap_or(0)),
     };
     app.metrics.acquired(namespace.as_str(), kind, watch.took(), waited, outcome(&granted));
-    granted
+    let grant = granted?;
+    let given = (!is_repeatable && !grant.replayed)
+        .then(|| Given::new(engine, Command::Withdraw(Withdraw::of(&namespace, &grant))));
+    Ok((grant, given))
 }
 
 /// Renew a lock's lease
@@ -271,7 +288,7 @@ pub(crate) async fn break_(app: &App, lock: &str, request: Request) -> Answered 
 }
 
 /// Nobody could be granted more, so nobody can ask about more.
-fn check_permits(app: &App, permits: Option<u32>) -> Result<(), Failure> {
+pub(crate) fn check_permits(app: &App, permits: Option<u32>) -> Result<(), Failure> {
     let max = app.config.limits.permits_max;
     match permits {
         Some(permits) if permits > max => {
@@ -281,7 +298,7 @@ fn check_permits(app: &App, permits: Option<u32>) -> Result<(), Failure> {
     }
 }
 
-fn check_reason(reason: &str) -> Result<(), Failure> {
+pub(crate) fn check_reason(reason: &str) -> Result<(), Failure> {
     // The rules for an owner's name are the rules for any text that is shown in one line.
     Owner::new(reason)
         .map(|_| ())
@@ -342,7 +359,11 @@ async fn page(app: &App, uri: &Uri) -> Answered {
 }
 
 /// A session is named by its id, which is a secret, or by its number, which everybody sees.
-async fn session_number(app: &App, namespace: &Namespace, text: &str) -> Result<u64, Failure> {
+pub(crate) async fn session_number(
+    app: &App,
+    namespace: &Namespace,
+    text: &str,
+) -> Result<u64, Failure> {
     if text.len() < 32
         && let Ok(number) = text.parse()
     {

@@ -8,6 +8,10 @@ pub(crate) mod fences;
 pub(crate) mod inodes;
 pub(crate) mod watch;
 pub(crate) mod graph;
+pub(crate) mod layout;
+pub(crate) mod history;
+pub(crate) mod overview;
+pub(crate) mod console;
 pub(crate) mod simple;
 pub(crate) mod health;
 
@@ -40,11 +44,16 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions", get(sessions::list).post(sessions::open))
         .route("/v1/sessions/{session_id}", get(sessions::get).delete(sessions::close))
         .route("/v1/sessions/{session_id}/keepalive", post(sessions::keepalive))
+        .route("/v1/sessions/{session_id}/break", post(sessions::break_))
         .route("/v1/fences/{*name}", get(fences::get).post(fences::post))
         .route("/v1/inodes/{inode}", delete(inodes::remove))
         .route("/v1/watch", get(watch::watch))
         .route("/v1/events", get(watch::events))
         .route("/v1/graph", get(graph::graph))
+        .route("/v1/history", get(history::history))
+        .route("/v1/overview", get(overview::overview))
+        .route("/v1/tree", get(overview::tree))
+        .route("/v1/limits", get(overview::limits))
         .route("/v1/version", get(health::version))
         .route("/v1/cluster", get(health::cluster))
         .route("/lock", get(simple::get).post(simple::post).delete(simple::delete))
@@ -53,7 +62,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/metrics", get(health::metrics))
         .route("/openapi.json", get(openapi::openapi))
-        .route("/", get(health::front))
+        .route("/", get(console::front))
+        .route("/console/{*path}", get(console::part))
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_that_way)
         .with_state(app)

@@ -7,23 +7,27 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use leasehold_api::schema::LeaseId;
 use leasehold_api::{
-    Closed, KeepAliveRequest, KeptAlive, OpenRequest, Opened, Session, SessionPage,
+    BreakSessionRequest, Closed, KeepAliveRequest, KeptAlive, OpenRequest, Opened, Session,
+    SessionPage,
 };
-use leasehold_core::{Adapter, Answer, CloseSession, Command, KeepAlive, Millis, OpenSession};
+use leasehold_core::{
+    Adapter, Answer, BreakSession, CloseSession, Command, KeepAlive, Millis, OpenSession,
+};
 use leasehold_engine::{Query, View};
 
-use super::locks::{no_session, outcome, unexpected};
+use super::locks::{check_reason, giving, no_session, outcome, unexpected};
 use super::{Answered, input, json, ok};
 use crate::app::App;
 use crate::convert;
+use crate::delivery::Given;
 use crate::metrics::{Op, Stopwatch};
 use crate::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
 use crate::problem::Failure;
 use crate::random;
 
 const PREFIX: &str = "/v1/sessions/";
-const PAGE_SIZE: usize = 100;
-const PAGE_SIZE_MAX: usize = 1000;
+pub(crate) const PAGE_SIZE: usize = 100;
+pub(crate) const PAGE_SIZE_MAX: usize = 1000;
 
 /// Open a session
 #[utoipa::path(
@@ -68,7 +72,9 @@ async fn open_one(app: &App, request: Request) -> Answered {
         expires_at: convert::moment(deadline),
         epoch: app.epoch(&open.namespace),
     };
-    Ok(json(StatusCode::CREATED, &opened))
+    let close = CloseSession { namespace: open.namespace.clone(), session: open.id };
+    let given = Given::new(app.engine(&open.namespace), Command::CloseSession(close));
+    giving(json(StatusCode::CREATED, &opened), Some(given))
 }
 
 fn session_id(uri: &Uri, suffix: &str) -> Result<leasehold_core::LeaseId, Failure> {
@@ -123,6 +129,33 @@ async fn close_one(app: &App, uri: &Uri) -> Answered {
     let Answer::SessionClosed { grants } = app.command(command).await? else {
         return Err(unexpected());
     };
+    ok(&Closed { closed: true, released: grants as u64 })
+}
+
+/// Break a session
+#[utoipa::path(
+    post, path = "/v1/sessions/{session}/break", tag = "sessions",
+    params(("session" = u64, Path, maximum = 9_007_199_254_740_991_u64, description = "The session's number, as lists tell it"), NamespaceParam),
+    request_body = BreakSessionRequest,
+    responses((status = 200, description = "Everything under it has ended", body = Closed), NotFound, BodyProblems)
+)]
+pub(crate) async fn break_(State(app): State<Arc<App>>, request: Request) -> Answered {
+    let namespace = input::only_namespace(request.uri())?;
+    let part =
+        request.uri().path().strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix("/break"));
+    let number: u64 = part
+        .and_then(|part| part.parse().ok())
+        .ok_or_else(|| Failure::field("session", "is not the number of a session"))?;
+    let body: BreakSessionRequest = input::json(&app, request).await?;
+    check_reason(&body.reason)?;
+    let reason = body.reason.as_str();
+    let command = BreakSession { namespace: namespace.clone(), number, reason: reason.into() };
+    let Answer::SessionClosed { grants } = app.command(Command::BreakSession(command)).await?
+    else {
+        return Err(unexpected());
+    };
+    let namespace = namespace.as_str();
+    tracing::warn!(target: "leasehold::audit", session = number, namespace, reason, grants, "a session was broken");
     ok(&Closed { closed: true, released: grants as u64 })
 }
 

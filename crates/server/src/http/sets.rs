@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use leasehold_api::{AcquireRequest, AcquireSetRequest, Problem, SetGrant};
 use leasehold_core::Claim;
 
-use super::{Answered, input, locks, ok};
+use super::{Answered, input, json, locks};
 use crate::app::App;
 use crate::convert;
 use crate::metrics::Stopwatch;
@@ -39,8 +40,9 @@ pub(crate) async fn acquire(State(app): State<Arc<App>>, request: Request) -> An
         Err(failure) => return locks::not_asked(&app, watch, failure),
     };
     let namespace = acquire.namespace.clone();
-    let grant = locks::granted(&app, watch, "set", acquire).await?;
-    ok(&convert::set_grant(app.now(), app.epoch(&namespace), &claims, &grant))
+    let (grant, given) = locks::granted(&app, watch, "set", acquire).await?;
+    let grant = convert::set_grant(app.now(), app.epoch(&namespace), &claims, &grant);
+    locks::giving(json(StatusCode::OK, &grant), given)
 }
 
 fn read_claim(at: usize, claim: &leasehold_api::Claim) -> Result<Claim, Failure> {

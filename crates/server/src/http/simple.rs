@@ -81,8 +81,9 @@ enum Taken {
     params(("client" = Name, Query, description = "Who holds it")),
     responses(
         (status = 200, description = "It is free", body = SimpleReleased),
-        (status = 403, description = "The client does not hold it", body = SimpleRefused),
         Problems,
+        (status = 403, description = "The client does not hold it; or permission_denied: a page of another site may not change anything",
+            content((SimpleRefused = "application/json"), (leasehold_api::Problem = "application/problem+json"))),
     )
 )]
 pub(crate) async fn delete(State(app): State<Arc<App>>, uri: Uri) -> Answered {

@@ -38,24 +38,31 @@ const PAGE_SIZE_MAX: usize = 1000;
 
 /// Which events are wanted.
 #[derive(Clone, Debug)]
-struct Filter {
-    namespace: Namespace,
+pub(crate) struct Filter {
+    pub(crate) namespace: Namespace,
     prefix: String,
-    after: Revision,
+    pub(crate) after: Revision,
 }
 
 impl Filter {
     fn of(params: &mut input::Params, after: Option<u64>) -> Result<(Filter, bool), Failure> {
         let namespace = params.namespace()?;
         let prefix = params.take("prefix").unwrap_or_default();
+        Ok((Filter::new(namespace, prefix, after)?, after.is_some()))
+    }
+
+    pub(crate) fn new(
+        namespace: Namespace,
+        prefix: String,
+        after: Option<u64>,
+    ) -> Result<Filter, Failure> {
         if !is_prefix(&prefix) {
             return Err(Failure::field("prefix", "cannot begin the name of a lock"));
         }
-        let filter = Filter { namespace, prefix, after: Revision(after.unwrap_or(0)) };
-        Ok((filter, after.is_some()))
+        Ok(Filter { namespace, prefix, after: Revision(after.unwrap_or(0)) })
     }
 
-    fn wants(&self, event: &Event) -> bool {
+    pub(crate) fn wants(&self, event: &Event) -> bool {
         if convert::is_for_all(event) {
             return event.revision > self.after;
         }
@@ -70,7 +77,11 @@ impl Filter {
 }
 
 /// The events from the filter's revision on; from now on, if it has none.
-async fn follow(app: &App, filter: &mut Filter, has_after: bool) -> Result<Watch, Failure> {
+pub(crate) async fn follow(
+    app: &App,
+    filter: &mut Filter,
+    has_after: bool,
+) -> Result<Watch, Failure> {
     if !has_after {
         filter.after = durable_revision(app, filter.namespace.clone()).await?;
     }
@@ -272,7 +283,7 @@ fn is_ending(status: &Status) -> bool {
 }
 
 /// What comes next, if it is there already.
-fn ready(watch: &mut Watch) -> Option<Watched> {
+pub(crate) fn ready(watch: &mut Watch) -> Option<Watched> {
     let next = std::pin::pin!(watch.next());
     match next.poll(&mut Context::from_waker(std::task::Waker::noop())) {
         Poll::Ready(happened) => Some(happened),

@@ -244,7 +244,7 @@ async fn request_that_could_be_read_in_two_ways_is_refused() {
         ["content-length: 1\r\ncontent-length: 2", "content-length: -1", "content-length: x"]
     {
         let text = format!("POST {ACQUIRE} HTTP/1.1\r\nhost: localhost\r\n{lengths}\r\n\r\n");
-        assert_eq!(world.raw(text.as_bytes()).await.status, 400, "{lengths}");
+        world.raw(text.as_bytes()).await.problem("invalid_request");
     }
 }
 
@@ -260,19 +260,21 @@ async fn host_of_another_name_is_refused_on_loopback() {
     let none = "GET /v1/locks HTTP/1.1\r\nconnection: close\r\n\r\n";
     world.raw(none.as_bytes()).await.problem("invalid_request");
     let two = "GET /v1/locks HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\nconnection: close\r\n\r\n";
-    assert_eq!(world.raw(two.as_bytes()).await.status, 400);
+    world.raw(two.as_bytes()).await.problem("invalid_request");
 }
 
 #[tokio::test]
-async fn what_is_not_http_is_answered_with_400_or_closed() {
+async fn what_is_not_http_is_answered_as_everything_else() {
     let world = world().await;
+    let before = world.state().await;
     let hello: &[u8] =
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03aaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n\r\n";
     for bytes in
         [hello, b"garbage\r\n\r\n", b"GET /\r\n\r\n", b"GET / HTTP/1.1\r\nhost: a\r\nx: \0\r\n\r\n"]
     {
         let reply = world.raw(bytes).await;
-        assert!(matches!(reply.status, 0 | 400), "{reply:?}");
+        assert_eq!(reply.status, 400, "{reply:?}");
+        reply.problem("invalid_request");
     }
     let long = format!(
         "GET /v1/locks?prefix={} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
@@ -284,7 +286,15 @@ async fn what_is_not_http_is_answered_with_400_or_closed() {
         many.push_str(&format!("x-{number}: 1\r\n"));
     }
     many.push_str("\r\n");
-    assert_eq!(world.raw(many.as_bytes()).await.status, 431);
+    world.raw(many.as_bytes()).await.problem("header_too_large");
+    let large =
+        format!("GET /v1/locks HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(20_000));
+    world.raw(large.as_bytes()).await.problem("header_too_large");
+    let endless = format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "y".repeat(70_000));
+    let reply = world.raw(endless.as_bytes()).await;
+    assert!(matches!(reply.status, 414 | 431), "{reply:?}");
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    assert_eq!(world.state().await, before);
     world.get("/livez").await.ok();
 }
 

@@ -5,5 +5,8 @@ mod world;
 
 mod locks;
 mod watch;
+mod console;
 mod service;
 mod bad_inputs;
+mod frames;
+mod http2;

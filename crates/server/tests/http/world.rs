@@ -167,6 +167,19 @@ impl World {
     }
 }
 
+/// A POST that may have to wait for its answer, for a task of its own.
+pub(crate) async fn post_to(address: SocketAddr, path: &str, body: &str) -> Reply {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    let length = body.len();
+    let text =
+        format!("{head}content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    parse(&answer)
+}
+
 fn parse(bytes: &[u8]) -> Reply {
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));

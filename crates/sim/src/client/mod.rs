@@ -57,6 +57,7 @@ pub struct Client {
     /// Places that were kept.
     places: Vec<(Ticket, Acquire)>,
     deeds: u64,
+    sdk_deeds: u64,
     /// It comes to an end: gives back what it holds and asks for nothing more.
     winds_down: bool,
     /// While it is up.
@@ -122,13 +123,15 @@ impl Client {
             recent: Vec::new(),
             places: Vec::new(),
             deeds: 0,
+            sdk_deeds: 0,
             winds_down: false,
             sdk: None,
         }
     }
 
-    pub fn deeds_len(&self) -> u64 {
-        self.deeds
+    /// How much it has done by hand and through its SDK.
+    pub(crate) fn deeds(&self, client: usize) -> [(usize, u64); 2] {
+        [(client, self.deeds), (client + sdk::SDK_DEEDS, self.sdk_deeds)]
     }
 
     /// What it still waits for.

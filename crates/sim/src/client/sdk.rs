@@ -46,7 +46,6 @@ pub(crate) struct Sdk {
     /// Requests on their way, by the number of their exchange.
     calls: BTreeMap<u64, Exchange>,
     wakes_at: Option<Moment>,
-    pub(crate) deeds: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +100,6 @@ impl Sdk {
             link: None,
             calls: BTreeMap::new(),
             wakes_at: None,
-            deeds: 0,
         }
     }
 
@@ -556,9 +554,8 @@ impl World {
             return Ok(());
         }
         let own = self.own(client);
-        let sdk = self.sdk(client);
-        sdk.deeds += 1;
-        let deed = sdk.deeds;
+        self.clients[client].sdk_deeds += 1;
+        let deed = self.clients[client].sdk_deeds;
         let place = client + SDK_DEEDS;
         let mut dice = Dice::new(self.plan.seed, Purpose::Work, place as u64, deed);
         let think = dice.between(1, self.plan.work.think * 4);
@@ -579,7 +576,7 @@ impl World {
 
     fn sdk_acquire(&mut self, client: usize, dice: &mut Dice) {
         let (own, now, work, ttl) = (self.own(client), self.now, self.plan.work, self.plan.ttl);
-        let life = self.clients[client].life;
+        let (life, deed) = (self.clients[client].life, self.clients[client].sdk_deeds);
         let sdk = self.sdk(client);
         let lasts = Duration::from_millis(*dice.pick(&[ttl, ttl / 2, ttl * 2]) / 1000);
         let is_session = |key: &Key| sdk.machine.data(*key).is_some_and(|item| item.claims.is_empty() && item.is_granted);
@@ -607,7 +604,7 @@ impl World {
         } else {
             SdkWait::Never
         };
-        let request_id = RequestId::new(&format!("sdk-{client}-{life}-{}", sdk.deeds)).expect("a plain name");
+        let request_id = RequestId::new(&format!("sdk-{client}-{life}-{deed}")).expect("a plain name");
         let attempt = Attempt {
             client,
             owner: sdk.owner.clone(),

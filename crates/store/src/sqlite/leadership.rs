@@ -9,7 +9,7 @@ use super::snapshot::complete;
 use super::writer::{Writer, last_seq, signed, unsigned, wall_clock_ms};
 use crate::error::Error;
 use crate::journal::{Beat, Campaign, Candidate, Leader, Leadership, Loaded, Seq};
-use crate::stored::stored_batch;
+use crate::stored::{check_jump, stored_batch};
 
 impl Writer {
     pub(super) fn leader(&mut self) -> Result<Option<Leader>, Error> {
@@ -56,6 +56,15 @@ impl Writer {
     pub(super) fn resign(&mut self, epoch: Epoch) -> Result<(), Error> {
         self.transaction(epoch, "the leadership cannot be given up", |transaction| {
             transaction.execute("UPDATE leadership SET leads = 0", [])?;
+            Ok(())
+        })
+    }
+
+    pub(super) fn jump_epoch(&mut self, epoch: Epoch, to: Epoch) -> Result<(), Error> {
+        check_jump(epoch, to)?;
+        self.open_snapshot = None;
+        self.transaction(epoch, "the epoch cannot be raised", |transaction| {
+            transaction.execute("UPDATE leadership SET epoch = ?1", [signed(to.0)])?;
             Ok(())
         })
     }

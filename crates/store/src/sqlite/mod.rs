@@ -172,6 +172,10 @@ impl Journal for SqliteJournal {
         self.ask(gone, move |writer| writer.resign(epoch))
     }
 
+    fn jump_epoch(&self, epoch: Epoch, to: Epoch) -> Pending<()> {
+        self.ask(gone, move |writer| writer.jump_epoch(epoch, to))
+    }
+
     fn append(&self, batch: Batch) -> Pending<()> {
         self.ask(gone_with_an_append, move |writer| writer.append(&batch))
     }

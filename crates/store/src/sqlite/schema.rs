@@ -242,7 +242,19 @@ fn make_durable(connection: &Connection, path: &Path) -> Result<(), OpenError> {
              PRAGMA journal_size_limit = 67108864; PRAGMA cell_size_check = ON;",
         )
         .map_err(fault)?;
-    check_durable(connection, path)
+    check_durable(connection, path)?;
+    #[cfg(feature = "planted")]
+    plant(connection).map_err(fault)?;
+    Ok(())
+}
+
+/// A bug put in on purpose: the setting that a power cut must be seen to lose grants with.
+#[cfg(feature = "planted")]
+fn plant(connection: &Connection) -> rusqlite::Result<()> {
+    if std::env::var("LEASEHOLD_PLANTED").is_ok_and(|name| name == "synchronous_normal") {
+        connection.execute_batch("PRAGMA synchronous = NORMAL")?;
+    }
+    Ok(())
 }
 
 /// With `synchronous = NORMAL` a power cut loses commits that were answered.

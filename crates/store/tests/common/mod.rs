@@ -1,6 +1,8 @@
 //! What several of these tests need.
 #![allow(dead_code, reason = "no test needs all of it")]
 
+pub(crate) mod shared;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;

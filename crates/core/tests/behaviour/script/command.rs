@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    AcceptFence, Acquire, Adapter, Attach, BeginEpoch, Break, Cancel, Claim, CloseSession, Command,
-    Disconnect, Epoch, Fence, GracePolicy, Jump, KeepAlive, LeaseId, OnDisconnect, OpenSession,
-    RegisterName, Release, RemoveFile, Renew, RequestId, Scope, Ticket, Under, Unlock, Wait,
-    Withdraw,
+    AcceptFence, Acquire, Adapter, Attach, BeginEpoch, Break, BreakSession, Cancel, Claim,
+    CloseSession, Command, Disconnect, Epoch, Fence, GracePolicy, Jump, KeepAlive, LeaseId,
+    OnDisconnect, OpenSession, RegisterName, Release, RemoveFile, Renew, RequestId, Scope, Ticket,
+    Under, Unlock, Wait, Withdraw,
 };
 
 use super::World;
@@ -53,6 +53,11 @@ impl World {
                 fence: wanted.number("fence").map(|number| fence(wanted, number)),
                 reason: wanted.option("reason").unwrap_or("asked to").into(),
                 scope: wanted.scope(),
+            }),
+            "break-session" => Command::BreakSession(BreakSession {
+                namespace: wanted.namespace(),
+                reason: wanted.option("reason").unwrap_or("asked to").into(),
+                number: self.memory.session_number(wanted, wanted.word("the session")),
             }),
             "remove-file" => Command::RemoveFile(RemoveFile {
                 namespace: wanted.namespace(),

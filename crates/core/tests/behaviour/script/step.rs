@@ -10,6 +10,7 @@ const WITHOUT_OWNER: &[&str] = &[
     "accept",
     "attach",
     "break",
+    "break-session",
     "check",
     "close",
     "deadline",

@@ -58,6 +58,9 @@ impl World {
             Command::Disconnect(disconnect) => self.memory.lease_name(disconnect.session).into(),
             Command::AcceptFence(accept) => format!("register {}", accept.register),
             Command::Break(breaking) => format!("break {}", breaking.scope),
+            Command::BreakSession(breaking) => {
+                format!("break {}", self.memory.session_name(breaking.number))
+            }
             Command::RemoveFile(remove) => format!("file {}", remove.inode),
             Command::Withdraw(withdraw) => format!("grant fence={}", withdraw.fence),
             Command::BeginEpoch(begin) => format!("epoch {}", begin.epoch.0),
@@ -111,6 +114,9 @@ impl World {
             (Answer::SessionClosed { grants }, Command::CloseSession(close)) => {
                 said = Some(Said::SessionEnded(close.session));
                 format!("closed grants={grants}")
+            }
+            (Answer::SessionClosed { grants }, Command::BreakSession(_)) => {
+                format!("grants={grants}")
             }
             (Answer::Disconnected { kept_until }, Command::Disconnect(gone)) => {
                 said = Some(Said::SessionEnded(gone.session));
@@ -217,7 +223,7 @@ impl World {
     /// The line that is always there for endings nobody asked for; the rest is for watchers.
     fn news(&self, event: &Event, said: Option<&Said>) -> Option<String> {
         match &event.news {
-            News::Ended { scope, owner, mode, fence, ending, window }
+            News::Ended { scope, owner, mode, fence, ending, window, .. }
                 if !is_said(said, scope) || self.watching =>
             {
                 let mode = shown::mode(*mode);
@@ -300,6 +306,7 @@ fn claimed(command: &Command) -> Vec<Scope> {
         | Command::Disconnect(_)
         | Command::AcceptFence(_)
         | Command::Break(_)
+        | Command::BreakSession(_)
         | Command::RemoveFile(_)
         | Command::Withdraw(_)
         | Command::BeginEpoch(_)

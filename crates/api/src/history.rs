@@ -1,0 +1,67 @@
+//! What was: past holders and refused deadlocks, as far as the server remembers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::locks::Mode;
+
+/// What is remembered, the newest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct History {
+    pub namespace: String,
+    /// The lock that was asked about, if one was.
+    pub lock: Option<String>,
+    /// Of that lock, and of those that overlap it.
+    pub holders: Vec<PastHolder>,
+    pub deadlocks: Vec<PastDeadlock>,
+    /// All holders that ended after this moment are remembered; if it is missing, all since the server started.
+    pub complete_after: Option<String>,
+    /// The server's clock when it answered.
+    pub now: String,
+}
+
+/// A grant that has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PastHolder {
+    pub lock: String,
+    pub owner_id: String,
+    pub mode: Mode,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u32>,
+    pub fencing_token: u64,
+    pub acquired_at: String,
+    pub ended_at: String,
+    pub held_ms: u64,
+    pub ended_ms_ago: u64,
+    /// released, expired, revoked, …
+    pub reason: String,
+    /// What the operator said who broke it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// A request that was refused because waiting would have closed a circle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PastDeadlock {
+    /// The revision at which it happened.
+    pub revision: u64,
+    pub at: String,
+    pub ms_ago: u64,
+    /// Whose request was refused.
+    pub victim: String,
+    /// Who waited for what because of whom; the first is the victim.
+    pub cycle: Vec<CycleStep>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CycleStep {
+    pub waiter: String,
+    pub lock: String,
+    /// Who held it then, or stood before the waiter in the queue.
+    pub blocker: String,
+    /// The blocker's token at that moment, if it held the lock and that is still known.
+    pub fencing_token: Option<u64>,
+}

@@ -1,0 +1,89 @@
+//! Where servers are, and how names are put into a path.
+
+use std::fmt::Write as _;
+
+use crate::error::Error;
+
+/// Reads `http://host:port`, or several with commas between them.
+pub(crate) fn parse_servers(text: &str) -> Result<Vec<String>, Error> {
+    let servers: Vec<String> = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .map(parse_server)
+        .collect::<Result<_, _>>()?;
+    if servers.is_empty() {
+        return Err(Error::Address("an address is needed, such as http://127.0.0.1:8080".into()));
+    }
+    Ok(servers)
+}
+
+fn parse_server(text: &str) -> Result<String, Error> {
+    let wrong = |why: &str| Err(Error::Address(format!("{text:?} is not a server: {why}")));
+    let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
+    if scheme != "http" {
+        return wrong("only http:// is spoken so far");
+    }
+    let host = rest.trim_end_matches('/');
+    if host.is_empty() || host.contains(['/', '?', '#', '@']) {
+        return wrong("write http://host:port");
+    }
+    match host.parse::<hyper::http::uri::Authority>() {
+        Ok(authority) if authority.port().is_some() => Ok(format!("http://{authority}")),
+        Ok(authority) => Ok(format!("http://{authority}:80")),
+        Err(_) => wrong("write http://host:port"),
+    }
+}
+
+/// The `host:port` of a server that was parsed.
+pub(crate) fn authority(server: &str) -> &str {
+    server.split_once("://").map_or(server, |(_, authority)| authority)
+}
+
+/// A name as part of a path: slashes stay, since a name is made of segments.
+pub(crate) fn path_part(name: &str) -> String {
+    encoded(name, b"-._~/:@!$'()*,;=")
+}
+
+/// A value in a query.
+pub(crate) fn query_value(value: &str) -> String {
+    encoded(value, b"-._~")
+}
+
+fn encoded(text: &str, plain: &[u8]) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || plain.contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            write!(out, "%{byte:02X}").expect("a String takes everything");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_read_one_or_several() {
+        let read = |text| parse_servers(text).unwrap();
+        assert_eq!(read("http://127.0.0.1:8080"), ["http://127.0.0.1:8080"]);
+        assert_eq!(
+            read("a:1, http://b:2/,[::1]:3"),
+            ["http://a:1", "http://b:2", "http://[::1]:3"]
+        );
+        for wrong in ["", " , ", "https://a:1", "http://a:1/x", "http://", "http://a b:1"] {
+            assert!(parse_servers(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_survive_the_way_through_a_path() {
+        assert_eq!(path_part("db/migrate"), "db/migrate");
+        assert_eq!(path_part("inode:42@100..200"), "inode:42@100..200");
+        assert_eq!(path_part("a b?#%é"), "a%20b%3F%23%25%C3%A9");
+        assert_eq!(query_value("a/b&c=d"), "a%2Fb%26c%3Dd");
+    }
+}

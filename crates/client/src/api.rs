@@ -1,0 +1,215 @@
+//! The requests of the HTTP interface, one function for each.
+//!
+//! Nothing is kept alive and nothing is repeated here: it is what tools need that take a lock in one process and give it
+//! back in another. Programs use [`Client::lock`] and [`Client::session`].
+
+use leasehold_api::{
+    AcceptRequest, Accepted, AcquireRequest, AcquireSetRequest, BreakRequest, Broken, CheckRequest,
+    Checked, Closed, Cluster, EventPage, Grant, Graph, Health, KeepAliveRequest, KeptAlive, Lock,
+    LockPage, OpenRequest, Opened, Register, ReleaseRequest, Released, Removed, RenewRequest,
+    Renewed, Session, SessionPage, SetGrant, TestRequest, Tested, Version,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
+
+use crate::address::{path_part, query_value};
+use crate::client::Client;
+use crate::driver::Order;
+use crate::error::{Error, Result};
+use crate::http::{Answered, Ask};
+
+/// See [`Client::api`].
+#[derive(Clone, Copy, Debug)]
+pub struct Api<'a> {
+    client: &'a Client,
+}
+
+/// Which locks are listed.
+#[derive(Clone, Debug, Default)]
+pub struct ListQuery {
+    pub prefix: Option<String>,
+    /// `held`, `recovering` or `reclaim_window`.
+    pub state: Option<String>,
+    pub owner_id: Option<String>,
+    /// The session's id, or its number.
+    pub session_id: Option<String>,
+    pub page_size: Option<u64>,
+    pub page_token: Option<String>,
+}
+
+impl<'a> Api<'a> {
+    pub(crate) fn new(client: &'a Client) -> Api<'a> {
+        Api { client }
+    }
+
+    pub async fn acquire(&self, lock: &str, request: &AcquireRequest) -> Result<Grant> {
+        self.of_lock(lock, "acquire", request).await
+    }
+
+    pub async fn renew(&self, lock: &str, request: &RenewRequest) -> Result<Renewed> {
+        self.of_lock(lock, "renew", request).await
+    }
+
+    pub async fn release(&self, lock: &str, request: &ReleaseRequest) -> Result<Released> {
+        self.of_lock(lock, "release", request).await
+    }
+
+    pub async fn test(&self, lock: &str, request: &TestRequest) -> Result<Tested> {
+        self.of_lock(lock, "test", request).await
+    }
+
+    pub async fn check(&self, lock: &str, request: &CheckRequest) -> Result<Checked> {
+        self.of_lock(lock, "check", request).await
+    }
+
+    /// Ends what is held, for operators.
+    pub async fn break_lock(&self, lock: &str, request: &BreakRequest) -> Result<Broken> {
+        self.of_lock(lock, "break", request).await
+    }
+
+    pub async fn get(&self, lock: &str) -> Result<Lock> {
+        self.read(Ask::get(self.path(&format!("/v1/locks/{}", path_part(lock))))).await
+    }
+
+    pub async fn list(&self, query: &ListQuery) -> Result<LockPage> {
+        let page_size = query.page_size.map(|size| size.to_string());
+        let path = self.with_params(
+            "/v1/locks",
+            &[
+                ("prefix", query.prefix.as_deref()),
+                ("state", query.state.as_deref()),
+                ("owner_id", query.owner_id.as_deref()),
+                ("session_id", query.session_id.as_deref()),
+                ("page_size", page_size.as_deref()),
+                ("page_token", query.page_token.as_deref()),
+            ],
+        );
+        self.read(Ask::get(path)).await
+    }
+
+    pub async fn acquire_set(&self, request: &AcquireSetRequest) -> Result<SetGrant> {
+        self.read(Ask::post(self.path("/v1/sets/acquire"), request)).await
+    }
+
+    pub async fn open_session(&self, request: &OpenRequest) -> Result<Opened> {
+        self.read(Ask::post(self.path("/v1/sessions"), request)).await
+    }
+
+    /// Also for the lease of a set.
+    pub async fn keep_alive(&self, id: &str, request: &KeepAliveRequest) -> Result<KeptAlive> {
+        let path = format!("/v1/sessions/{}/keepalive", path_part(id));
+        self.read(Ask::post(self.path(&path), request)).await
+    }
+
+    /// Also for the lease of a set.
+    pub async fn close_session(&self, id: &str) -> Result<Closed> {
+        self.read(Ask::delete(self.path(&format!("/v1/sessions/{}", path_part(id))))).await
+    }
+
+    pub async fn get_session(&self, id: &str) -> Result<Session> {
+        self.read(Ask::get(self.path(&format!("/v1/sessions/{}", path_part(id))))).await
+    }
+
+    pub async fn list_sessions(
+        &self,
+        page_size: Option<u64>,
+        page_token: Option<&str>,
+    ) -> Result<SessionPage> {
+        let page_size = page_size.map(|size| size.to_string());
+        let params = [("page_size", page_size.as_deref()), ("page_token", page_token)];
+        self.read(Ask::get(self.with_params("/v1/sessions", &params))).await
+    }
+
+    pub async fn accept_fence(&self, name: &str, token: u64) -> Result<Accepted> {
+        let path = format!("/v1/fences/{}/accept", path_part(name));
+        self.read(Ask::post(self.path(&path), &AcceptRequest { fencing_token: token })).await
+    }
+
+    pub async fn get_fence(&self, name: &str) -> Result<Register> {
+        self.read(Ask::get(self.path(&format!("/v1/fences/{}", path_part(name))))).await
+    }
+
+    pub async fn remove_inode(&self, inode: u64) -> Result<Removed> {
+        self.read(Ask::delete(self.path(&format!("/v1/inodes/{inode}")))).await
+    }
+
+    /// What has happened since; waits up to `wait_ms` if there is nothing yet.
+    pub async fn events(&self, prefix: &str, after: u64, wait_ms: u64) -> Result<EventPage> {
+        let (after, wait_ms) = (after.to_string(), wait_ms.to_string());
+        let params = [
+            ("prefix", Some(prefix)),
+            ("after", Some(after.as_str())),
+            ("wait_ms", Some(wait_ms.as_str())),
+        ];
+        self.read(Ask::get(self.with_params("/v1/events", &params))).await
+    }
+
+    /// Who waits for whom.
+    pub async fn graph(&self) -> Result<Graph> {
+        self.read(Ask::get(self.path("/v1/graph"))).await
+    }
+
+    /// The same as a drawing for Graphviz.
+    pub async fn graph_dot(&self) -> Result<String> {
+        let answered =
+            self.ask(Ask::get(self.with_params("/v1/graph", &[("format", Some("dot"))]))).await?;
+        text(&answered)
+    }
+
+    pub async fn cluster(&self) -> Result<Cluster> {
+        self.read(Ask::get("/v1/cluster".into())).await
+    }
+
+    pub async fn version(&self) -> Result<Version> {
+        self.read(Ask::get("/v1/version".into())).await
+    }
+
+    /// Whether requests for locks are served, and how each part is.
+    pub async fn ready(&self) -> Result<Health> {
+        self.read(Ask::get("/readyz?verbose=1".into())).await
+    }
+
+    /// What the server counts, as text.
+    pub async fn metrics(&self) -> Result<String> {
+        text(&self.ask(Ask::get("/metrics".into())).await?)
+    }
+
+    async fn of_lock<T: DeserializeOwned>(
+        &self,
+        lock: &str,
+        verb: &str,
+        request: &impl Serialize,
+    ) -> Result<T> {
+        let path = self.path(&format!("/v1/locks/{}/{verb}", path_part(lock)));
+        self.read(Ask::post(path, request)).await
+    }
+
+    async fn read<T: DeserializeOwned>(&self, ask: Ask) -> Result<T> {
+        self.ask(ask).await?.read()
+    }
+
+    async fn ask(&self, ask: Ask) -> Result<Answered> {
+        let (done, answered) = oneshot::channel();
+        self.client.order(Order::Http { ask, done })?;
+        answered.await.map_err(|_| Error::Closed)?
+    }
+
+    fn path(&self, path: &str) -> String {
+        format!("{path}{}", self.client.shared.query)
+    }
+
+    fn with_params(&self, path: &str, params: &[(&str, Option<&str>)]) -> String {
+        let given = params.iter().filter_map(|(name, value)| value.map(|value| (name, value)));
+        given.fold(self.path(path), |path, (name, value)| {
+            format!("{path}&{name}={}", query_value(value))
+        })
+    }
+}
+
+fn text(answered: &Answered) -> Result<String> {
+    if !answered.is_success {
+        return Err(answered.refusal());
+    }
+    Ok(String::from_utf8_lossy(&answered.body).into_owned())
+}

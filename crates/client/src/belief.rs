@@ -1,0 +1,127 @@
+//! What a holder believes, shared between the one who works and the one who keeps the lease.
+//!
+//! Reading it needs no lock and no running task: whoever asks compares the clock with the moments noted here, so a
+//! process that was stopped for a while gets the truth from its first question on.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+use crate::error::LostBy;
+use crate::machine::{Moment, Standing, State};
+
+#[derive(Debug)]
+pub(crate) struct Belief {
+    clock: Arc<dyn Clock>,
+    /// The standing, in nanoseconds. The two are only written together by the driver, and a reader that meets them in
+    /// between sees an older moment with the same ttl.
+    since: AtomicU64,
+    ttl: AtomicU64,
+    told: AtomicU8,
+    changed: Notify,
+    lost_by: Mutex<Option<LostBy>>,
+    /// For a grant under a session: what is believed of the session.
+    session: Option<Arc<Belief>>,
+}
+
+const VALID: u8 = 0;
+const JEOPARDY: u8 = 1;
+const LOST: u8 = 2;
+
+impl Belief {
+    pub(crate) fn new(clock: Arc<dyn Clock>, session: Option<Arc<Belief>>) -> Belief {
+        Belief {
+            clock,
+            since: AtomicU64::new(0),
+            ttl: AtomicU64::new(0),
+            told: AtomicU8::new(VALID),
+            changed: Notify::new(),
+            lost_by: Mutex::new(None),
+            session,
+        }
+    }
+
+    pub(crate) fn stands(&self, standing: Standing) {
+        let ttl = u64::try_from(standing.ttl().as_nanos()).unwrap_or(u64::MAX);
+        self.ttl.store(ttl, Ordering::Relaxed);
+        self.since.store(standing.since().as_nanos(), Ordering::Release);
+    }
+
+    pub(crate) fn in_jeopardy(&self) {
+        self.told.fetch_max(JEOPARDY, Ordering::AcqRel);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn lost(&self, by: LostBy) {
+        let mut reason = self.lost_by.lock().unwrap_or_else(PoisonError::into_inner);
+        reason.get_or_insert(by);
+        drop(reason);
+        self.told.store(LOST, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn lost_by(&self) -> LostBy {
+        let told = self.lost_by.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        told.or_else(|| {
+            let session = self.session.as_ref()?;
+            session.lost_by.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        })
+        .unwrap_or(match self.state() {
+            State::Lost => LostBy::Lapse,
+            State::Valid | State::Jeopardy => LostBy::Jeopardy,
+        })
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        if let Some(session) = &self.session {
+            return session.standing();
+        }
+        let since = Moment::from_nanos(self.since.load(Ordering::Acquire));
+        let ttl = Duration::from_nanos(self.ttl.load(Ordering::Relaxed));
+        Standing::counted(since, ttl, ttl)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        let told = match self.told.load(Ordering::Acquire) {
+            VALID => State::Valid,
+            JEOPARDY => State::Jeopardy,
+            _ => State::Lost,
+        };
+        let under = match &self.session {
+            Some(session) => session.state(),
+            None => self.standing().state(self.clock.now()),
+        };
+        told.max(under)
+    }
+
+    /// How long the work may go on without another renewal.
+    pub(crate) fn time_to_work(&self) -> Duration {
+        match self.state() {
+            State::Valid => self.standing().jeopardy_at().since(self.clock.now()),
+            State::Jeopardy | State::Lost => Duration::ZERO,
+        }
+    }
+
+    /// How long until the lease is over.
+    pub(crate) fn time_left(&self) -> Duration {
+        match self.state() {
+            State::Valid | State::Jeopardy => self.standing().lapses_at().since(self.clock.now()),
+            State::Lost => Duration::ZERO,
+        }
+    }
+
+    /// Waits until the belief is that bad. The driver wakes those who wait; it has its own alarm.
+    pub(crate) async fn until(&self, state: State) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.state() >= state {
+                return;
+            }
+            changed.await;
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The client: a handle that is cheap to clone, and the thread behind it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_api::Claim;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::address::{parse_servers, query_value};
+use crate::api::Api;
+use crate::belief::Belief;
+use crate::clock::{Clock, SystemClock};
+use crate::driver::{Driver, Order};
+use crate::election::Election;
+use crate::error::{Error, Result};
+use crate::fence::Register;
+use crate::lock::LockRequest;
+use crate::machine::{Machine, Settings};
+use crate::payload::What;
+use crate::session::SessionRequest;
+use crate::watch::{self, Watch};
+
+/// How requests travel. What they do is the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// All workers share one gRPC stream; requests of one moment go out together.
+    #[default]
+    Stream,
+    /// A request of HTTP for each.
+    Http,
+}
+
+/// A client of one or more servers.
+///
+/// Clones share the connection and the thread that keeps their leases. When the last clone and the last lease are gone
+/// the thread gives back what is left and ends; [`Client::close`] waits for that.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) orders: mpsc::UnboundedSender<Order>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) namespace: String,
+    /// `?namespace=…`, for every path.
+    pub(crate) query: String,
+    nonce: u64,
+    numbers: AtomicU64,
+}
+
+/// How a client is made.
+#[derive(Clone, Debug)]
+pub struct ClientBuilder {
+    servers: String,
+    transport: Transport,
+    namespace: String,
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+}
+
+impl ClientBuilder {
+    /// The namespace of everything that is asked; `default` if it is not set.
+    #[must_use]
+    pub fn namespace(mut self, namespace: &str) -> ClientBuilder {
+        self.namespace = namespace.into();
+        self
+    }
+
+    #[must_use]
+    pub fn transport(mut self, transport: Transport) -> ClientBuilder {
+        self.transport = transport;
+        self
+    }
+
+    /// How long a request is tried before it counts as unreachable; a wait in line is not part of it. 10 s if not set.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> ClientBuilder {
+        self.settings.patience = patience;
+        self
+    }
+
+    /// Another clock than the system's, for tests.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> ClientBuilder {
+        self.clock = clock;
+        self
+    }
+
+    /// Connects to the first server that can be reached.
+    pub async fn connect(self) -> Result<Client> {
+        let client = self.start()?;
+        let (done, connected) = oneshot::channel();
+        client.order(Order::Connected(done))?;
+        connected.await.map_err(|_| Error::Closed)??;
+        Ok(client)
+    }
+
+    /// Makes a client that connects in the background. Requests wait for the connection as long as its patience lasts.
+    pub fn start(self) -> Result<Client> {
+        let servers = parse_servers(&self.servers)?;
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let query = format!("?namespace={}", query_value(&self.namespace));
+        let nonce = random();
+        let shared = Shared {
+            orders,
+            clock: self.clock.clone(),
+            namespace: self.namespace.clone(),
+            query: query.clone(),
+            nonce,
+            numbers: AtomicU64::new(1),
+        };
+        let machine = Machine::new(self.clock.now(), servers, self.settings, random());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Error::unsent(format!("the client cannot start: {error}")))?;
+        let drive = move || {
+            runtime.block_on(Driver::new(self.clock, machine, query, ordered).run());
+        };
+        std::thread::Builder::new()
+            .name("leasehold".into())
+            .spawn(drive)
+            .map_err(|error| Error::unsent(format!("the client cannot start: {error}")))?;
+        Ok(Client { shared: Arc::new(shared) })
+    }
+}
+
+fn random() -> u64 {
+    getrandom::u64().expect("an operating system without randomness cannot name requests apart")
+}
+
+impl Client {
+    /// Connects to a server, or to the first that can be reached of several with commas between them.
+    ///
+    /// ```no_run
+    /// # async fn example() -> leasehold_client::Result<()> {
+    /// let client = leasehold_client::Client::connect("http://127.0.0.1:8080").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(servers: &str) -> Result<Client> {
+        Client::builder(servers).connect().await
+    }
+
+    pub fn builder(servers: &str) -> ClientBuilder {
+        ClientBuilder {
+            servers: servers.into(),
+            transport: Transport::default(),
+            namespace: "default".into(),
+            settings: Settings::default(),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// Asks for a lock. Its name is the canonical text of what it covers: `job/nightly`, `path:/srv/a/**`,
+    /// `inode:42@100..200`.
+    pub fn lock(&self, lock: &str) -> LockRequest {
+        let claim = Claim { lock: lock.into(), ..Claim::default() };
+        LockRequest::new(self.clone(), What::Lock(claim))
+    }
+
+    /// Asks for several locks, all or nothing, under one lease and one token.
+    pub fn set<'a>(&self, locks: impl IntoIterator<Item = &'a str>) -> LockRequest {
+        let claim = |lock: &str| Claim { lock: lock.into(), ..Claim::default() };
+        LockRequest::new(self.clone(), What::Set(locks.into_iter().map(claim).collect()))
+    }
+
+    /// Asks for several locks of different modes.
+    pub fn claims(&self, claims: Vec<Claim>) -> LockRequest {
+        LockRequest::new(self.clone(), What::Set(claims))
+    }
+
+    /// Opens a session: one heartbeat for any number of locks.
+    pub fn session(&self) -> SessionRequest {
+        SessionRequest::new(self.clone())
+    }
+
+    /// An election: whoever holds the lock of that name leads.
+    pub fn election(&self, name: &str) -> Election {
+        Election::new(self.clone(), name)
+    }
+
+    /// A register on the server that remembers the highest fencing token it has seen.
+    pub fn fence(&self, name: &str) -> Register {
+        Register::new(self.clone(), name)
+    }
+
+    /// The requests of the HTTP interface one by one, with nothing kept alive: for tools.
+    pub fn api(&self) -> Api<'_> {
+        Api::new(self)
+    }
+
+    /// What happens to locks whose canonical name starts with `prefix`, from now on or after a revision. When this
+    /// returns, nothing that happens from then on is missed.
+    pub async fn watch(&self, prefix: &str, after: Option<u64>) -> Result<Watch> {
+        let (mut watch, feed, begins) = watch::feed(&self.shared.namespace, prefix, after);
+        self.order(Order::Watch(feed))?;
+        if begins.await.is_err() {
+            // It ended before it began; its only event says why.
+            return match watch.next().await {
+                Some(Err(error)) => Err(error),
+                Some(Ok(_)) | None => Err(Error::Closed),
+            };
+        }
+        Ok(watch)
+    }
+
+    pub fn namespace(&self) -> &str {
+        &self.shared.namespace
+    }
+
+    /// Gives everything back that this client holds, its clones included, and waits until the server has heard it; no
+    /// longer than the client's patience. What is not given back by then lapses.
+    pub async fn close(self) {
+        let (done, flushed) = oneshot::channel();
+        if self.order(Order::Flush(done)).is_ok() {
+            let _ = flushed.await;
+        }
+    }
+
+    pub(crate) fn order(&self, order: Order) -> Result<()> {
+        self.shared.orders.send(order).map_err(|_| Error::Closed)
+    }
+
+    pub(crate) async fn sleep_until(&self, until: crate::machine::Moment) -> Result<()> {
+        let (done, slept) = oneshot::channel();
+        self.order(Order::Sleep { until, done })?;
+        slept.await.map_err(|_| Error::Closed)
+    }
+
+    pub(crate) fn next_number(&self) -> u64 {
+        self.shared.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn request_id(&self, number: u64) -> String {
+        format!("{:016x}-{number}", self.shared.nonce)
+    }
+
+    /// Each request is a thread of control of its own unless its owner is named.
+    pub(crate) fn anonymous(&self, number: u64) -> String {
+        format!("{}-{:08x}-{number}", std::process::id(), self.shared.nonce >> 32)
+    }
+
+    pub(crate) fn belief(&self, session: Option<Arc<Belief>>) -> Arc<Belief> {
+        Arc::new(Belief::new(self.shared.clock.clone(), session))
+    }
+}

@@ -1,0 +1,490 @@
+//! Drives the machine: one thread with one loop, whatever the program around it does.
+//!
+//! ```text
+//!  workers ──orders──► driver ──batch──► connection ──► server
+//!     ▲                  │  ▲                │
+//!     └── oneshot/belief─┘  └── replies ─────┘        clock: one alarm for all leases
+//! ```
+//!
+//! The thread is the client's own. A program that blocks its runtime for a while does not lose its locks, a guard may be
+//! dropped where there is no runtime, and the blocking interface is the same code.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use crate::belief::Belief;
+use crate::clock::{Clock, Sleep};
+use crate::error::{Error, LostBy};
+use crate::http::{Answered, Ask as HttpAsk, Http};
+use crate::machine::{
+    Action, Answer, Ask, CallId, Ended, Failure, Key, LinkId, Loss, Machine, Moment, News, Request,
+};
+use crate::payload::{Granted, Payload};
+
+/// What the driver is told to do.
+pub(crate) enum Order {
+    Acquire {
+        item: Box<Item>,
+        ask: Ask,
+    },
+    Release {
+        key: Key,
+        done: oneshot::Sender<Result<(), Error>>,
+    },
+    /// Nobody holds the guard any more, or waits for it.
+    Abandon(Key),
+    /// The caller of an acquire went away before it knew its key.
+    AbandonRequest(u64),
+    Renew(Key),
+    StartHeartbeat(Key),
+    Http {
+        ask: HttpAsk,
+        done: oneshot::Sender<Result<Answered, Error>>,
+    },
+    Watch(crate::watch::Feed),
+    /// Says when it is that late.
+    Sleep {
+        until: Moment,
+        done: oneshot::Sender<()>,
+    },
+    /// Says when the connection stands for the first time, or why it does not.
+    Connected(oneshot::Sender<Result<(), Error>>),
+    /// Gives everything back, and says when that is done.
+    Flush(oneshot::Sender<()>),
+}
+
+/// What is kept with each lease.
+pub(crate) struct Item {
+    /// Numbers the acquires of one client.
+    pub(crate) number: u64,
+    pub(crate) payload: Payload,
+    pub(crate) granted: Granted,
+    pub(crate) belief: Arc<Belief>,
+    pub(crate) acquired: Option<oneshot::Sender<Result<Got, Error>>>,
+    pub(crate) released: Option<oneshot::Sender<Result<(), Error>>>,
+}
+
+/// What the one who asked gets.
+pub(crate) struct Got {
+    pub(crate) key: Key,
+    pub(crate) granted: Granted,
+}
+
+/// Something that came from the network.
+pub(crate) enum Arrived {
+    Up(LinkId),
+    Down(LinkId, String),
+    OutOfPatience,
+    Http { call: CallId, key: Key, request: Request, result: Result<Answered, (Failure, String)> },
+}
+
+pub(crate) struct Driver {
+    clock: Arc<dyn Clock>,
+    machine: Machine<Box<Item>>,
+    orders: mpsc::UnboundedReceiver<Order>,
+    arrived: mpsc::UnboundedReceiver<Arrived>,
+    arrivals: mpsc::UnboundedSender<Arrived>,
+    http: Http,
+    query: String,
+    running: HashMap<CallId, AbortHandle>,
+    is_up: bool,
+    /// Why the last connection failed.
+    complaint: String,
+    /// Until when who waits for the first connection goes on waiting.
+    up_until: Moment,
+    waiting_for_up: Vec<oneshot::Sender<Result<(), Error>>>,
+    flushing: Vec<oneshot::Sender<()>>,
+    is_out_of_patience: bool,
+    by_number: HashMap<u64, Key>,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        machine: Machine<Box<Item>>,
+        query: String,
+        orders: mpsc::UnboundedReceiver<Order>,
+    ) -> Driver {
+        let (arrivals, arrived) = mpsc::unbounded_channel();
+        let http = Http::new(machine.server().to_string());
+        let up_until = clock.now().plus(machine.settings().patience);
+        Driver {
+            clock,
+            machine,
+            orders,
+            arrived,
+            arrivals,
+            http,
+            query,
+            running: HashMap::new(),
+            is_up: false,
+            complaint: String::new(),
+            up_until,
+            waiting_for_up: Vec::new(),
+            flushing: Vec::new(),
+            is_out_of_patience: false,
+            by_number: HashMap::new(),
+        }
+    }
+
+    /// Runs until nobody can order anything any more and everything is given back.
+    pub(crate) async fn run(mut self) {
+        let mut orders = Vec::new();
+        let mut is_open = true;
+        let mut alarm = Alarm::default();
+        loop {
+            self.act();
+            if !is_open && (self.machine.is_empty() || self.is_out_of_patience) {
+                return;
+            }
+            alarm.set(&*self.clock, self.machine.next_wake());
+            tokio::select! {
+                biased;
+                Some(arrived) = self.arrived.recv() => {
+                    self.take_in(arrived);
+                    while let Ok(arrived) = self.arrived.try_recv() {
+                        self.take_in(arrived);
+                    }
+                }
+                count = self.orders.recv_many(&mut orders, 256), if is_open => {
+                    if count == 0 {
+                        is_open = false;
+                        self.give_all_back();
+                        self.stop_flushing_later();
+                    }
+                    for order in orders.drain(..) {
+                        self.obey(order);
+                    }
+                }
+                () = alarm.rings() => {
+                    alarm.clear();
+                    self.machine.wake(self.clock.now());
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        let now = self.clock.now();
+        match order {
+            Order::Acquire { item, ask } => {
+                // The caller may be gone already.
+                if item.acquired.as_ref().is_some_and(|sender| !sender.is_closed()) {
+                    let number = item.number;
+                    let key = self.machine.acquire(now, item, ask);
+                    self.by_number.insert(number, key);
+                }
+            }
+            Order::Release { key, done } => self.release(now, key, done),
+            Order::Abandon(key) => self.machine.abandon(now, key),
+            Order::AbandonRequest(number) => {
+                if let Some(key) = self.by_number.remove(&number) {
+                    self.machine.abandon(now, key);
+                }
+            }
+            Order::Renew(key) => _ = self.machine.renew(now, key),
+            Order::StartHeartbeat(key) => self.machine.start_heartbeat(now, key),
+            Order::Http { ask, done } => self.ask_http(ask, done),
+            Order::Watch(feed) => drop(tokio::spawn(feed.run(self.http.clone()))),
+            Order::Sleep { until, done } => {
+                let alarm = self.clock.sleep_until(until);
+                drop(tokio::spawn(async move {
+                    alarm.await;
+                    let _ = done.send(());
+                }));
+            }
+            Order::Connected(done) if self.is_up => _ = done.send(Ok(())),
+            Order::Connected(done) => self.waiting_for_up.push(done),
+            Order::Flush(done) => {
+                self.give_all_back();
+                self.flushing.push(done);
+                self.stop_flushing_later();
+            }
+        }
+    }
+
+    fn release(&mut self, now: Moment, key: Key, done: oneshot::Sender<Result<(), Error>>) {
+        let Some(item) = self.machine.data_mut(key) else {
+            let _ = done.send(Err(Error::LeaseLost(LostBy::Lapse)));
+            return;
+        };
+        item.belief.lost(LostBy::Released);
+        item.released = Some(done);
+        if !self.machine.release(now, key)
+            && let Some(done) = self.machine.data_mut(key).and_then(|item| item.released.take())
+        {
+            let _ = done.send(Err(Error::LeaseLost(LostBy::Lapse)));
+        }
+    }
+
+    fn give_all_back(&mut self) {
+        let now = self.clock.now();
+        for key in self.machine.keys() {
+            if let Some(item) = self.machine.data_mut(key) {
+                item.belief.lost(LostBy::Released);
+                if let Some(acquired) = item.acquired.take() {
+                    let _ = acquired.send(Err(Error::Closed));
+                }
+            }
+            self.machine.abandon(now, key);
+        }
+    }
+
+    /// What cannot be given back by then lapses by itself.
+    fn stop_flushing_later(&self) {
+        let (arrivals, patience) = (self.arrivals.clone(), self.machine.settings().patience);
+        drop(tokio::spawn(async move {
+            tokio::time::sleep(patience).await;
+            let _ = arrivals.send(Arrived::OutOfPatience);
+        }));
+    }
+
+    fn say_if_flushed(&mut self) {
+        if self.machine.is_empty() || self.is_out_of_patience {
+            for done in self.flushing.drain(..) {
+                let _ = done.send(());
+            }
+        }
+    }
+
+    fn ask_http(&self, ask: HttpAsk, done: oneshot::Sender<Result<Answered, Error>>) {
+        let http = self.http.clone();
+        drop(tokio::spawn(async move {
+            let mut done = done;
+            tokio::select! {
+                answered = http.send(&ask) => {
+                    let answered = answered.map_err(|(failure, said)| unreachable(failure, said));
+                    let _ = done.send(answered);
+                }
+                () = done.closed() => {}
+            }
+        }));
+    }
+
+    /// Does what the machine says, until it has nothing more to say.
+    fn act(&mut self) {
+        while let Some(action) = self.machine.next_action() {
+            match action {
+                Action::Connect { link, address } => self.connect(link, address),
+                Action::Send { call, key, request } => self.send_http(call, key, request),
+                Action::Cancel { call, .. } => self.cancel(call),
+                Action::Tell { key, news } => self.tell(key, news),
+                Action::End { key, data, how } => self.end(key, *data, how),
+            }
+        }
+        self.say_if_flushed();
+    }
+
+    fn connect(&mut self, link: LinkId, address: String) {
+        self.is_up = false;
+        for (_, task) in self.running.drain() {
+            task.abort();
+        }
+        self.http = Http::new(address.clone());
+        let arrivals = self.arrivals.clone();
+        drop(tokio::spawn(async move {
+            let authority = crate::address::authority(&address);
+            let arrived = match tokio::net::TcpStream::connect(authority).await {
+                Ok(_) => Arrived::Up(link),
+                Err(error) => Arrived::Down(link, format!("{address}: {error}")),
+            };
+            let _ = arrivals.send(arrived);
+        }));
+    }
+
+    fn send_http(&mut self, call: CallId, key: Key, request: Request) {
+        let Some(item) = self.machine.data(key) else { return };
+        let ask = item.payload.http(&request, &item.granted, &self.query);
+        let (http, arrivals) = (self.http.clone(), self.arrivals.clone());
+        let task = tokio::spawn(async move {
+            let result = http.send(&ask).await;
+            let _ = arrivals.send(Arrived::Http { call, key, request, result });
+        });
+        self.running.insert(call, task.abort_handle());
+    }
+
+    /// A dropped request closes its connection, and the server takes it out of the queue.
+    fn cancel(&mut self, call: CallId) {
+        if let Some(task) = self.running.remove(&call) {
+            task.abort();
+        }
+        self.machine.failed(self.clock.now(), call, Failure::Unknown);
+    }
+
+    fn take_in(&mut self, arrived: Arrived) {
+        let now = self.clock.now();
+        match arrived {
+            Arrived::Up(link) => {
+                self.is_up = true;
+                self.machine.up(now, link);
+                for done in self.waiting_for_up.drain(..) {
+                    let _ = done.send(Ok(()));
+                }
+            }
+            Arrived::Down(link, said) => {
+                self.is_up = false;
+                self.complaint = said;
+                self.machine.down(now, link);
+                self.give_up_connecting(now);
+            }
+            Arrived::OutOfPatience => self.is_out_of_patience = true,
+            Arrived::Http { call, key, request, result } => {
+                self.running.remove(&call);
+                self.take_in_http(now, call, key, &request, result);
+            }
+        }
+    }
+
+    fn give_up_connecting(&mut self, now: Moment) {
+        if now >= self.up_until {
+            for done in self.waiting_for_up.drain(..) {
+                let _ = done.send(Err(Error::unsent(self.complaint.clone())));
+            }
+        }
+    }
+
+    fn take_in_http(
+        &mut self,
+        now: Moment,
+        call: CallId,
+        key: Key,
+        request: &Request,
+        result: Result<Answered, (Failure, String)>,
+    ) {
+        let answered = match result {
+            Ok(answered) => answered,
+            Err((failure, said)) => {
+                self.complaint = said;
+                self.machine.failed(now, call, failure);
+                return;
+            }
+        };
+        let read = self.machine.data(key).and_then(|i| i.payload.read_http(request, &answered));
+        match read {
+            Some((answer, granted)) => self.answer(now, call, key, answer, granted),
+            None => self.machine.failed(now, call, Failure::Unknown),
+        }
+    }
+
+    pub(crate) fn answer(
+        &mut self,
+        now: Moment,
+        call: CallId,
+        key: Key,
+        answer: Answer,
+        granted: Option<Granted>,
+    ) {
+        if let (Some(granted), Some(item)) = (granted, self.machine.data_mut(key)) {
+            item.granted = granted;
+        }
+        self.machine.answer(now, call, answer);
+    }
+
+    fn tell(&mut self, key: Key, news: News) {
+        let complaint = self.complaint.clone();
+        let Some(item) = self.machine.data_mut(key) else { return };
+        match news {
+            News::Granted(standing) => {
+                item.belief.stands(standing);
+                let got = Got { key, granted: item.granted.clone() };
+                let taken = item.acquired.take().is_some_and(|sender| sender.send(Ok(got)).is_ok());
+                if !taken {
+                    self.machine.abandon(self.clock.now(), key);
+                }
+            }
+            News::Renewed(standing) => item.belief.stands(standing),
+            News::Jeopardy => item.belief.in_jeopardy(),
+            News::GaveUp => {
+                if let Some(acquired) = item.acquired.take() {
+                    let said = format!("no answer came in time; {complaint}");
+                    let _ = acquired.send(Err(Error::unanswered(said)));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, _key: Key, mut item: Item, how: Ended) {
+        self.by_number.remove(&item.number);
+        let (belief, released) = match &how {
+            Ended::Lost(loss) => {
+                let by = lost_by(loss);
+                (by.clone(), Err(Error::LeaseLost(by)))
+            }
+            Ended::Released | Ended::Forgotten => (LostBy::Released, Ok(())),
+            Ended::NotReleased(problem) => {
+                let by = told_by(problem);
+                (by.clone(), Err(Error::LeaseLost(by)))
+            }
+            Ended::ReleaseUnanswered => {
+                let said = format!("no answer came to the release; {}", self.complaint);
+                (LostBy::Lapse, Err(Error::unanswered(said)))
+            }
+            Ended::Refused(_) | Ended::Unreachable => (LostBy::Lapse, Ok(())),
+        };
+        item.belief.lost(belief.clone());
+        if let Some(done) = item.released.take() {
+            let _ = done.send(released);
+        }
+        if let Some(acquired) = item.acquired.take() {
+            let error = match how {
+                Ended::Refused(problem) => Error::Refused(problem),
+                Ended::Lost(_) => Error::LeaseLost(belief),
+                Ended::Unreachable => Error::unsent(self.complaint.clone()),
+                Ended::Released
+                | Ended::NotReleased(_)
+                | Ended::ReleaseUnanswered
+                | Ended::Forgotten => Error::Closed,
+            };
+            let _ = acquired.send(Err(error));
+        }
+    }
+}
+
+fn lost_by(loss: &Loss) -> LostBy {
+    match loss {
+        Loss::Lapsed => LostBy::Lapse,
+        Loss::Told(problem) => told_by(problem),
+        Loss::SessionClosed => LostBy::SessionClosed,
+    }
+}
+
+fn told_by(problem: &leasehold_api::Problem) -> LostBy {
+    LostBy::Server { code: problem.code, detail: problem.detail.clone() }
+}
+
+fn unreachable(failure: Failure, said: String) -> Error {
+    match failure {
+        Failure::Unsent => Error::unsent(said),
+        Failure::Unknown => Error::unanswered(said),
+    }
+}
+
+/// One alarm for the next thing that is due. It may ring too early, never too late: most leases are given back long
+/// before their heartbeat is due, and setting an alarm costs more than waking up once for nothing.
+#[derive(Default)]
+struct Alarm {
+    set: Option<(Moment, Sleep)>,
+}
+
+impl Alarm {
+    fn set(&mut self, clock: &dyn Clock, at: Option<Moment>) {
+        let Some(at) = at else { return };
+        if self.set.as_ref().is_none_or(|(set, _)| at < *set) {
+            self.set = Some((at, clock.sleep_until(at)));
+        }
+    }
+
+    fn clear(&mut self) {
+        self.set = None;
+    }
+
+    async fn rings(&mut self) {
+        match &mut self.set {
+            Some((_, alarm)) => alarm.await,
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Elections: whoever holds the lock of that name leads.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use leasehold_api::{Holder, LockState, Metadata};
+
+use crate::client::Client;
+use crate::error::Result;
+use crate::lease::{Lease, LeaseHandle};
+use crate::watch::Watch;
+
+const VALUE: &str = "value";
+
+/// An election under a name. It is a lock: see [`Client::election`].
+#[derive(Clone, Debug)]
+pub struct Election {
+    client: Client,
+    name: String,
+    owner: Option<String>,
+    ttl: Option<Duration>,
+}
+
+/// Who leads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Leader {
+    pub owner: String,
+    /// What it said about itself, an address for instance.
+    pub value: String,
+    /// Rises with each leader.
+    pub fencing_token: u64,
+}
+
+impl Election {
+    pub(crate) fn new(client: Client, name: &str) -> Election {
+        Election { client, name: name.into(), owner: None, ttl: None }
+    }
+
+    /// Who stands for election.
+    #[must_use]
+    pub fn owner(mut self, owner: &str) -> Election {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Election {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Waits in line until elected. `value` is what the others see, an address for instance.
+    pub async fn campaign(&self, value: &str) -> Result<Leadership> {
+        let mut metadata = Metadata::new();
+        metadata.insert(VALUE.into(), value.into());
+        let mut request = self.client.lock(&self.name).metadata(metadata).wait_forever();
+        if let Some(owner) = &self.owner {
+            request = request.owner(owner);
+        }
+        if let Some(ttl) = self.ttl {
+            request = request.ttl(ttl);
+        }
+        Ok(Leadership { lease: request.acquire().await? })
+    }
+
+    /// Who leads now.
+    pub async fn leader(&self) -> Result<Option<Leader>> {
+        let lock = self.client.api().get(&self.name).await?;
+        Ok(lock.holders.iter().find(|holder| is_leading(holder)).map(leader))
+    }
+
+    /// Follows who leads, from now on.
+    pub async fn observe(&self) -> Result<Observer> {
+        // Watched before it is looked at, so that no change falls between the two.
+        let watch = self.client.watch(&self.name, None).await?;
+        Ok(Observer { election: self.clone(), watch, last: None })
+    }
+}
+
+fn is_leading(holder: &Holder) -> bool {
+    matches!(holder.state, LockState::Held | LockState::Recovering)
+}
+
+fn leader(holder: &Holder) -> Leader {
+    let value = holder.metadata.get(VALUE).and_then(|value| value.as_str()).unwrap_or("");
+    Leader {
+        owner: holder.owner_id.clone(),
+        value: value.into(),
+        fencing_token: holder.fencing_token,
+    }
+}
+
+/// Being elected, for as long as the lease stands. Dropping it resigns in the background.
+#[derive(Debug)]
+pub struct Leadership {
+    lease: Lease,
+}
+
+impl Leadership {
+    /// Steps down, and says when the next one can lead.
+    pub async fn resign(self) -> Result<()> {
+        self.lease.release().await
+    }
+}
+
+impl Deref for Leadership {
+    type Target = LeaseHandle;
+
+    fn deref(&self) -> &LeaseHandle {
+        self.lease.handle()
+    }
+}
+
+/// The leaders as they change.
+#[derive(Debug)]
+pub struct Observer {
+    election: Election,
+    watch: Watch,
+    last: Option<Option<Leader>>,
+}
+
+impl Observer {
+    /// Who leads: at once for the first time, then whenever that has changed. `None` is nobody.
+    pub async fn next(&mut self) -> Result<Option<Leader>> {
+        loop {
+            if self.last.is_some() {
+                match self.watch.next().await {
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => return Err(error),
+                    None => return Err(crate::Error::Closed),
+                }
+            }
+            let now = self.election.leader().await?;
+            if self.last.as_ref() != Some(&now) {
+                self.last = Some(now.clone());
+                return Ok(now);
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What can go wrong, and whether anything came of it.
+
+use std::time::Duration;
+
+use leasehold_api::{Code, Happened, Problem};
+
+/// Why something could not be done. *Refused* is an answer; *unreachable* is the lack of one.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server said no.
+    #[error("refused: {}: {}", .0.code, .0.detail)]
+    Refused(Box<Problem>),
+    /// No server answered.
+    #[error("no server could be reached: {detail}")]
+    Unreachable {
+        /// Whether the request may have been carried out all the same.
+        outcome: Happened,
+        detail: String,
+    },
+    /// The lease that it was about is over.
+    #[error("the lease is over: {0}")]
+    LeaseLost(LostBy),
+    /// The address cannot be used.
+    #[error("{0}")]
+    Address(String),
+    /// The client was closed.
+    #[error("the client is closed")]
+    Closed,
+}
+
+/// How a lease was lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LostBy {
+    #[error("it was not renewed in time")]
+    Lapse,
+    #[error("the server says {code}: {detail}")]
+    Server { code: Code, detail: String },
+    #[error("its session was closed")]
+    SessionClosed,
+    #[error("it was given back")]
+    Released,
+    /// Work was told to stop because no renewal was confirmed for half of the ttl.
+    #[error("no renewal was confirmed in time, so the work was stopped")]
+    Jeopardy,
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// Whether anything came of the request.
+    pub fn outcome(&self) -> Happened {
+        match self {
+            Error::Refused(problem) => problem.outcome,
+            Error::Unreachable { outcome, .. } => *outcome,
+            Error::LeaseLost(_) | Error::Address(_) | Error::Closed => Happened::NotApplied,
+        }
+    }
+
+    /// The server's code, if it gave one.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Error::Refused(problem) => Some(problem.code),
+            Error::LeaseLost(LostBy::Server { code, .. }) => Some(*code),
+            Error::LeaseLost(_) => Some(Code::LeaseLost),
+            Error::Unreachable { .. } | Error::Address(_) | Error::Closed => None,
+        }
+    }
+
+    /// Everything that the server said.
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Error::Refused(problem) => Some(problem),
+            Error::LeaseLost(_) | Error::Unreachable { .. } | Error::Address(_) | Error::Closed => {
+                None
+            }
+        }
+    }
+
+    /// Whether somebody else is in the way.
+    pub fn is_held(&self) -> bool {
+        matches!(self.code(), Some(Code::LockHeld | Code::ReclaimWindow))
+    }
+
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Error::Unreachable { .. })
+    }
+
+    /// When the server thinks that a retry makes sense.
+    pub fn recommended_retry(&self) -> Option<Duration> {
+        self.problem()?.recommended_retry_ms.map(Duration::from_millis)
+    }
+
+    pub(crate) fn unsent(detail: impl Into<String>) -> Error {
+        Error::Unreachable { outcome: Happened::NotApplied, detail: detail.into() }
+    }
+
+    pub(crate) fn unanswered(detail: impl Into<String>) -> Error {
+        Error::Unreachable { outcome: Happened::Unknown, detail: detail.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_and_unreachable_are_told_apart() {
+        let refused = Error::Refused(Box::new(Problem::new(Code::LockHeld, "held by a")));
+        assert!(refused.is_held() && !refused.is_unreachable());
+        assert_eq!(refused.outcome(), Happened::NotApplied);
+        let gone = Error::unanswered("the connection broke");
+        assert!(gone.is_unreachable() && gone.code().is_none());
+        assert_eq!(gone.outcome(), Happened::Unknown);
+        assert_eq!(Error::unsent("refused").outcome(), Happened::NotApplied);
+    }
+}

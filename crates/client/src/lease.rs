@@ -1,0 +1,205 @@
+//! A lock that is held.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_api::Claim;
+use tokio::sync::oneshot;
+
+use crate::belief::Belief;
+use crate::client::Client;
+use crate::driver::Order;
+use crate::error::{Error, LostBy, Result};
+use crate::machine::{Key, State};
+use crate::payload::{Granted, Payload};
+
+/// A lock, or a set of them, that is held. Dropping it gives it back in the background.
+///
+/// It is kept alive by heartbeats. Before each write ask [`state`](LeaseHandle::state), or wait for
+/// [`jeopardy`](LeaseHandle::jeopardy) beside the work; and show [`fencing_token`](LeaseHandle::fencing_token) to what
+/// the lock guards, which catches what no check of a clock can.
+#[derive(Debug)]
+pub struct Lease {
+    handle: LeaseHandle,
+    is_given_back: bool,
+}
+
+/// A view of a lease that can be cloned and passed around. It gives nothing back when it is dropped.
+#[derive(Clone, Debug)]
+pub struct LeaseHandle {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    client: Client,
+    key: Key,
+    payload: Payload,
+    granted: Granted,
+    belief: Arc<Belief>,
+}
+
+impl LeaseHandle {
+    pub(crate) fn new(
+        client: Client,
+        key: Key,
+        payload: Payload,
+        granted: Granted,
+        belief: Arc<Belief>,
+    ) -> LeaseHandle {
+        LeaseHandle { inner: Arc::new(Inner { client, key, payload, granted, belief }) }
+    }
+
+    /// Show this with every write to what the lock guards: see [`Fence`](crate::Fence).
+    pub fn fencing_token(&self) -> u64 {
+        self.inner.granted.token
+    }
+
+    /// A secret: whoever knows it can renew and release.
+    pub fn lease_id(&self) -> &str {
+        &self.inner.granted.lease_id
+    }
+
+    pub fn owner(&self) -> &str {
+        &self.inner.payload.owner
+    }
+
+    /// The lock in its canonical spelling; of a set the first one.
+    pub fn lock(&self) -> &str {
+        let asked = || self.locks().first().map_or("", |claim| claim.lock.as_str());
+        self.inner.granted.lock.as_deref().unwrap_or_else(asked)
+    }
+
+    /// What was asked for.
+    pub fn locks(&self) -> &[Claim] {
+        self.inner.payload.locks()
+    }
+
+    /// How long it stood in line.
+    pub fn waited(&self) -> Duration {
+        self.inner.granted.waited
+    }
+
+    /// Whether it was granted to an earlier try of the same request.
+    pub fn is_replayed(&self) -> bool {
+        self.inner.granted.replayed
+    }
+
+    /// The epoch of the server that granted it.
+    pub fn epoch(&self) -> u64 {
+        self.inner.granted.epoch
+    }
+
+    pub fn ttl(&self) -> Duration {
+        self.inner.belief.standing().ttl()
+    }
+
+    /// What may be believed now. It reads the clock, so it is right even if nothing of this client ran for a while.
+    pub fn state(&self) -> State {
+        self.inner.belief.state()
+    }
+
+    pub fn is_valid(&self) -> bool {
+        self.state() == State::Valid
+    }
+
+    /// How long the work may go on if no further renewal is confirmed.
+    pub fn time_to_work(&self) -> Duration {
+        self.inner.belief.time_to_work()
+    }
+
+    /// How long until somebody else may hold the lock.
+    pub fn time_left(&self) -> Duration {
+        self.inner.belief.time_left()
+    }
+
+    /// Ends when the work must stop: in jeopardy, or lost.
+    pub async fn jeopardy(&self) {
+        self.inner.belief.until(State::Jeopardy).await;
+    }
+
+    /// Ends when the lease is over. The work should have stopped before: see [`LeaseHandle::jeopardy`].
+    pub async fn lost(&self) -> LostBy {
+        self.inner.belief.until(State::Lost).await;
+        self.lost_by()
+    }
+
+    /// Why it is over, or about to be.
+    pub fn lost_by(&self) -> LostBy {
+        self.inner.belief.lost_by()
+    }
+
+    /// An error unless the lease is valid: to be asked right before each write.
+    pub fn check(&self) -> Result<()> {
+        match self.state() {
+            State::Valid => Ok(()),
+            State::Jeopardy => Err(Error::LeaseLost(LostBy::Jeopardy)),
+            State::Lost => Err(Error::LeaseLost(self.lost_by())),
+        }
+    }
+
+    /// Keeps the lease alive from here on, if it was asked for with `manual_heartbeat`. All others are kept already.
+    pub fn start_heartbeat(&self) {
+        let _ = self.inner.client.order(Order::StartHeartbeat(self.inner.key));
+    }
+
+    /// Sends a heartbeat now.
+    pub fn renew(&self) {
+        let _ = self.inner.client.order(Order::Renew(self.inner.key));
+    }
+}
+
+impl Lease {
+    pub(crate) fn new(handle: LeaseHandle) -> Lease {
+        Lease { handle, is_given_back: false }
+    }
+
+    pub fn handle(&self) -> &LeaseHandle {
+        &self.handle
+    }
+
+    /// Gives it back, and says what happened. It is tried again while the lease could still stand; an error of
+    /// [`LeaseLost`](Error::LeaseLost) means that it was over before.
+    pub async fn release(mut self) -> Result<()> {
+        self.give_back().await
+    }
+
+    /// As [`Lease::release`], for a lease that somebody else may have given back: the first time counts, and what was
+    /// given back or lost before is no error.
+    pub async fn release_once(&mut self) -> Result<()> {
+        if self.is_given_back {
+            return Ok(());
+        }
+        match self.give_back().await {
+            Err(Error::LeaseLost(_)) => Ok(()),
+            done => done,
+        }
+    }
+
+    async fn give_back(&mut self) -> Result<()> {
+        self.is_given_back = true;
+        let (done, released) = oneshot::channel();
+        let inner = &self.handle.inner;
+        inner.client.order(Order::Release { key: inner.key, done })?;
+        released.await.map_err(|_| Error::Closed)?
+    }
+}
+
+impl Deref for Lease {
+    type Target = LeaseHandle;
+
+    fn deref(&self) -> &LeaseHandle {
+        &self.handle
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.is_given_back {
+            let inner = &self.handle.inner;
+            inner.belief.lost(LostBy::Released);
+            let _ = inner.client.order(Order::Abandon(inner.key));
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! hyper refuses by itself what it cannot read as HTTP/1.1, with a status and nothing else. Here such a refusal gets the
+//! shape of all the others on its way out.
+//!
+//! It is told from an answer of ours by what it lacks: every answer of ours carries the id of its request. In HTTP/2 the
+//! same is not possible: there it is frames that go out, and what cannot be read as a request has no stream to answer on.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use leasehold_api::{Code, Problem};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::random;
+
+/// A stream whose bare refusals are dressed.
+#[derive(Debug)]
+pub(crate) struct Dressed<S> {
+    stream: S,
+    /// What goes out in place of a bare refusal, and how much of it is out.
+    instead: Vec<u8>,
+    out: usize,
+}
+
+impl<S> Dressed<S> {
+    pub(crate) fn new(stream: S) -> Dressed<S> {
+        Dressed { stream, instead: Vec::new(), out: 0 }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Dressed<S> {
+    /// Writes what is left of a refusal.
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.out < self.instead.len() {
+            let rest = &self.instead[self.out..];
+            match Pin::new(&mut self.stream).poll_write(cx, rest) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(len)) => self.out += len,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn is_refusal(&mut self, bytes: &[u8]) -> bool {
+        let Some(code) = refusal(bytes) else { return false };
+        self.instead = dressed(code);
+        self.out = 0;
+        true
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Dressed<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Dressed<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        match this.poll_rest(cx) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => return Poll::Pending,
+        }
+        if this.is_refusal(buf) {
+            return Poll::Ready(Ok(buf.len()));
+        }
+        Pin::new(&mut this.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if bufs.first().is_some_and(|first| refusal(first).is_some()) {
+            return self.poll_write(cx, &bufs[0]);
+        }
+        let this = self.get_mut();
+        match this.poll_rest(cx) {
+            Poll::Ready(Ok(())) => Pin::new(&mut this.stream).poll_write_vectored(cx, bufs),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        match this.poll_rest(cx) {
+            Poll::Ready(Ok(())) => Pin::new(&mut this.stream).poll_flush(cx),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        match this.poll_rest(cx) {
+            Poll::Ready(Ok(())) => Pin::new(&mut this.stream).poll_shutdown(cx),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// What a bare refusal stands for.
+fn refusal(bytes: &[u8]) -> Option<Code> {
+    let rest = bytes.strip_prefix(b"HTTP/1.1 4").or_else(|| bytes.strip_prefix(b"HTTP/1.0 4"))?;
+    if bytes.windows(REQUEST_ID.len()).any(|part| part == REQUEST_ID) {
+        return None;
+    }
+    match rest.get(..2)? {
+        b"00" => Some(Code::InvalidRequest),
+        b"14" => Some(Code::UriTooLong),
+        b"31" => Some(Code::HeaderTooLarge),
+        _ => None,
+    }
+}
+
+const REQUEST_ID: &[u8] = b"\r\nx-request-id: ";
+
+fn dressed(code: Code) -> Vec<u8> {
+    let mut problem = Problem::new(code, detail(code));
+    problem.request_id = format!("{:016x}", random::number());
+    let body = serde_json::to_string(&problem).expect("a problem is plain data");
+    let head = format!(
+        "HTTP/1.1 {} {}\r\ncontent-type: application/problem+json\r\nx-request-id: {}\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n",
+        problem.status,
+        reason(code),
+        problem.request_id,
+        body.len()
+    );
+    (head + &body).into_bytes()
+}
+
+fn detail(code: Code) -> &'static str {
+    if code == Code::HeaderTooLarge {
+        "there are more than 64 headers, or more than 16 KiB of them"
+    } else if code == Code::UriTooLong {
+        "the address is longer than any that is served"
+    } else {
+        "this is not a request of HTTP/1.1"
+    }
+}
+
+fn reason(code: Code) -> &'static str {
+    if code == Code::HeaderTooLarge {
+        "Request Header Fields Too Large"
+    } else if code == Code::UriTooLong {
+        "URI Too Long"
+    } else {
+        "Bad Request"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_refusals_without_a_request_id_are_bare() {
+        let bare = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\n\r\n";
+        assert_eq!(refusal(bare), Some(Code::HeaderTooLarge));
+        assert_eq!(refusal(b"HTTP/1.1 400 Bad Request\r\n\r\n"), Some(Code::InvalidRequest));
+        let ours = b"HTTP/1.1 400 Bad Request\r\nx-request-id: 12\r\ncontent-length: 9\r\n\r\n{";
+        assert_eq!(refusal(ours), None);
+        assert_eq!(refusal(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"), None);
+        assert_eq!(refusal(b"HTTP/1.1 4"), None);
+    }
+}

@@ -1,0 +1,723 @@
+//! The stream of a client: many requests in flight over one port of the engine, answers in batches.
+//!
+//! ```text
+//!  message ──► commands ──► port ──► engine
+//!  message ◄── replies  ◄── mailbox ◄──┘
+//! ```
+//!
+//! There is no task and no queue of its own in here: the whole stream is one `poll_next`, called when the peer can take
+//! another message. A peer that does not take its answers is not listened to either, so what it can pile up is bounded by
+//! what it may have in flight; and as nobody hears its heartbeats, its session runs out.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use leasehold_api::Code;
+use leasehold_api::grpc::{
+    self, Accepted, AttachRequest, AttachResponse, Cancelled, Closed, Command as Asked, Extended,
+    Lost, Problem, Push, Released, Reply as Said, StreamAcquire, StreamGrant, Wanted,
+    attach::Session as Whose, command::Ask, length, push::News, reply::Answer as Answered,
+};
+use leasehold_core::{
+    self as core, Answer, Cancel, CloseSession, Command, KeepAlive, LeaseId, Namespace, Owner,
+    Release, Renew, Timestamp, Under,
+};
+use leasehold_engine::{Call, CallError, Delivered, Notice, Phase, Port, Query, Reply, View};
+use tonic::codegen::tokio_stream::Stream;
+use tonic::{Status, Streaming};
+
+use super::slots::{Slot, Slots, Work};
+use super::streams::Binding;
+use super::{fences, locks, read, sessions};
+use crate::app::App;
+use crate::convert;
+use crate::http::locks::{check_permits, no_session, unexpected};
+use crate::metrics::{Acquires, Op, Stopwatch};
+use crate::problem::Failure;
+use crate::readings;
+
+/// So many commands one stream may have in flight; more are refused one by one.
+const IN_FLIGHT_MAX: usize = 32 * 1024;
+/// So many messages are read before answers have their turn.
+const MESSAGES_AT_ONCE: usize = 16;
+/// A message is full when its answers are about this large; readers refuse messages over 4 MiB.
+const MESSAGE_BYTES: usize = 256 * 1024;
+/// What an answer of a few numbers weighs, roughly.
+const LIGHT_BYTES: usize = 64;
+
+/// Reads the first message and binds the stream to what it says.
+pub(super) async fn attach(
+    app: &Arc<App>,
+    mut commands: Streaming<AttachRequest>,
+) -> Result<Attached, Failure> {
+    let first = tokio::time::timeout(app.config.body_timeout, commands.message()).await;
+    let late = || Failure::new(Code::RequestTimeout, "the first message did not come in time");
+    let missing = || Failure::field("attach", "is missing: the first message says what to bind to");
+    let Some(mut first) = first.map_err(|_| late())?.map_err(|status| unread(&status))? else {
+        return Err(missing());
+    };
+    let asked = first.attach.take().ok_or_else(missing)?;
+    let namespace = read::namespace(&asked.namespace)?;
+    let mut port = app.engine(&namespace).port();
+    let (bound, hello) = bind(app, &mut port, &namespace, asked.session).await?;
+    let condition = app.engine(&namespace).condition_changes();
+    let ending = Box::pin(async move {
+        let mut condition = condition;
+        let ended = condition.wait_for(|condition| condition.phase != Phase::Leading).await;
+        ended.map_or(Phase::Stopped, |condition| condition.phase)
+    });
+    let mut attached = Attached {
+        app: app.clone(),
+        commands,
+        port,
+        acquires: Acquires::new(namespace.as_str()),
+        namespace,
+        bound,
+        slots: Slots::default(),
+        waiting: HashMap::new(),
+        letters: Vec::new(),
+        next: AttachResponse { attached: Some(hello), ..AttachResponse::default() },
+        weight: LIGHT_BYTES,
+        heard_out: false,
+        over: false,
+        ending,
+    };
+    attached.take_in(first.commands);
+    Ok(attached)
+}
+
+/// What went wrong with the bytes of a message.
+fn unread(status: &Status) -> Failure {
+    Failure::new(Code::InvalidRequest, status.message())
+}
+
+/// The session that a stream is bound to.
+#[derive(Debug)]
+struct Bound {
+    binding: Binding,
+    owner: Owner,
+}
+
+/// Binds a new session, one that is there already, or none.
+async fn bind(
+    app: &Arc<App>,
+    port: &mut Port,
+    namespace: &Namespace,
+    whose: Option<Whose>,
+) -> Result<(Option<Bound>, grpc::Attached), Failure> {
+    let session = match whose {
+        None => {
+            return Ok((
+                None,
+                grpc::Attached { epoch: app.epoch(namespace), ..Default::default() },
+            ));
+        }
+        Some(Whose::SessionId(id)) => convert::lease_id("session_id", &id)?,
+        Some(Whose::Open(open)) => {
+            if !open.namespace.is_empty() && open.namespace != namespace.as_str() {
+                return Err(Failure::field("open.namespace", "is another than the stream's"));
+            }
+            let open = sessions::asked(&open, namespace.clone())?;
+            let session = open.id;
+            app.command(Command::OpenSession(open)).await?;
+            session
+        }
+    };
+    let binding = Binding::new(app, port, 0, namespace.clone(), session);
+    let mut letters = Vec::new();
+    loop {
+        if !std::future::poll_fn(|cx| port.poll_take(cx, &mut letters)).await {
+            return Err(app.failure(&CallError::Stopped));
+        }
+        // Nothing else was asked yet; what else comes is news of a session that is lost already.
+        let reply = letters.drain(..).find_map(|letter| match letter {
+            Delivered::Reply { reply, .. } => Some(reply),
+            Delivered::Notice { .. } => None,
+        });
+        if let Some(reply) = reply {
+            reply.map_err(|error| app.failure(&error))?;
+            break;
+        }
+    }
+    let query = Query::Session { namespace: namespace.clone(), id: session };
+    let View::Session(found) = app.query(query).await? else { return Err(unexpected()) };
+    let view = found.ok_or_else(no_session)?;
+    let hello = grpc::Attached {
+        session_id: convert::lease_id_text(session),
+        session: view.number,
+        owner_id: view.owner.to_string(),
+        ttl: Some(length(view.ttl.as_duration())),
+        expires_in: Some(length(view.deadline.since(app.now()))),
+        epoch: app.epoch(namespace),
+        locks: view.grants as u64,
+    };
+    Ok((Some(Bound { binding, owner: view.owner }), hello))
+}
+
+/// What the server says on a stream.
+pub(super) struct Attached {
+    app: Arc<App>,
+    commands: Streaming<AttachRequest>,
+    port: Port,
+    namespace: Namespace,
+    bound: Option<Bound>,
+    slots: Slots,
+    /// Requests that may have to wait, by the client's id: those can be cancelled.
+    waiting: HashMap<u64, u32>,
+    acquires: Acquires,
+    /// What the engine has said and nobody was told yet; from the back.
+    letters: Vec<Delivered>,
+    /// The message that is being put together.
+    next: AttachResponse,
+    weight: usize,
+    /// The client will say nothing more.
+    heard_out: bool,
+    over: bool,
+    ending: Pin<Box<dyn Future<Output = Phase> + Send>>,
+}
+
+impl Stream for Attached {
+    type Item = Result<AttachResponse, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if this.over {
+            return Poll::Ready(None);
+        }
+        match this.poll_step(cx) {
+            Ok(true) => {
+                this.weight = 0;
+                Poll::Ready(Some(Ok(std::mem::take(&mut this.next))))
+            }
+            Ok(false) if this.heard_out && this.slots.is_empty() => {
+                this.over = true;
+                Poll::Ready(None)
+            }
+            Ok(false) => Poll::Pending,
+            Err(failure) => {
+                this.over = true;
+                Poll::Ready(Some(Err(grpc::status(&failure.0))))
+            }
+        }
+    }
+}
+
+impl Attached {
+    /// Takes in what was asked and puts together what can be answered. Whether there is something to send.
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
+        let mut read = 0;
+        while read < MESSAGES_AT_ONCE && !self.heard_out && self.poll_message(cx)? {
+            read += 1;
+        }
+        self.send();
+        while self.weight < MESSAGE_BYTES && self.poll_letters(cx)? {}
+        if self.weight > 0 {
+            return Ok(true);
+        }
+        self.poll_ending(cx)?;
+        if read == MESSAGES_AT_ONCE {
+            // There may be more, and nobody will say so again.
+            cx.waker().wake_by_ref();
+        }
+        Ok(false)
+    }
+
+    /// Reads one message, if one is there.
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
+        match Pin::new(&mut self.commands).poll_next(cx) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Some(Ok(message))) => {
+                if message.attach.is_some() {
+                    return Err(Failure::field("attach", "belongs in the first message only"));
+                }
+                self.take_in(message.commands);
+                Ok(true)
+            }
+            Poll::Ready(Some(Err(status))) => Err(unread(&status)),
+            Poll::Ready(None) => {
+                self.heard_out = true;
+                self.cancel_all();
+                Ok(false)
+            }
+        }
+    }
+
+    /// Whether the stream has to end although nobody ended it.
+    fn poll_ending(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
+        if let Some(bound) = &mut self.bound
+            && Pin::new(&mut bound.binding.replaced).poll(cx).is_ready()
+        {
+            let said = "another stream is bound to this session now";
+            return Err(Failure::new(Code::Interrupted, said));
+        }
+        match self.ending.as_mut().poll(cx) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(Phase::Draining | Phase::Stopped) => {
+                Err(self.app.failure(&CallError::Draining))
+            }
+            Poll::Ready(_) => {
+                Err(Failure::new(Code::NotLeader, "this server does not lead any more"))
+            }
+        }
+    }
+
+    // What is asked.
+
+    fn take_in(&mut self, commands: Vec<Asked>) {
+        let watch = Stopwatch::start();
+        for command in commands {
+            let id = command.id;
+            if let Err((work, failure)) = self.ask(watch, command) {
+                self.count(&Slot { id, watch, work }, Err(failure.0.code));
+                self.refuse(id, failure);
+            }
+        }
+    }
+
+    /// Lays one command ready for the engine.
+    fn ask(&mut self, watch: Stopwatch, command: Asked) -> Result<(), (Work, Failure)> {
+        let id = command.id;
+        let Some(ask) = command.ask else {
+            return Err((
+                Work::Other,
+                Failure::field("ask", "is missing: a command asks something"),
+            ));
+        };
+        if self.slots.len() >= IN_FLIGHT_MAX {
+            let said = format!("more than {IN_FLIGHT_MAX} commands are in flight on this stream");
+            return Err((Work::Other, Failure::new(Code::QuotaExceeded, said)));
+        }
+        let (work, call) = match ask {
+            Ask::Acquire(body) => return self.ask_acquire(id, watch, &body),
+            Ask::Release(body) => {
+                let release =
+                    self.release(&body).map_err(|failure| (Work::Release(None), failure))?;
+                (Work::Release(Some(release.lease)), Command::Release(release))
+            }
+            Ask::Renew(body) => {
+                let renew = self.renew(&body).map_err(|failure| (Work::Renew(None), failure))?;
+                (Work::Renew(Some(renew.lease)), Command::Renew(renew))
+            }
+            Ask::Heartbeat(body) => {
+                let keep = self.heartbeat(&body).map_err(|failure| (Work::Renew(None), failure))?;
+                (Work::Renew(Some(keep.session)), Command::KeepAlive(keep))
+            }
+            Ask::Cancel(body) => return self.ask_cancel(id, watch, body.command_id),
+            Ask::Close(body) => {
+                let session = self
+                    .lease("session_id", &body.session_id)
+                    .map_err(|failure| (Work::Other, failure))?;
+                let close = CloseSession { namespace: self.namespace.clone(), session };
+                (Work::Close(session), Command::CloseSession(close))
+            }
+            Ask::Accept(body) => {
+                let accept = self
+                    .in_namespace(&body.namespace)
+                    .and_then(|namespace| fences::asked(&body, namespace))
+                    .map_err(|failure| (Work::Accept, failure))?;
+                (Work::Accept, Command::AcceptFence(accept))
+            }
+            Ask::Test(_) | Ask::Check(_) | Ask::Get(_) => {
+                let (work, query) = self.query(ask)?;
+                let number = self.slots.put(Slot { id, watch, work });
+                self.port.ask(number, Call::Query(query));
+                return Ok(());
+            }
+        };
+        let number = self.slots.put(Slot { id, watch, work });
+        self.port.ask(number, Call::Command(call));
+        Ok(())
+    }
+
+    fn ask_acquire(
+        &mut self,
+        id: u64,
+        watch: Stopwatch,
+        body: &StreamAcquire,
+    ) -> Result<(), (Work, Failure)> {
+        let work = |kind, respelled| Work::Acquire { kind, respelled };
+        let mut acquire = self.acquire(body).map_err(|failure| (work("", None), failure))?;
+        let kind = match &acquire.claims[..] {
+            [claim] => readings::kind(claim.scope.kind()),
+            _ => "set",
+        };
+        let waits = acquire.wait != core::Wait::Never;
+        if waits && self.waiting.contains_key(&id) {
+            let failure = Failure::field("id", "is that of a request in flight");
+            return Err((work(kind, None), failure));
+        }
+        let number =
+            self.slots.put(Slot { id, watch, work: work(kind, respelled(body, &acquire)) });
+        if waits {
+            self.waiting.insert(id, number);
+        }
+        acquire.call = self.port.call_id(number);
+        self.port.ask(number, Call::Command(Command::Acquire(acquire)));
+        Ok(())
+    }
+
+    fn acquire(&self, body: &StreamAcquire) -> Result<core::Acquire, Failure> {
+        let claims = if body.locks.is_empty() {
+            vec![read::claim(&body.lock, body.mode, body.permits)?]
+        } else if body.lock.is_empty() && body.mode == 0 && body.permits.is_none() {
+            read::claims(&body.locks)?
+        } else {
+            return Err(Failure::field("locks", "stand instead of lock, mode and permits"));
+        };
+        let under = match (&body.session_id, &body.ttl) {
+            (None, None) => Under::Session(self.session()?.binding.session()),
+            (session, ttl) => read::under(session.as_deref(), *ttl)?,
+        };
+        let terms = read::Terms {
+            owner: self.owner(&body.owner_id)?,
+            under,
+            wait: body.wait,
+            wait_forever: body.wait_forever,
+            request_id: body.request_id.as_deref(),
+            reclaim_window: body.reclaim_window,
+            reclaim: body.reclaim,
+            ticket: body.ticket.as_deref(),
+            metadata: body.metadata.as_ref(),
+        };
+        read::acquire(self.namespace.clone(), claims, terms)
+    }
+
+    fn release(&self, body: &grpc::StreamRelease) -> Result<Release, Failure> {
+        Ok(Release {
+            namespace: self.namespace.clone(),
+            scope: read::scope(&body.lock)?,
+            owner: self.owner(&body.owner_id)?,
+            lease: self.lease("lease_id", &body.lease_id)?,
+            fence: convert::fence(body.fencing_token)?,
+        })
+    }
+
+    fn renew(&self, body: &grpc::StreamRenew) -> Result<Renew, Failure> {
+        Ok(Renew {
+            namespace: self.namespace.clone(),
+            scope: read::scope(&body.lock)?,
+            owner: self.owner(&body.owner_id)?,
+            lease: self.lease("lease_id", &body.lease_id)?,
+            fence: convert::fence(body.fencing_token)?,
+            ttl: read::length("ttl", body.ttl)?,
+        })
+    }
+
+    fn heartbeat(&self, body: &grpc::Heartbeat) -> Result<KeepAlive, Failure> {
+        Ok(KeepAlive {
+            namespace: self.namespace.clone(),
+            session: self.lease("session_id", &body.session_id)?,
+            ttl: read::length("ttl", body.ttl)?,
+        })
+    }
+
+    fn ask_cancel(&mut self, id: u64, watch: Stopwatch, of: u64) -> Result<(), (Work, Failure)> {
+        let Some(&waiter) = self.waiting.get(&of) else {
+            // Answered by now, or never one that waits.
+            self.push(id, Answered::Cancelled(Cancelled { waiting: false }), LIGHT_BYTES);
+            return Ok(());
+        };
+        let number = self.slots.put(Slot { id, watch, work: Work::Cancel { waiter, told: true } });
+        let cancel = Cancel { namespace: self.namespace.clone(), call: self.port.call_id(waiter) };
+        self.port.ask(number, Call::Command(Command::Cancel(cancel)));
+        Ok(())
+    }
+
+    fn query(&self, ask: Ask) -> Result<(Work, Query), (Work, Failure)> {
+        let other = |failure| (Work::Other, failure);
+        match ask {
+            Ask::Test(body) => {
+                let query = || {
+                    check_permits(&self.app, body.permits)?;
+                    let claim = read::claim(&body.lock, body.mode, body.permits)?;
+                    let lock = claim.scope.to_string();
+                    let namespace = self.in_namespace(&body.namespace)?;
+                    let owner = self.owner(&body.owner_id)?;
+                    Ok((Work::Test { lock }, Query::Test { namespace, owner, claim }))
+                };
+                query().map_err(other)
+            }
+            Ask::Check(body) => {
+                let query = || {
+                    let lease =
+                        body.lease_id.as_deref().map(|id| convert::lease_id("lease_id", id));
+                    let namespace = self.in_namespace(&body.namespace)?;
+                    let (scope, lease) = (read::scope(&body.lock)?, lease.transpose()?);
+                    let (lock, fence) = (scope.to_string(), convert::fence(body.fencing_token)?);
+                    let work = Work::Check { lock, fencing_token: body.fencing_token };
+                    Ok((work, Query::Check { namespace, scope, fence, lease }))
+                };
+                query().map_err(other)
+            }
+            Ask::Get(body) => {
+                let query = || {
+                    let namespace = self.in_namespace(&body.namespace)?;
+                    Ok((Work::Get, Query::Get { namespace, scope: read::scope(&body.lock)? }))
+                };
+                query().map_err(other)
+            }
+            Ask::Acquire(_)
+            | Ask::Release(_)
+            | Ask::Renew(_)
+            | Ask::Heartbeat(_)
+            | Ask::Cancel(_)
+            | Ask::Accept(_)
+            | Ask::Close(_) => Err(other(unexpected())),
+        }
+    }
+
+    fn session(&self) -> Result<&Bound, Failure> {
+        self.bound.as_ref().ok_or_else(|| {
+            Failure::field("ttl", "is missing, and the stream is not bound to a session")
+        })
+    }
+
+    fn owner(&self, text: &str) -> Result<Owner, Failure> {
+        match &self.bound {
+            Some(bound) if text.is_empty() => Ok(bound.owner.clone()),
+            Some(_) | None => convert::owner(text),
+        }
+    }
+
+    /// A lease by its id, or the stream's session.
+    fn lease(&self, field: &str, text: &str) -> Result<LeaseId, Failure> {
+        match &self.bound {
+            Some(bound) if text.is_empty() => Ok(bound.binding.session()),
+            Some(_) | None => convert::lease_id(field, text),
+        }
+    }
+
+    fn in_namespace(&self, text: &str) -> Result<Namespace, Failure> {
+        if text.is_empty() || text == self.namespace.as_str() {
+            return Ok(self.namespace.clone());
+        }
+        Err(Failure::field("namespace", "is the stream's: leave it out"))
+    }
+
+    fn cancel_all(&mut self) {
+        for (_, number) in self.waiting.drain() {
+            let call = self.port.call_id(number);
+            let cancel = Cancel { namespace: self.namespace.clone(), call };
+            let work = Work::Cancel { waiter: number, told: false };
+            let slot = Slot { id: 0, watch: Stopwatch::start(), work };
+            let number = self.slots.put(slot);
+            self.port.ask(number, Call::Command(Command::Cancel(cancel)));
+        }
+    }
+
+    fn send(&mut self) {
+        let mut refused = Vec::new();
+        self.port.send(|number, error| refused.push((number, error)));
+        for (number, error) in refused {
+            self.reply(self.app.now(), number, Err(error));
+        }
+    }
+
+    // What is answered.
+
+    /// Takes one letter more into the message; false if there is none.
+    fn poll_letters(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
+        if self.letters.is_empty() {
+            match self.port.poll_take(cx, &mut self.letters) {
+                Poll::Ready(true) => self.letters.reverse(),
+                Poll::Ready(false) => return Err(self.app.failure(&CallError::Draining)),
+                Poll::Pending => return Ok(false),
+            }
+        }
+        let now = self.app.now();
+        while self.weight < MESSAGE_BYTES
+            && let Some(letter) = self.letters.pop()
+        {
+            match letter {
+                Delivered::Reply { number, reply, .. } => self.reply(now, number, reply),
+                Delivered::Notice { lease, notice } => self.notice(lease, notice),
+            }
+        }
+        Ok(true)
+    }
+
+    fn reply(&mut self, now: Timestamp, number: u32, reply: Result<Reply, CallError>) {
+        let Some(slot) = self.slots.take(number) else { return };
+        if let Work::Acquire { .. } = slot.work {
+            self.waiting.remove(&slot.id);
+        }
+        match reply {
+            Ok(reply) => self.answer(now, &slot, reply),
+            Err(error) => {
+                let failure = self.app.failure(&error);
+                self.count(&slot, Err(failure.0.code));
+                if !slot.is_silent() {
+                    self.refuse(slot.id, failure);
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, now: Timestamp, slot: &Slot, reply: Reply) {
+        let mut weight = LIGHT_BYTES;
+        let answer = match (reply, &slot.work) {
+            (Reply::Answer(Answer::Granted(grant)), Work::Acquire { kind, respelled }) => {
+                let watch = slot.watch;
+                self.acquires.count(&self.app.metrics, kind, watch.took(), grant.waited, Ok(()));
+                Answered::Granted(self.granted(now, &grant, respelled.as_deref()))
+            }
+            (Reply::Answer(Answer::Renewed(renewed)), Work::Renew(lease)) => {
+                if let Some(lease) = *lease {
+                    self.port.follow(lease);
+                }
+                Answered::Renewed(Extended {
+                    ttl: Some(length(renewed.ttl.as_duration())),
+                    expires_in: Some(length(renewed.deadline.since(now))),
+                    epoch: self.epoch(),
+                })
+            }
+            (Reply::Answer(Answer::Released { held }), Work::Release(lease)) => {
+                self.forget(*lease);
+                Answered::Released(Released { held: Some(length(held)) })
+            }
+            (Reply::Answer(Answer::SessionClosed { grants }), Work::Close(lease)) => {
+                self.forget(Some(*lease));
+                Answered::Closed(Closed { released: grants as u64 })
+            }
+            (Reply::Answer(Answer::Cancelled { waiting }), Work::Cancel { waiter, told }) => {
+                if waiting {
+                    self.cancelled(*waiter);
+                }
+                if !told {
+                    return;
+                }
+                Answered::Cancelled(Cancelled { waiting })
+            }
+            (Reply::Answer(Answer::FenceAccepted { high_water }), Work::Accept) => {
+                Answered::Accepted(Accepted { high_water: high_water.get() })
+            }
+            (Reply::View(View::Tested(conflict)), Work::Test { lock }) => {
+                Answered::Tested(locks::tested(&self.app, lock.clone(), conflict.as_deref()))
+            }
+            (Reply::View(View::Checked(check)), Work::Check { lock, fencing_token }) => {
+                Answered::Checked(locks::checked(&self.app, lock.clone(), *fencing_token, &check))
+            }
+            (Reply::View(View::Lock(view)), Work::Get) => {
+                weight += 512 * (view.holders.len() + view.waiters.len() + 1);
+                Answered::Lock((&convert::lock(now, &self.namespace, &view)).into())
+            }
+            (_, _) => Answered::Problem(Problem::from(&*unexpected().0)),
+        };
+        if !matches!(slot.work, Work::Acquire { .. }) {
+            self.count(slot, Ok(()));
+        }
+        self.push(slot.id, answer, weight);
+    }
+
+    fn granted(&self, now: Timestamp, grant: &core::Grant, lock: Option<&str>) -> StreamGrant {
+        let lease_id = match self.is_session(grant.lease) {
+            true => String::new(),
+            false => convert::lease_id_text(grant.lease),
+        };
+        StreamGrant {
+            lease_id,
+            fencing_token: grant.fence.get(),
+            ttl: Some(length(grant.ttl.as_duration())),
+            expires_in: Some(length(grant.deadline.since(now))),
+            waited: (!grant.waited.is_zero()).then(|| length(grant.waited)),
+            replayed: grant.replayed,
+            epoch: self.epoch(),
+            lock: lock.unwrap_or_default().into(),
+        }
+    }
+
+    /// A request that still waited gets no reply any more.
+    fn cancelled(&mut self, waiter: u32) {
+        if let Some(slot) = self.slots.take(waiter) {
+            self.waiting.remove(&slot.id);
+            self.count(&slot, Err(Code::LockHeld));
+        }
+    }
+
+    fn notice(&mut self, lease: LeaseId, notice: Notice) {
+        let news = match notice {
+            Notice::Lost { fence, ending } => News::Lost(Lost {
+                lease_id: match self.is_session(lease) {
+                    true => String::new(),
+                    false => convert::lease_id_text(lease),
+                },
+                fencing_token: fence.map(core::Fence::get),
+                reason: ending.to_string(),
+            }),
+            Notice::Wanted { scope } => News::Wanted(Wanted { lock: scope.to_string() }),
+        };
+        self.next.pushes.push(Push { news: Some(news) });
+        self.weight += LIGHT_BYTES;
+    }
+
+    fn is_session(&self, lease: LeaseId) -> bool {
+        self.bound.as_ref().is_some_and(|bound| bound.binding.session() == lease)
+    }
+
+    fn forget(&mut self, lease: Option<LeaseId>) {
+        if let Some(lease) = lease
+            && !self.is_session(lease)
+        {
+            self.port.forget(lease);
+        }
+    }
+
+    fn epoch(&self) -> u64 {
+        self.app.epoch(&self.namespace)
+    }
+
+    fn refuse(&mut self, id: u64, failure: Failure) {
+        let failure = read::reworded(failure);
+        let weight = LIGHT_BYTES * 4 * (1 + failure.0.holders.as_ref().map_or(0, Vec::len));
+        self.push(id, Answered::Problem(Problem::from(&*failure.0)), weight);
+    }
+
+    fn push(&mut self, id: u64, answer: Answered, weight: usize) {
+        self.next.replies.push(Said { id, answer: Some(answer) });
+        self.weight += weight;
+    }
+
+    fn count(&mut self, slot: &Slot, outcome: Result<(), Code>) {
+        let took = slot.watch.took();
+        let op = match &slot.work {
+            Work::Acquire { kind, .. } => {
+                let waited = std::time::Duration::ZERO;
+                return self.acquires.count(&self.app.metrics, kind, took, waited, outcome);
+            }
+            Work::Release(_) => Op::Release,
+            Work::Renew(_) => Op::Renew,
+            Work::Test { .. } => Op::Test,
+            Work::Check { .. } => Op::Check,
+            Work::Get => Op::Get,
+            Work::Accept => Op::Fence,
+            Work::Close(_) => Op::Session,
+            Work::Cancel { .. } | Work::Other => return,
+        };
+        self.app.metrics.answered(op, took, outcome);
+    }
+}
+
+impl Drop for Attached {
+    /// Whoever waits leaves the queue; the port gives back what nobody has taken, the binding ends the session.
+    fn drop(&mut self) {
+        for (_, number) in self.waiting.drain() {
+            let call = self.port.call_id(number);
+            let cancel = Cancel { namespace: self.namespace.clone(), call };
+            self.port.ask(u32::MAX, Call::Command(Command::Cancel(cancel)));
+        }
+    }
+}
+
+/// The lock in its canonical spelling, if it was asked for in another.
+fn respelled(body: &StreamAcquire, acquire: &core::Acquire) -> Option<Box<str>> {
+    let [claim] = &acquire.claims[..] else { return None };
+    if let core::Scope::Key(key) = &claim.scope
+        && key.as_str() == body.lock
+    {
+        return None;
+    }
+    let text = claim.scope.to_string();
+    (text != body.lock).then(|| text.into())
+}

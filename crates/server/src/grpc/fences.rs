@@ -1,0 +1,87 @@
+//! Fence registers, and files that are gone.
+
+use std::sync::Arc;
+
+use leasehold_api::Code;
+use leasehold_api::grpc::fences_server::Fences;
+use leasehold_api::grpc::inodes_server::Inodes;
+use leasehold_api::grpc::{
+    AcceptRequest, Accepted, GetRegisterRequest, Register, RemoveRequest, Removed,
+};
+use leasehold_core::{AcceptFence, Answer, Command, Namespace, RegisterName, RemoveFile};
+use leasehold_engine::{Query, View};
+use tonic::{Request, Response, Status};
+
+use super::{Caller, read};
+use crate::app::App;
+use crate::convert;
+use crate::http::locks::{outcome, unexpected};
+use crate::metrics::{Op, Stopwatch};
+use crate::problem::Failure;
+
+pub(super) struct Service(pub(super) Arc<App>);
+
+#[tonic::async_trait]
+impl Fences for Service {
+    async fn accept(&self, request: Request<AcceptRequest>) -> Result<Response<Accepted>, Status> {
+        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let accepted = accept(&self.0, request.into_inner()).await;
+        self.0.metrics.answered(Op::Fence, watch.took(), outcome(&accepted));
+        caller.answer(accepted)
+    }
+
+    async fn get(
+        &self,
+        request: Request<GetRegisterRequest>,
+    ) -> Result<Response<Register>, Status> {
+        let caller = Caller::of(&request);
+        caller.answer(get(&self.0, request.into_inner()).await)
+    }
+}
+
+#[tonic::async_trait]
+impl Inodes for Service {
+    async fn remove(&self, request: Request<RemoveRequest>) -> Result<Response<Removed>, Status> {
+        let caller = Caller::of(&request);
+        caller.answer(remove(&self.0, request.into_inner()).await)
+    }
+}
+
+fn name(text: &str) -> Result<RegisterName, Failure> {
+    RegisterName::new(text).map_err(|fault| Failure::field("name", fault.to_string()))
+}
+
+/// A token shown to a register.
+pub(super) fn asked(body: &AcceptRequest, namespace: Namespace) -> Result<AcceptFence, Failure> {
+    let fence = convert::fence(body.fencing_token)?;
+    Ok(AcceptFence { namespace, register: name(&body.name)?, fence })
+}
+
+async fn accept(app: &App, body: AcceptRequest) -> Result<Accepted, Failure> {
+    let accept = asked(&body, read::namespace(&body.namespace)?)?;
+    let Answer::FenceAccepted { high_water } = app.command(Command::AcceptFence(accept)).await?
+    else {
+        return Err(unexpected());
+    };
+    Ok(Accepted { high_water: high_water.get() })
+}
+
+async fn get(app: &App, body: GetRegisterRequest) -> Result<Register, Failure> {
+    let register = name(&body.name)?;
+    let query = Query::Register { namespace: read::namespace(&body.namespace)?, register };
+    let View::Register(high_water) = app.query(query).await? else { return Err(unexpected()) };
+    match high_water {
+        Some(high_water) => Ok(Register { name: body.name, high_water: high_water.get() }),
+        None => Err(Failure::new(Code::NotFound, "this register has seen no token yet")),
+    }
+}
+
+async fn remove(app: &App, body: RemoveRequest) -> Result<Removed, Failure> {
+    let inode = body.inode;
+    let command = RemoveFile { namespace: read::namespace(&body.namespace)?, inode };
+    let Answer::FileRemoved { grants, waiters } = app.command(Command::RemoveFile(command)).await?
+    else {
+        return Err(unexpected());
+    };
+    Ok(Removed { inode, released: grants as u64, waiters: waiters as u64 })
+}

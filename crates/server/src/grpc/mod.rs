@@ -1,0 +1,309 @@
+//! gRPC, on the port that HTTP is on. The same requests, the same words, the same problems.
+//!
+//! ```text
+//!  request ──► limits, deadline ──► service: locks, sessions, …  ──► engine
+//!                                   attach: a stream with a port of its own
+//! ```
+
+mod attach;
+mod cluster;
+mod fences;
+mod locks;
+mod read;
+mod sessions;
+mod slots;
+mod streams;
+mod watch;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, Request, Version};
+use axum::response::Response as HttpResponse;
+use hyper::body::Frame;
+use leasehold_api::grpc::cluster_server::ClusterServer;
+use leasehold_api::grpc::fences_server::FencesServer;
+use leasehold_api::grpc::inodes_server::InodesServer;
+use leasehold_api::grpc::locks_server::LocksServer;
+use leasehold_api::grpc::sessions_server::SessionsServer;
+use leasehold_api::grpc::watch_server::WatchServer;
+use leasehold_api::{Code, grpc};
+use leasehold_engine::{Condition, Phase};
+use tokio::time::{Instant, Sleep};
+use tonic::server::NamedService;
+use tonic::service::Routes;
+use tonic::{Request as Call, Response, Status};
+
+pub(crate) use streams::Streams;
+
+use crate::app::App;
+use crate::delivery::Given;
+use crate::problem::Failure;
+
+/// A deadline further off than this is none.
+const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const ATTACH: &str = "/leasehold.v1.Sessions/Attach";
+
+/// The id of a request, on its way to the handler.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(pub(crate) Arc<str>);
+
+/// Our methods, as they may be logged.
+const METHODS: [&str; 21] = [
+    "/leasehold.v1.Locks/Acquire",
+    "/leasehold.v1.Locks/Renew",
+    "/leasehold.v1.Locks/Release",
+    "/leasehold.v1.Locks/Test",
+    "/leasehold.v1.Locks/Check",
+    "/leasehold.v1.Locks/Get",
+    "/leasehold.v1.Locks/List",
+    "/leasehold.v1.Locks/Break",
+    "/leasehold.v1.Locks/AcquireSet",
+    "/leasehold.v1.Locks/GetGraph",
+    "/leasehold.v1.Sessions/Open",
+    "/leasehold.v1.Sessions/KeepAlive",
+    "/leasehold.v1.Sessions/Get",
+    "/leasehold.v1.Sessions/List",
+    "/leasehold.v1.Sessions/Close",
+    "/leasehold.v1.Sessions/Break",
+    ATTACH,
+    "/leasehold.v1.Watch/Watch",
+    "/leasehold.v1.Fences/Accept",
+    "/leasehold.v1.Fences/Get",
+    "/leasehold.v1.Inodes/Remove",
+];
+
+/// A method by its path, if it is one of ours.
+pub(crate) fn method(path: &str) -> Option<&'static str> {
+    METHODS.into_iter().find(|&method| method == path)
+}
+
+/// Whether a request speaks gRPC.
+pub(crate) fn is_asked<B>(request: &Request<B>) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE).map(|kind| kind.as_bytes());
+    request.version() == Version::HTTP_2
+        && kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
+}
+
+/// All services. A method that is not among them is answered with `unimplemented`.
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    let max = app.config.body_bytes_max;
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(grpc::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let limit = "the descriptors are our own";
+    let routes =
+        Routes::new(LocksServer::new(locks::Service(app.clone())).max_decoding_message_size(max))
+            .add_service(
+                SessionsServer::new(sessions::Service(app.clone())).max_decoding_message_size(max),
+            )
+            .add_service(
+                WatchServer::new(watch::Service(app.clone())).max_decoding_message_size(max),
+            )
+            .add_service(
+                FencesServer::new(fences::Service(app.clone())).max_decoding_message_size(max),
+            )
+            .add_service(
+                InodesServer::new(fences::Service(app.clone())).max_decoding_message_size(max),
+            )
+            .add_service(
+                ClusterServer::new(cluster::Service(app.clone())).max_decoding_message_size(max),
+            )
+            .add_service(health.max_decoding_message_size(max))
+            .add_service(reflection().build_v1().expect(limit).max_decoding_message_size(max))
+            .add_service(reflection().build_v1alpha().expect(limit).max_decoding_message_size(max));
+    tokio::spawn(report_health(app.clone(), reporter));
+    routes.prepare().into_axum_router()
+}
+
+/// The health service says what `/readyz` says.
+async fn report_health(app: Arc<App>, reporter: tonic_health::server::HealthReporter) {
+    use tonic_health::ServingStatus::{NotServing, Serving};
+    const NAMES: [&str; 7] = [
+        "",
+        LocksServer::<locks::Service>::NAME,
+        SessionsServer::<sessions::Service>::NAME,
+        WatchServer::<watch::Service>::NAME,
+        FencesServer::<fences::Service>::NAME,
+        InodesServer::<fences::Service>::NAME,
+        ClusterServer::<cluster::Service>::NAME,
+    ];
+    let mut changes: Vec<_> =
+        app.groups.all().iter().map(leasehold_engine::Handle::condition_changes).collect();
+    drop(app);
+    loop {
+        let serving = changes.iter_mut().all(|changes| is_serving(*changes.borrow_and_update()));
+        for name in NAMES {
+            reporter.set_service_status(name, if serving { Serving } else { NotServing }).await;
+        }
+        let mut waiting: Vec<_> =
+            changes.iter_mut().map(|changes| Box::pin(changes.changed())).collect();
+        let changed = std::future::poll_fn(|cx| {
+            let polled = waiting.iter_mut().map(|waiting| waiting.as_mut().poll(cx));
+            polled.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
+        });
+        if changed.await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A server that follows serves as well: it forwards.
+fn is_serving(condition: Condition) -> bool {
+    matches!(condition.phase, Phase::Leading | Phase::Following) && !condition.store_failed
+}
+
+/// Readies a request for its service: what is left of its time, how long its body may take, its id.
+///
+/// Returns how long the caller is ready to wait.
+pub(crate) fn prepare(
+    app: &App,
+    request: Request<Body>,
+    request_id: &str,
+) -> Result<(Request<Body>, Option<Duration>), Failure> {
+    let timeout = timeout(request.headers())?;
+    let is_stream = request.uri().path() == ATTACH;
+    let mut request = match is_stream {
+        true => request,
+        false => request.map(|body| Body::new(InTime::new(body, app.config.body_timeout))),
+    };
+    request.extensions_mut().insert(RequestId(request_id.into()));
+    Ok((request, timeout))
+}
+
+/// `grpc-timeout`: up to eight digits and a unit.
+fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
+    let Some(given) = headers.get("grpc-timeout") else { return Ok(None) };
+    let wrong = || Failure::field("grpc-timeout", "is not up to eight digits and a unit");
+    let text = given.to_str().map_err(|_| wrong())?;
+    let at = text.len().checked_sub(1).filter(|&at| text.is_char_boundary(at)).ok_or_else(wrong)?;
+    let (digits, unit) = text.split_at(at);
+    let is_number = (1..=8).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+    let amount: u64 = digits.parse().ok().filter(|_| is_number).ok_or_else(wrong)?;
+    let length = match unit {
+        "H" => Duration::from_secs(amount * 3600),
+        "M" => Duration::from_secs(amount * 60),
+        "S" => Duration::from_secs(amount),
+        "m" => Duration::from_millis(amount),
+        "u" => Duration::from_micros(amount),
+        "n" => Duration::from_nanos(amount),
+        _ => return Err(wrong()),
+    };
+    Ok(Some(length).filter(|&length| length < TIMEOUT_MAX))
+}
+
+/// A problem as the whole answer to a call.
+pub(crate) fn refusal(failure: Failure, request_id: &str) -> HttpResponse {
+    Caller(Some(RequestId(request_id.into()))).status(failure).into_http()
+}
+
+/// The deadline of the call has passed.
+pub(crate) fn too_late() -> HttpResponse {
+    Status::deadline_exceeded("the call's own deadline has passed").into_http()
+}
+
+/// The code of a problem that a call was answered with, for the log.
+pub(crate) fn code_of(response: &HttpResponse) -> Option<Code> {
+    let status = Status::from_header_map(response.headers())?;
+    match (status.code(), grpc::problem_of(&status)) {
+        (tonic::Code::Ok, _) => None,
+        (_, Some(problem)) => Some(problem.code),
+        (tonic::Code::DeadlineExceeded, None) => Some(Code::RequestTimeout),
+        (tonic::Code::Unimplemented, None) => Some(Code::NotFound),
+        // What tonic answers by itself is about bytes that are not what they say.
+        (_, None) => Some(Code::InvalidRequest),
+    }
+}
+
+/// Who is to be answered.
+struct Caller(Option<RequestId>);
+
+impl Caller {
+    fn of<T>(call: &Call<T>) -> Caller {
+        Caller(call.extensions().get::<RequestId>().cloned())
+    }
+
+    fn answer<T>(&self, answer: Result<T, Failure>) -> Result<Response<T>, Status> {
+        answer.map(Response::new).map_err(|failure| self.status(failure))
+    }
+
+    /// An answer that gives something.
+    fn give<T>(&self, answer: Result<(T, Option<Given>), Failure>) -> Result<Response<T>, Status> {
+        let (answer, given) = answer.map_err(|failure| self.status(failure))?;
+        let mut response = Response::new(answer);
+        if let Some(given) = given {
+            response.extensions_mut().insert(given);
+        }
+        Ok(response)
+    }
+
+    fn status(&self, failure: Failure) -> Status {
+        let mut failure = read::reworded(failure);
+        if let Some(RequestId(id)) = &self.0 {
+            failure.0.request_id = id.as_ref().into();
+        }
+        grpc::status(&failure.0)
+    }
+}
+
+/// A body that has to be there in time.
+struct InTime {
+    body: Body,
+    timeout: Pin<Box<Sleep>>,
+}
+
+impl InTime {
+    fn new(body: Body, timeout: Duration) -> InTime {
+        InTime { body, timeout: Box::pin(tokio::time::sleep_until(Instant::now() + timeout)) }
+    }
+}
+
+impl HttpBody for InTime {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        let this = self.get_mut();
+        match Pin::new(&mut this.body).poll_frame(cx) {
+            Poll::Ready(frame) => Poll::Ready(frame.map(|frame| frame.map_err(Into::into))),
+            Poll::Pending if this.timeout.as_mut().poll(cx).is_ready() => {
+                let failure =
+                    Failure::new(Code::RequestTimeout, "the message did not come in time");
+                Poll::Ready(Some(Err(Box::new(grpc::status(&failure.0)))))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeout_is_digits_and_a_unit() {
+        let of = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-timeout", text.parse().unwrap());
+            timeout(&headers)
+        };
+        assert_eq!(of("100m").unwrap(), Some(Duration::from_millis(100)));
+        assert_eq!(of("1H").unwrap(), Some(Duration::from_secs(3600)));
+        assert_eq!(of("99999999H").unwrap(), None, "so far off that it is none");
+        for wrong in ["", "m", "1", "123456789S", "-1S", "+1S", "1.5S", "1 S", "1s", "1Sm"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(timeout(&HeaderMap::new()).unwrap(), None);
+    }
+}

@@ -1,0 +1,95 @@
+//! What a stream has in flight, each under a small number that is used again.
+
+use leasehold_core::LeaseId;
+
+use crate::metrics::Stopwatch;
+
+/// One command in flight.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// The client's own.
+    pub(super) id: u64,
+    pub(super) watch: Stopwatch,
+    pub(super) work: Work,
+}
+
+/// What a command is about, as far as its answer needs it.
+#[derive(Debug)]
+pub(super) enum Work {
+    Acquire {
+        kind: &'static str,
+        respelled: Option<Box<str>>,
+    },
+    Release(Option<LeaseId>),
+    Renew(Option<LeaseId>),
+    /// `told` unless the stream itself asked.
+    Cancel {
+        waiter: u32,
+        told: bool,
+    },
+    Close(LeaseId),
+    Test {
+        lock: String,
+    },
+    Check {
+        lock: String,
+        fencing_token: u64,
+    },
+    Get,
+    Accept,
+    Other,
+}
+
+impl Slot {
+    pub(super) fn is_silent(&self) -> bool {
+        matches!(self.work, Work::Cancel { told: false, .. })
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn put(&mut self, slot: Slot) -> u32 {
+        if let Some(number) = self.free.pop() {
+            self.slots[number as usize] = Some(slot);
+            return number;
+        }
+        self.slots.push(Some(slot));
+        u32::try_from(self.slots.len() - 1).expect("a stream has far fewer commands in flight")
+    }
+
+    pub(super) fn take(&mut self, number: u32) -> Option<Slot> {
+        let slot = self.slots.get_mut(number as usize)?.take()?;
+        self.free.push(number);
+        Some(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_is_used_again_once_it_is_free() {
+        let slot = |id| Slot { id, watch: Stopwatch::start(), work: Work::Other };
+        let mut slots = Slots::default();
+        let (a, b) = (slots.put(slot(1)), slots.put(slot(2)));
+        assert_ne!(a, b);
+        assert_eq!(slots.take(a).unwrap().id, 1);
+        assert!(slots.take(a).is_none(), "it is answered once");
+        assert_eq!(slots.put(slot(3)), a);
+        assert_eq!(slots.len(), 2);
+    }
+}

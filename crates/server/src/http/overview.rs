@@ -1,0 +1,130 @@
+//! What an operator looks at first, the tree of names, and the limits in force.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::Uri;
+use leasehold_api::schema::LockPrefix;
+use leasehold_api::{Limits, NamespaceCount, Overview, Totals, TreePage};
+use leasehold_core::{TreeQuery, is_prefix};
+use leasehold_engine::{Query, View};
+
+use super::locks::unexpected;
+use super::{Answered, input, ok};
+use crate::app::App;
+use crate::convert;
+use crate::openapi::{NamespaceParam, Problems};
+use crate::problem::Failure;
+use crate::samples::Sample;
+
+/// How many waiters and holders are named.
+const NAMED_MAX: usize = 10;
+const NAMESPACES_MAX: usize = 100;
+const PAGE_SIZE: usize = 200;
+const PAGE_SIZE_MAX: usize = 1000;
+/// How many locks are counted for one page of the tree.
+const COUNTED_MAX: usize = 100_000;
+
+/// What to look at first
+#[utoipa::path(
+    get, path = "/v1/overview", tag = "watch",
+    params(NamespaceParam),
+    responses((status = 200, description = "Numbers, the longest waits, the leases that end next", body = Overview), Problems)
+)]
+pub(crate) async fn overview(State(app): State<Arc<App>>, uri: Uri) -> Answered {
+    let namespace = input::only_namespace(&uri)?;
+    let query = Query::Overview { namespace: namespace.clone(), len_max: NAMED_MAX };
+    let View::Overview(view) = app.query(query).await? else { return Err(unexpected()) };
+    let server = (totals(&app).await, app.samples.series(), namespaces(&app).await);
+    ok(&convert::overview(app.now(), &namespace, &view, server))
+}
+
+async fn totals(app: &App) -> Totals {
+    let sample = Sample::now(app).await;
+    let (wait_p50_ms, wait_p99_ms) = app.metrics.waits();
+    Totals {
+        locks_held: sample.held,
+        waiters: sample.waiters,
+        sessions: sample.sessions,
+        grants: sample.grants,
+        expired: sample.expired,
+        deadlocks: sample.deadlocks,
+        wait_p50_ms,
+        wait_p99_ms,
+    }
+}
+
+/// Namespaces by name, each with what is held in it.
+async fn namespaces(app: &App) -> Vec<NamespaceCount> {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for engine in app.groups.all() {
+        for (namespace, _, held) in app.stats(engine).await.unwrap_or_default().kinds {
+            *counts.entry(namespace.to_string()).or_default() += held as u64;
+        }
+    }
+    let count = |(namespace, locks_held)| NamespaceCount { namespace, locks_held };
+    counts.into_iter().take(NAMESPACES_MAX).map(count).collect()
+}
+
+/// Held locks as a tree
+#[utoipa::path(
+    get, path = "/v1/tree", tag = "locks",
+    params(
+        NamespaceParam,
+        ("prefix" = Option<LockPrefix>, Query, description = "The branch to look into: what a name is up to and including a slash; the root if left out"),
+        ("page_size" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "1 to 1000, 200 if left out"),
+        ("page_token" = Option<String>, Query, description = "next_page_token of the page before"),
+    ),
+    responses((status = 200, description = "Locks and branches at this level, in the order of their names", body = TreePage), Problems)
+)]
+pub(crate) async fn tree(State(app): State<Arc<App>>, uri: Uri) -> Answered {
+    let mut params = input::Params::of(&uri)?;
+    let namespace = params.namespace()?;
+    let prefix = params.take("prefix").unwrap_or_default();
+    if !is_prefix(&prefix) {
+        return Err(Failure::field("prefix", "cannot begin the name of a lock"));
+    }
+    let after = params.take("page_token");
+    if after.as_ref().is_some_and(|after| !is_prefix(after) || !after.starts_with(&prefix)) {
+        return Err(Failure::field("page_token", "is not one that was handed out"));
+    }
+    let len_max = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
+    params.done()?;
+    let query =
+        TreeQuery { namespace, prefix: prefix.clone(), after, len_max, looked_at_max: COUNTED_MAX };
+    let View::Tree(tree) = app.query(Query::Tree(query)).await? else { return Err(unexpected()) };
+    ok(&convert::tree(&prefix, &tree))
+}
+
+/// Which limits are in force
+#[utoipa::path(
+    get, path = "/v1/limits", tag = "service",
+    responses((status = 200, description = "How much of anything the server takes", body = Limits), Problems)
+)]
+pub(crate) async fn limits(State(app): State<Arc<App>>) -> Answered {
+    let config = &app.config;
+    let limits = &config.limits;
+    ok(&Limits {
+        ttl_min_ms: convert::millis(limits.lease_ttl_min),
+        ttl_max_ms: convert::millis(limits.lease_ttl_max),
+        reclaim_max_ms: convert::millis(limits.reclaim_window_max),
+        disconnect_ttl_max_ms: convert::millis(limits.disconnect_ttl_max),
+        set_max: limits.set_len_max as u64,
+        permits_max: limits.permits_max.into(),
+        metadata_bytes_max: limits.metadata_bytes_max as u64,
+        waiters_per_lock_max: limits.waiters_per_scope_max as u64,
+        waiters_max: limits.waiters_max as u64,
+        locks_per_session_max: limits.locks_per_session_max as u64,
+        sessions_per_adapter_max: limits.sessions_per_adapter_max as u64,
+        registers_per_namespace_max: limits.registers_per_namespace_max as u64,
+        namespaces_max: limits.namespaces_max as u64,
+        ticket_kept_ms: convert::millis(limits.ticket_kept),
+        body_bytes_max: config.body_bytes_max as u64,
+        connections_max: config.connections_max as u64,
+        connections_per_peer_max: config.connections_per_peer_max as u64,
+        events_max: config.events_max as u64,
+        history_endings_max: config.history.endings_max as u64,
+        history_deadlocks_max: config.history.deadlocks_max as u64,
+    })
+}

@@ -1,0 +1,10 @@
+//! The server as users of gRPC see it: real calls over a real socket.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod world;
+
+mod locks;
+mod sessions;
+mod attach;
+mod service;
+mod bad_inputs;

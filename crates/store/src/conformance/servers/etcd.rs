@@ -1,0 +1,147 @@
+//! An etcd of our own, alone or as a cluster.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::process::{Process, folder, free_port, program, wait_until};
+
+/// A member of an etcd cluster; by itself a cluster of one.
+#[derive(Debug)]
+pub struct Etcd {
+    process: Process,
+    port: u16,
+}
+
+/// Several members, which elect one of them.
+#[derive(Debug)]
+pub struct EtcdCluster {
+    members: Vec<Etcd>,
+}
+
+struct Place {
+    name: String,
+    client: u16,
+    peer: u16,
+}
+
+impl Etcd {
+    /// A cluster of one.
+    pub fn start() -> Etcd {
+        let mut cluster = EtcdCluster::start(1);
+        cluster.members.remove(0)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn url(&self, parameters: &str) -> String {
+        format!("etcd://127.0.0.1:{}?{parameters}", self.port)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    pub fn kill(&mut self) {
+        self.process.end("KILL");
+    }
+
+    pub fn start_again(&mut self) {
+        self.process.start_again();
+    }
+
+    /// Lets it stand still.
+    pub fn pause(&self) {
+        self.process.signal("STOP");
+    }
+
+    pub fn go_on(&self) {
+        self.process.signal("CONT");
+    }
+
+    pub fn wait_until_ready(&self) {
+        wait_until("etcd starts", || is_healthy(self.port));
+    }
+
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+}
+
+impl EtcdCluster {
+    pub fn start(members: usize) -> EtcdCluster {
+        let places: Vec<Place> = (1..=members)
+            .map(|number| Place {
+                name: format!("member-{number}"),
+                client: free_port(),
+                peer: free_port(),
+            })
+            .collect();
+        let peers: Vec<String> = places
+            .iter()
+            .map(|place| format!("{}=http://127.0.0.1:{}", place.name, place.peer))
+            .collect();
+        let peers = peers.join(",");
+        let members = places.iter().map(|place| member(place, &peers)).collect();
+        let cluster = EtcdCluster { members };
+        for member in &cluster.members {
+            member.wait_until_ready();
+        }
+        cluster
+    }
+
+    pub fn members(&mut self) -> &mut [Etcd] {
+        &mut self.members
+    }
+
+    pub fn url(&self, parameters: &str) -> String {
+        let hosts: Vec<String> =
+            self.members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
+        format!("etcd://{}?{parameters}", hosts.join(","))
+    }
+
+    /// The place of the member that leads the cluster.
+    pub fn leader(&self) -> Option<usize> {
+        let metric = "etcd_server_is_leader 1";
+        self.members.iter().position(|member| {
+            get(member.port, "/metrics").is_some_and(|text| text.contains(metric))
+        })
+    }
+}
+
+fn member(place: &Place, peers: &str) -> Etcd {
+    let folder = folder(None);
+    let client = format!("http://127.0.0.1:{}", place.client);
+    let peer = format!("http://127.0.0.1:{}", place.peer);
+    let data = folder.join("data").display().to_string();
+    let args = [
+        ["--name", &place.name],
+        ["--data-dir", &data],
+        ["--listen-client-urls", &client],
+        ["--advertise-client-urls", &client],
+        ["--listen-peer-urls", &peer],
+        ["--initial-advertise-peer-urls", &peer],
+        ["--initial-cluster", peers],
+        ["--initial-cluster-state", "new"],
+        ["--logger", "zap"],
+        ["--log-level", "error"],
+    ];
+    let args: Vec<String> = args.into_iter().flatten().map(String::from).collect();
+    Etcd { process: Process::start(&folder, None, &program("etcd"), &args), port: place.client }
+}
+
+fn is_healthy(port: u16) -> bool {
+    get(port, "/health").is_some_and(|text| text.contains("\"health\":\"true\""))
+}
+
+fn get(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}

@@ -1,0 +1,433 @@
+//! Requests to etcd: to the member that answers, with a limit on how long.
+//!
+//! A member that fails is left for the next one. A request that may have been carried out is never sent a second time
+//! from here, unless doing it twice is the same as doing it once.
+
+use std::fmt;
+use std::future::Future;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Response, Status};
+
+use super::proto::auth_client::AuthClient;
+use super::proto::kv_client::KvClient;
+use super::proto::maintenance_client::MaintenanceClient;
+use super::proto::{
+    AuthenticateRequest, CompactionRequest, RangeRequest, RangeResponse, StatusRequest, TxnRequest,
+    TxnResponse,
+};
+use crate::error::{Cause, Error, OpenError};
+use crate::location::{EtcdLocation, Tls, host_and_port};
+
+/// A page of large records is the largest answer there is.
+const ANSWER_BYTES_MAX: usize = 640 << 20;
+
+/// The way to a cluster.
+pub(super) struct Client {
+    members: Vec<Member>,
+    /// The member that is asked.
+    current: AtomicUsize,
+    credentials: Option<Credentials>,
+    timeout: Duration,
+}
+
+struct Member {
+    endpoint: Endpoint,
+    channel: tokio::sync::Mutex<Option<Channel>>,
+}
+
+struct Credentials {
+    user: String,
+    password: crate::location::Secret,
+    token: Mutex<Option<String>>,
+}
+
+/// What became of a request that failed.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// It was never sent, or etcd says that it did nothing.
+    Nothing { what: String, cause: Option<Cause> },
+    /// Nobody knows.
+    Unknown { what: String, cause: Option<Cause> },
+    /// The revision that was asked for has been forgotten.
+    Compacted,
+}
+
+/// Whether a request may be sent to the next member when the first did not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    /// Doing it twice is the same as doing it once.
+    Yes,
+    No,
+}
+
+impl Client {
+    pub(super) fn new(location: &EtcdLocation) -> Result<Client, OpenError> {
+        let failed = |what: String, cause: Option<Cause>| OpenError::Failed {
+            store: location.to_string(),
+            what,
+            cause,
+        };
+        let tls = match location.tls {
+            Tls::Off => None,
+            Tls::Unverified | Tls::VerifyAuthority | Tls::Verify => {
+                Some(tls(location).map_err(|what| failed(what, None))?)
+            }
+        };
+        let mut members = Vec::new();
+        for (host, port) in &location.hosts {
+            let scheme = if tls.is_some() { "https" } else { "http" };
+            let address = format!("{scheme}://{}", host_and_port(host, *port));
+            let wrong = |error: tonic::transport::Error| {
+                failed(format!("{host} cannot be the address of a member"), Some(Arc::new(error)))
+            };
+            let mut endpoint = Endpoint::from_shared(address)
+                .map_err(wrong)?
+                .connect_timeout(location.timeout / 3)
+                .tcp_nodelay(true)
+                .http2_keep_alive_interval(Duration::from_secs(5))
+                .keep_alive_timeout(location.timeout);
+            if let Some(tls) = &tls {
+                endpoint = endpoint.tls_config(tls.clone()).map_err(wrong)?;
+            }
+            members.push(Member { endpoint, channel: tokio::sync::Mutex::default() });
+        }
+        let credentials = match (&location.user, &location.password) {
+            (Some(user), Some(password)) => Some(Credentials {
+                user: user.clone(),
+                password: password.clone(),
+                token: Mutex::default(),
+            }),
+            (None | Some(_), None) | (None, Some(_)) => None,
+        };
+        Ok(Client { members, current: AtomicUsize::new(0), credentials, timeout: location.timeout })
+    }
+
+    /// Sent once: when it fails, it may have been carried out.
+    pub(super) async fn txn_once(&self, txn: TxnRequest) -> Result<TxnResponse, Failure> {
+        self.txn_to(txn, Again::No).await
+    }
+
+    /// For what is the same when it is done twice.
+    pub(super) async fn txn(&self, txn: TxnRequest) -> Result<TxnResponse, Failure> {
+        self.txn_to(txn, Again::Yes).await
+    }
+
+    async fn txn_to(&self, txn: TxnRequest, again: Again) -> Result<TxnResponse, Failure> {
+        self.ask(again, txn, |channel, request| async move {
+            let mut client = KvClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+            client.txn(request).await
+        })
+        .await
+    }
+
+    pub(super) async fn range(&self, range: RangeRequest) -> Result<RangeResponse, Failure> {
+        self.ask(Again::Yes, range, |channel, request| async move {
+            let mut client = KvClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+            client.range(request).await
+        })
+        .await
+    }
+
+    pub(super) async fn compact(&self, revision: i64) -> Result<(), Failure> {
+        let compaction = CompactionRequest { revision, physical: false };
+        self.ask(Again::No, compaction, |channel, request| async move {
+            KvClient::new(channel).compact(request).await
+        })
+        .await
+        .map(drop)
+    }
+
+    /// The version of the member that is asked.
+    pub(super) async fn version(&self) -> Result<String, Failure> {
+        let status = self
+            .ask(Again::Yes, StatusRequest {}, |channel, request| async move {
+                MaintenanceClient::new(channel).status(request).await
+            })
+            .await?;
+        Ok(status.version)
+    }
+
+    #[cfg(feature = "conformance")]
+    pub(super) async fn set_full(&self, full: bool) -> Result<(), Failure> {
+        use super::proto::alarm_request::AlarmAction;
+        use super::proto::{AlarmRequest, AlarmType};
+        let action = if full { AlarmAction::Activate } else { AlarmAction::Deactivate };
+        let status = self
+            .ask(Again::Yes, StatusRequest {}, |channel, request| async move {
+                MaintenanceClient::new(channel).status(request).await
+            })
+            .await?;
+        let alarm = AlarmRequest {
+            action: action.into(),
+            member_id: status.header.map_or(0, |header| header.member_id),
+            alarm: AlarmType::Nospace.into(),
+        };
+        self.ask(Again::Yes, alarm, |channel, request| async move {
+            MaintenanceClient::new(channel).alarm(request).await
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Asks one member after the other until one answers or the time is over.
+    async fn ask<Q, A, F>(
+        &self,
+        again: Again,
+        message: Q,
+        send: impl Fn(Channel, Request<Q>) -> F,
+    ) -> Result<A, Failure>
+    where
+        Q: Clone,
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let over = Instant::now() + self.timeout;
+        let mut tries = 0;
+        loop {
+            // The first member has not all the time: if it hangs, another one shall have some.
+            let share = self.timeout / u32::try_from(self.members.len().min(3)).unwrap_or(1);
+            let until = match again {
+                Again::Yes => over.min(Instant::now() + share),
+                Again::No => over,
+            };
+            let at = self.current.load(Ordering::Acquire);
+            let failure = match self.ask_member(at, until, message.clone(), &send).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            tries += 1;
+            match failure {
+                Attempt::Final(failure) => return Err(failure),
+                // The token was refused: the next try gets a new one.
+                Attempt::Unauthenticated(failure) if tries > 1 => return Err(failure),
+                Attempt::Unauthenticated(_) => {}
+                Attempt::NotSent(failure) => {
+                    self.leave(at);
+                    if tries >= self.members.len() || Instant::now() >= over {
+                        return Err(failure);
+                    }
+                }
+                Attempt::Lost(failure) => {
+                    self.leave(at);
+                    let is_over = tries > self.members.len() || Instant::now() >= over;
+                    if again == Again::No || is_over {
+                        return Err(failure);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ask_member<Q, A, F>(
+        &self,
+        at: usize,
+        until: Instant,
+        message: Q,
+        send: &impl Fn(Channel, Request<Q>) -> F,
+    ) -> Result<A, Attempt>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let channel = self.channel(at, until).await?;
+        let mut request = Request::new(message);
+        if let Some(token) = self.token(&channel, until).await? {
+            request.metadata_mut().insert("authorization", token);
+        }
+        match timeout_at(until, send(channel, request)).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(self.judge(status)),
+            Err(late) => Err(Attempt::Lost(Failure::Unknown {
+                what: "it did not answer in time".into(),
+                cause: Some(Arc::new(late)),
+            })),
+        }
+    }
+
+    async fn channel(&self, at: usize, until: Instant) -> Result<Channel, Attempt> {
+        let member = &self.members[at % self.members.len()];
+        let mut channel = member.channel.lock().await;
+        if let Some(channel) = channel.as_ref() {
+            return Ok(channel.clone());
+        }
+        let not_sent = |what: &str, cause: Cause| {
+            Attempt::NotSent(Failure::Nothing { what: what.into(), cause: Some(cause) })
+        };
+        match timeout_at(until, member.endpoint.connect()).await {
+            Ok(Ok(made)) => {
+                *channel = Some(made.clone());
+                Ok(made)
+            }
+            Ok(Err(error)) => Err(not_sent("it cannot be reached", Arc::new(error))),
+            Err(late) => Err(not_sent("it does not answer", Arc::new(late))),
+        }
+    }
+
+    /// Goes on with the next member, and connects to this one anew when its turn comes again.
+    fn leave(&self, at: usize) {
+        let next = at.wrapping_add(1);
+        let moved =
+            self.current.compare_exchange(at, next, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if moved && let Ok(mut channel) = self.members[at % self.members.len()].channel.try_lock() {
+            *channel = None;
+        }
+    }
+
+    async fn token(
+        &self,
+        channel: &Channel,
+        until: Instant,
+    ) -> Result<Option<MetadataValue<tonic::metadata::Ascii>>, Attempt> {
+        let Some(credentials) = &self.credentials else { return Ok(None) };
+        let kept = credentials.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let token = match kept {
+            Some(token) => token,
+            None => {
+                let token = authenticate(credentials, channel.clone(), until).await?;
+                *credentials.token.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(token.clone());
+                token
+            }
+        };
+        Ok(MetadataValue::try_from(token).ok())
+    }
+
+    /// What an answer of etcd means.
+    fn judge(&self, status: Status) -> Attempt {
+        let said = status.message().to_string();
+        let (code, cause): (Code, Option<Cause>) = (status.code(), Some(Arc::new(status)));
+        let token_is_old = code == Code::Unauthenticated
+            || said.contains("invalid auth token")
+            || said.contains("revision of auth store is old");
+        if token_is_old && let Some(credentials) = &self.credentials {
+            *credentials.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            let what = "user or password are no longer accepted".into();
+            return Attempt::Unauthenticated(Failure::Nothing { what, cause });
+        }
+        match code {
+            Code::OutOfRange if said.contains("compacted") => Attempt::Final(Failure::Compacted),
+            // A member that has not come so far yet; another one may have.
+            Code::OutOfRange => Attempt::Lost(Failure::Nothing { what: said, cause }),
+            Code::ResourceExhausted
+            | Code::InvalidArgument
+            | Code::PermissionDenied
+            | Code::Unauthenticated
+            | Code::FailedPrecondition
+            | Code::Unimplemented
+            | Code::NotFound => Attempt::Final(Failure::Nothing { what: said, cause }),
+            Code::Ok
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::AlreadyExists
+            | Code::Aborted
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss => {
+                let what = "it broke off or has no leader".into();
+                Attempt::Lost(Failure::Unknown { what, cause })
+            }
+        }
+    }
+}
+
+/// What became of one try.
+enum Attempt {
+    /// Another try would not help.
+    Final(Failure),
+    Unauthenticated(Failure),
+    NotSent(Failure),
+    Lost(Failure),
+}
+
+async fn authenticate(
+    credentials: &Credentials,
+    channel: Channel,
+    until: Instant,
+) -> Result<String, Attempt> {
+    let request = AuthenticateRequest {
+        name: credentials.user.clone(),
+        password: credentials.password.reveal().into(),
+    };
+    match timeout_at(until, AuthClient::new(channel).authenticate(request)).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner().token),
+        Ok(Err(status))
+            if matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied) =>
+        {
+            let what = "user or password are wrong".into();
+            Err(Attempt::Final(Failure::Nothing { what, cause: Some(Arc::new(status)) }))
+        }
+        Ok(Err(status)) if status.code() == Code::FailedPrecondition => {
+            let what = "it knows no users: leave user and password out".into();
+            Err(Attempt::Final(Failure::Nothing { what, cause: Some(Arc::new(status)) }))
+        }
+        Ok(Err(status)) => {
+            let what = "it does not say who we are".into();
+            Err(Attempt::NotSent(Failure::Nothing { what, cause: Some(Arc::new(status)) }))
+        }
+        Err(late) => {
+            let what = "it did not answer in time".into();
+            Err(Attempt::NotSent(Failure::Nothing { what, cause: Some(Arc::new(late)) }))
+        }
+    }
+}
+
+fn tls(location: &EtcdLocation) -> Result<ClientTlsConfig, String> {
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+    };
+    let files = &location.files;
+    let mut config = match &files.authority {
+        Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(path)?)),
+        None => ClientTlsConfig::new().with_native_roots(),
+    };
+    if let (Some(certificate), Some(key)) = (&files.certificate, &files.key) {
+        config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
+    }
+    Ok(config)
+}
+
+impl Failure {
+    fn parts(self) -> (String, Option<Cause>) {
+        match self {
+            Failure::Nothing { what, cause } | Failure::Unknown { what, cause } => (what, cause),
+            Failure::Compacted => ("the revision that was asked for is forgotten".into(), None),
+        }
+    }
+
+    /// For everything but an append: it may be tried again whatever came of it.
+    pub(super) fn unavailable(self, task: &str) -> Error {
+        let (what, cause) = self.parts();
+        Error::Unavailable { what: format!("{task}: {what}"), cause }
+    }
+
+    /// For an append.
+    pub(super) fn of_append(self) -> Error {
+        match self {
+            Failure::Unknown { what, cause } => Error::OutcomeUnknown { what, cause },
+            failure @ (Failure::Nothing { .. } | Failure::Compacted) => {
+                let (what, cause) = failure.parts();
+                Error::Unavailable { what, cause }
+            }
+        }
+    }
+
+    pub(super) fn of_opening(self, store: &str) -> OpenError {
+        let (what, cause) = self.parts();
+        OpenError::Failed { store: store.into(), what, cause }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Nothing { what, .. } | Failure::Unknown { what, .. } => f.write_str(what),
+            Failure::Compacted => f.write_str("the revision that was asked for is forgotten"),
+        }
+    }
+}

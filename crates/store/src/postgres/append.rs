@@ -1,0 +1,119 @@
+//! The one thing that has to be fast, and certain.
+//!
+//! # Why a late append does no harm
+//!
+//! An append whose answer was lost may still be on its way: in a socket, in a pooler, or waiting for the row. The row
+//! of the group has an attempt number, and an append takes effect only under the number it was made with. `read_back`
+//! raises it, which settles the matter for good. Either the append came first: then `read_back` waited for it, since
+//! both change the same row, and sees that the last record is the one asked for. Or it comes later: then it finds
+//! another attempt, and nothing to move.
+//!
+//! `read_back` is a commit like any other. When it is durable, so is everything that was committed before.
+
+use std::sync::atomic::Ordering;
+
+use leasehold_core::Epoch;
+
+use super::connection::bytes_expression;
+use super::{Inner, Known, signed, unsigned};
+use crate::error::{Conflict, Error};
+use crate::journal::{Loaded, Seq};
+use crate::mishap::Mishap;
+use crate::record::Batch;
+use crate::stored::stored_batch;
+
+impl Inner {
+    pub(super) async fn append(
+        &self,
+        batch: Batch,
+        attempt: i64,
+        known: Known,
+    ) -> Result<(), Error> {
+        if known.mishap == Some(Mishap::Unwritten) {
+            return Err(Mishap::error());
+        }
+        if batch.bytes().len() > super::RECORD_BYTES_MAX {
+            return Err(Error::unavailable("the record is too large"));
+        }
+        let replace = match known.torn {
+            Some(torn) if torn == batch.seq() => {
+                "ON CONFLICT (group_id, seq) DO UPDATE SET epoch = EXCLUDED.epoch, record = EXCLUDED.record"
+            }
+            Some(_) | None => "",
+        };
+        let statement = format!(
+            "WITH moved AS (UPDATE {} SET last_seq = {seq} WHERE group_id = {} AND leads
+             AND epoch = {epoch} AND attempt = {attempt} AND last_seq + 1 = {seq} RETURNING group_id)
+             INSERT INTO {} (group_id, seq, epoch, record)
+             SELECT group_id, {seq}, {epoch}, {} FROM moved {replace} RETURNING seq",
+            self.tables.leadership,
+            self.group,
+            self.tables.journal,
+            bytes_expression(batch.bytes()),
+            seq = signed(batch.seq().0),
+            epoch = signed(batch.epoch().0),
+        );
+        let rows = self.appends.write(&statement).await;
+        if rows.map_err(|failure| failure.of_append())?.is_empty() {
+            return Err(self.not_appended(&batch, attempt).await);
+        }
+        self.known(|known| known.torn = None);
+        match known.mishap {
+            Some(Mishap::Written) => Err(Mishap::error()),
+            Some(Mishap::Unwritten) | None => Ok(()),
+        }
+    }
+
+    /// Why there was nothing to move.
+    async fn not_appended(&self, batch: &Batch, attempt: i64) -> Error {
+        let standing = match self.standing("the journal cannot be read").await {
+            Ok(standing) => standing,
+            Err(error) => return error,
+        };
+        if let Err(conflict) = standing.check_leader(batch.epoch()) {
+            return conflict.into();
+        }
+        if standing.attempt != attempt {
+            return Error::unavailable("the record was sent before one that was given up");
+        }
+        Conflict::OutOfOrder { seq: batch.seq(), next: standing.last.next() }.into()
+    }
+
+    pub(super) async fn read_back(&self, epoch: Epoch, seq: Seq) -> Result<Option<Batch>, Error> {
+        let task = "the record cannot be read back";
+        let statement = format!(
+            "UPDATE {} SET attempt = attempt + 1 WHERE group_id = {} AND leads AND epoch = {}
+             RETURNING attempt, last_seq",
+            self.tables.leadership,
+            self.group,
+            signed(epoch.0)
+        );
+        let rows = self.appends.write(&statement).await;
+        let rows = rows.map_err(|failure| failure.unavailable(task))?;
+        let Some(row) = rows.first() else {
+            self.standing(task).await?.check_leader(epoch)?;
+            return Err(Error::unavailable(task));
+        };
+        let number = |at| row.get(at).and_then(|text: &str| text.parse::<i64>().ok());
+        let (Some(attempt), Some(last)) = (number(0), number(1)) else {
+            return Err(Error::corrupt("the attempt is no number"));
+        };
+        self.attempt.fetch_max(attempt, Ordering::AcqRel);
+        if Seq(unsigned(last)) < seq {
+            return Ok(None);
+        }
+        self.stored(seq).await
+    }
+
+    async fn stored(&self, seq: Seq) -> Result<Option<Batch>, Error> {
+        let query =
+            format!("SELECT record FROM {} WHERE group_id = $1 AND seq = $2", self.tables.journal);
+        let rows = self.appends.read(&query, &[self.group.into(), signed(seq.0)]).await;
+        let rows = rows.map_err(|failure| failure.unavailable("the record cannot be read back"))?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        match stored_batch(seq, row.get::<_, &[u8]>(0).into(), false)? {
+            Loaded::Batch(batch) => Ok(Some(batch)),
+            Loaded::Torn { .. } | Loaded::Chunk(_) => Ok(None),
+        }
+    }
+}

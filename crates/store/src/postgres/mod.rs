@@ -1,0 +1,223 @@
+//! PostgreSQL: many servers, one of which leads each group.
+//!
+//! ```text
+//!  PostgresJournal ──► lane for appends ─────► leadership   one row a group: who leads, and what comes next
+//!                 └──► lane for all the rest ► journal      one row a record
+//!                                              chunks       the pieces of snapshots
+//! ```
+//!
+//! Everything that decides is in the one row of the group: epoch, beat, number of the last record, attempt, which
+//! snapshot counts. Each call is one statement that compares and moves that row, and writes what goes with it. So each
+//! call is one round trip, and what it compares cannot change before it is committed: a deposed leader's statement
+//! waits for the row, looks again, and finds nothing to move.
+//!
+//! No session state, no prepared statements, no advisory locks, no LISTEN: it works behind a transaction pooler.
+//!
+//! - `connection.rs`: a connection that comes back, and what its failures mean. `tls.rs` protects it.
+//! - `schema.rs`: the tables.
+//! - `leadership.rs`, `append.rs`, `snapshot.rs`, `load.rs`: the calls.
+
+mod append;
+mod connection;
+mod leadership;
+mod load;
+mod schema;
+mod snapshot;
+mod tls;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use leasehold_core::Epoch;
+use tokio::runtime::Handle;
+
+use crate::error::{Error, OpenError};
+use crate::journal::{
+    Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq, Traits,
+};
+use crate::location::PostgresLocation;
+use crate::mishap::Mishap;
+use crate::record::{Batch, Chunk};
+
+use connection::{Connector, Lane};
+use schema::Tables;
+use snapshot::OpenSnapshot;
+
+pub use schema::SCHEMA;
+
+/// A value may be up to a gigabyte, and travels as text of twice its size.
+const RECORD_BYTES_MAX: usize = 16 << 20;
+
+/// A journal in a PostgreSQL database.
+pub struct PostgresJournal {
+    inner: Arc<Inner>,
+    runtime: Handle,
+}
+
+struct Inner {
+    name: String,
+    group: i32,
+    tables: Tables,
+    /// So that a long load or a large chunk never stands before an append.
+    appends: Lane,
+    others: Lane,
+    /// The attempt that appends are made under; see `append.rs`.
+    attempt: AtomicI64,
+    known: Mutex<Known>,
+}
+
+/// What this server knows of the journal it leads.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// The last record, if its bytes do not hold: the next append replaces it.
+    torn: Option<Seq>,
+    open: Option<OpenSnapshot>,
+    mishap: Option<Mishap>,
+}
+
+impl PostgresJournal {
+    /// Connects, and makes the tables if there are none. Needs a tokio runtime, which it goes on to use.
+    pub async fn open(
+        location: &PostgresLocation,
+        group: u32,
+    ) -> Result<PostgresJournal, OpenError> {
+        let name = location.to_string();
+        let group = location.group.checked_add(group).and_then(|group| i32::try_from(group).ok());
+        let group = group.ok_or_else(|| OpenError::Failed {
+            store: name.clone(),
+            what: "the number of its group is too large".into(),
+            cause: None,
+        })?;
+        let connector = Arc::new(Connector::new(location)?);
+        let tables = Tables::new(&location.schema);
+        let others = Lane::new(connector.clone());
+        schema::prepare(&others, &tables, &name, group).await?;
+        let inner = Inner {
+            name,
+            group,
+            tables,
+            appends: Lane::new(connector),
+            others,
+            attempt: AtomicI64::new(0),
+            known: Mutex::default(),
+        };
+        Ok(PostgresJournal { inner: Arc::new(inner), runtime: Handle::current() })
+    }
+
+    /// Starts the work, which goes on whether or not anybody waits for it.
+    fn start<T: Send + 'static>(
+        &self,
+        lost: fn() -> Error,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Pending<T> {
+        let task = self.runtime.spawn(work);
+        Box::pin(async move { task.await.unwrap_or_else(|_| Err(lost())) })
+    }
+}
+
+impl Inner {
+    fn known<T>(&self, look: impl FnOnce(&mut Known) -> T) -> T {
+        look(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The runtime has ended.
+fn gone() -> Error {
+    Error::unavailable("the runtime that it needs has ended")
+}
+
+fn gone_with_an_append() -> Error {
+    Error::OutcomeUnknown { what: "the runtime that it needs has ended".into(), cause: None }
+}
+
+/// Our numbers are far below; what is not matches nothing.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+impl Journal for PostgresJournal {
+    fn traits(&self) -> Traits {
+        Traits { name: "postgres", lasting: true, shared: true, record_bytes_max: RECORD_BYTES_MAX }
+    }
+
+    fn leader(&self) -> Pending<Option<Leader>> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.leader().await })
+    }
+
+    fn campaign(&self, candidate: Candidate, overdue: Option<Beat>) -> Pending<Campaign> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.campaign(candidate, overdue).await })
+    }
+
+    fn confirm(&self, epoch: Epoch) -> Pending<()> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.confirm(epoch).await })
+    }
+
+    fn resign(&self, epoch: Epoch) -> Pending<()> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.resign(epoch).await })
+    }
+
+    fn jump_epoch(&self, epoch: Epoch, to: Epoch) -> Pending<()> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.jump_epoch(epoch, to).await })
+    }
+
+    // What it is made under is settled now: should it only be sent after a `read_back`, it is refused.
+    fn append(&self, batch: Batch) -> Pending<()> {
+        let inner = self.inner.clone();
+        let attempt = inner.attempt.load(Ordering::Acquire);
+        let known = inner.known(|known| Known { mishap: known.mishap.take(), ..*known });
+        self.start(gone_with_an_append, async move { inner.append(batch, attempt, known).await })
+    }
+
+    fn read_back(&self, epoch: Epoch, seq: Seq) -> Pending<Option<Batch>> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.read_back(epoch, seq).await })
+    }
+
+    fn put_chunk(&self, chunk: Chunk) -> Pending<()> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.put_chunk(&chunk).await })
+    }
+
+    fn commit_snapshot(&self, epoch: Epoch, as_of: Seq, chunks: u32) -> Pending<()> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.commit_snapshot(epoch, as_of, chunks).await })
+    }
+
+    fn prune(&self, epoch: Epoch) -> Pending<Pruned> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.prune(epoch).await })
+    }
+
+    fn load(&self, epoch: Epoch, from: Position) -> Pending<Page> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.load(epoch, from).await })
+    }
+}
+
+#[cfg(feature = "conformance")]
+impl PostgresJournal {
+    /// Lets the next append go wrong.
+    pub fn mishap(&self, mishap: Mishap) {
+        self.inner.known(|known| known.mishap = Some(mishap));
+    }
+}
+
+impl fmt::Debug for PostgresJournal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresJournal")
+            .field("store", &self.inner.name)
+            .field("group", &self.inner.group)
+            .finish_non_exhaustive()
+    }
+}
