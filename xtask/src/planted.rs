@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn row_names_bug_times_and_tests() {
-        let (tests, sim) = (trial(Verdict::Failed("rules: lease".into())), trial(Verdict::TimedOut));
+        let (tests, sim) =
+            (trial(Verdict::Failed("rules: lease".into())), trial(Verdict::TimedOut));
         let row = row(&bug(), Some(&tests), &sim, 6);
         assert_eq!(row, "late        1.2      1.2  rules: lease; NOT FOUND in time");
     }

@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::planted;
 use leasehold_core::{
     Answer, CallId, Cancel, CloseSession, Command, Conflict, Effect, Ending, Epoch, Event, Fence,
     Grant, LeaseId, LockTable, Namespace, News, Outcome, Refusal, Revision, Scope, Step, Timestamp,
     Transition, Withdraw,
 };
-use leasehold_core::planted;
 use leasehold_store::{Batch, BatchWriter, Seq};
 
 use crate::call::{Call, CallError, Query, Reply, View};

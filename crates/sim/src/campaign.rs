@@ -86,7 +86,8 @@ impl Campaign {
 impl Tally {
     /// The numbers in one line.
     pub fn line(&self, took: Duration) -> String {
-        let (hours, worked) = (self.simulated as f64 / (3600 * SECOND) as f64, self.worked.as_secs_f64());
+        let (hours, worked) =
+            (self.simulated as f64 / (3600 * SECOND) as f64, self.worked.as_secs_f64());
         format!(
             "{} seeds, {hours:.1} simulated hours in {:.1} s; {:.0} events/s and {:.0} times real time per core; {} failed",
             self.seeds,

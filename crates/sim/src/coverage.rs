@@ -22,10 +22,32 @@ pub struct Coverage {
 const FAULTS: usize = FAULT_NAMES.len() + 1;
 
 /// Everything that clients can ask.
-pub const COMMANDS: [&str; 22] = [
-    "acquire", "renew", "release", "unlock", "cancel", "open", "keep-alive", "close", "attach",
-    "disconnect", "accept-fence", "break", "remove-file", "get", "test", "check", "list",
-    "session", "sessions", "register", "graph", "stats",
+pub const COMMANDS: [&str; 25] = [
+    "acquire",
+    "renew",
+    "release",
+    "unlock",
+    "cancel",
+    "open",
+    "keep-alive",
+    "close",
+    "attach",
+    "disconnect",
+    "accept-fence",
+    "break",
+    "remove-file",
+    "get",
+    "test",
+    "check",
+    "list",
+    "session",
+    "sessions",
+    "register",
+    "graph",
+    "overview",
+    "tree",
+    "stats",
+    "break-session",
 ];
 
 /// Every way to say no that a client can hear, and the command that must have heard it.
@@ -193,6 +215,8 @@ pub fn name_of(call: &Call) -> &'static str {
             Query::Sessions { .. } => "sessions",
             Query::Register { .. } => "register",
             Query::Graph { .. } => "graph",
+            Query::Overview { .. } => "overview",
+            Query::Tree(_) => "tree",
             Query::Stats => "stats",
         },
     }
@@ -212,6 +236,7 @@ fn name_of_command(command: &Command) -> &'static str {
         Command::Disconnect(_) => "disconnect",
         Command::AcceptFence(_) => "accept-fence",
         Command::Break(_) => "break",
+        Command::BreakSession(_) => "break-session",
         Command::RemoveFile(_) => "remove-file",
         Command::Withdraw(_)
         | Command::BeginEpoch(_)

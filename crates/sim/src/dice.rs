@@ -108,6 +108,8 @@ mod tests {
         let mut dice = Dice::new(1, Purpose::Plan, 0, 0);
         let drawn: Vec<u64> = (0..1000).map(|_| dice.spread(100, 5000)).collect();
         assert!(drawn.iter().all(|length| (100..=5000).contains(length)));
-        assert!(drawn.iter().any(|&length| length < 200) && drawn.iter().any(|&length| length > 3000));
+        assert!(
+            drawn.iter().any(|&length| length < 200) && drawn.iter().any(|&length| length > 3000)
+        );
     }
 }

@@ -13,21 +13,21 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod dice;
-mod time;
-mod agenda;
-mod plan;
-mod network;
-mod store;
-mod server;
-mod client;
-mod world;
-mod judge;
-mod coverage;
-mod shown;
-mod trace;
-mod shrink;
-mod campaign;
+pub mod dice;
+pub mod time;
+pub mod agenda;
+pub mod plan;
+pub mod network;
+pub mod store;
+pub mod server;
+pub mod client;
+pub mod world;
+pub mod judge;
+pub mod coverage;
+pub mod shown;
+pub mod trace;
+pub mod shrink;
+pub mod campaign;
 
 pub use campaign::{Campaign, Tally, replay_command};
 pub use coverage::Coverage;

@@ -80,7 +80,13 @@ fn live_once(seed: u64, args: &Args) -> bool {
     let run = run(seed, args.length, &args.cut, !args.quiet);
     run.lines.iter().for_each(|line| println!("{line}"));
     let plan = Plan::new(seed, args.length);
-    println!("\n{} servers, {} clients, ttl {} ms, {} faults", plan.servers, plan.clients, plan.ttl / 1000, run.faults);
+    println!(
+        "\n{} servers, {} clients, ttl {} ms, {} faults",
+        plan.servers,
+        plan.clients,
+        plan.ttl / 1000,
+        run.faults
+    );
     println!("{} events, hash {:016x}", run.events, run.hash);
     match &run.verdict {
         Ok(()) => println!("seed {seed}: every promise was kept"),
@@ -106,8 +112,13 @@ fn live_often(seeds: std::ops::Range<u64>, args: &Args) -> bool {
         is_hasty: false,
     };
     let tally = campaign.run();
-    println!("coverage: {} combinations of command, answer and fault{}", tally.coverage.combinations(), tally.coverage);
-    let missing = if tally.seeds < SEEDS_FOR_COVERAGE { Vec::new() } else { tally.coverage.missing() };
+    println!(
+        "coverage: {} combinations of command, answer and fault{}",
+        tally.coverage.combinations(),
+        tally.coverage
+    );
+    let missing =
+        if tally.seeds < SEEDS_FOR_COVERAGE { Vec::new() } else { tally.coverage.missing() };
     for what in &missing {
         println!("never came about: {what}");
     }

@@ -177,7 +177,12 @@ impl Server {
     /// A client has gone, with everything that it had under way.
     ///
     /// Gives the sessions that were bound to it.
-    pub fn client_gone(&mut self, now: Moment, client: usize, life: u64) -> Vec<(Namespace, LeaseId)> {
+    pub fn client_gone(
+        &mut self,
+        now: Moment,
+        client: usize,
+        life: u64,
+    ) -> Vec<(Namespace, LeaseId)> {
         self.hang_up_all(now, |wire| (wire.client, wire.life) == (client, life));
         let of_client = |(c, l, ..): &(usize, u64, Namespace, LeaseId)| (*c, *l) == (client, life);
         let gone: Vec<_> = self.attached.iter().filter(|bound| of_client(bound)).cloned().collect();
@@ -195,7 +200,9 @@ impl Server {
             self.callers.iter().filter(|(_, caller)| gone(caller)).map(|(&id, _)| id).collect();
         for id in ids {
             let caller = self.callers.remove(&id);
-            if let Some(Call::Command(Command::Acquire(acquire))) = caller.as_ref().map(|c| &*c.call) {
+            if let Some(Call::Command(Command::Acquire(acquire))) =
+                caller.as_ref().map(|c| &*c.call)
+            {
                 let namespace = acquire.namespace.clone();
                 self.cancels += 1;
                 self.run(now, Command::Cancel(Cancel { namespace, call: id }));
@@ -267,7 +274,8 @@ impl Server {
 
     fn note_attached(&mut self, wire: Wire, call: &Call, done: bool) {
         let Call::Command(command) = call else { return };
-        let place = |namespace: &Namespace, session| (wire.client, wire.life, namespace.clone(), session);
+        let place =
+            |namespace: &Namespace, session| (wire.client, wire.life, namespace.clone(), session);
         if let (Command::Attach(attach), true) = (command, done) {
             self.attached.insert(place(&attach.namespace, attach.session));
         } else if let Command::Disconnect(gone) = command {

@@ -11,7 +11,8 @@ fn lease(id: LeaseId) -> String {
 }
 
 fn claims(claims: &[Claim]) -> String {
-    let shown: Vec<String> = claims.iter().map(|claim| format!("{} {}", claim.scope, claim.mode)).collect();
+    let shown: Vec<String> =
+        claims.iter().map(|claim| format!("{} {}", claim.scope, claim.mode)).collect();
     shown.join(" + ")
 }
 
@@ -19,7 +20,9 @@ pub fn call(call: &Call) -> String {
     match call {
         Call::Command(command) => shown_command(command),
         Call::Query(Query::Get { scope, .. }) => format!("get {scope}"),
-        Call::Query(Query::Test { claim, .. }) => format!("test {}", claims(std::slice::from_ref(claim))),
+        Call::Query(Query::Test { claim, .. }) => {
+            format!("test {}", claims(std::slice::from_ref(claim)))
+        }
         Call::Query(Query::Check { scope, fence, .. }) => format!("check {scope} fence {fence}"),
         Call::Query(_) => coverage::name_of(call).into(),
     }
@@ -37,7 +40,13 @@ fn shown_command(command: &Command) -> String {
         }
         Command::Unlock(unlock) => {
             let range = unlock.range;
-            format!("unlock inode {} {}..={} {}", unlock.inode, range.start(), range.last(), lease(unlock.session))
+            format!(
+                "unlock inode {} {}..={} {}",
+                unlock.inode,
+                range.start(),
+                range.last(),
+                lease(unlock.session)
+            )
         }
         Command::OpenSession(open) => {
             format!("open session {} ttl {:?} {:?}", lease(open.id), open.ttl, open.on_disconnect)
@@ -49,8 +58,11 @@ fn shown_command(command: &Command) -> String {
         Command::CloseSession(close) => format!("close {}", lease(close.session)),
         Command::Attach(attach) => format!("attach {}", lease(attach.session)),
         Command::Disconnect(gone) => format!("disconnect {}", lease(gone.session)),
-        Command::AcceptFence(accept) => format!("accept fence {} at {}", accept.fence, accept.register),
+        Command::AcceptFence(accept) => {
+            format!("accept fence {} at {}", accept.fence, accept.register)
+        }
         Command::Break(broken) => format!("break {}", broken.scope),
+        Command::BreakSession(broken) => format!("break session {}", broken.number),
         Command::RemoveFile(remove) => format!("remove file {}", remove.inode),
         Command::Cancel(_)
         | Command::Withdraw(_)
@@ -75,15 +87,28 @@ fn shown_acquire(acquire: &Acquire) -> String {
     let id = acquire.request_id.as_ref().map(|id| format!(", id {id}")).unwrap_or_default();
     let ticket = acquire.ticket.map(|ticket| format!(", ticket {}", ticket.0)).unwrap_or_default();
     let reclaim = if acquire.reclaim { ", reclaims" } else { "" };
-    let window = if acquire.reclaim_window.is_zero() { String::new() } else { format!(", window {:?}", acquire.reclaim_window) };
-    format!("acquire {} by {} {under}{wait}{id}{ticket}{reclaim}{window}", claims(&acquire.claims), acquire.owner)
+    let window = if acquire.reclaim_window.is_zero() {
+        String::new()
+    } else {
+        format!(", window {:?}", acquire.reclaim_window)
+    };
+    format!(
+        "acquire {} by {} {under}{wait}{id}{ticket}{reclaim}{window}",
+        claims(&acquire.claims),
+        acquire.owner
+    )
 }
 
 pub fn reply(call: &Call, reply: &Result<Reply, CallError>) -> String {
     match reply {
         Ok(Reply::Answer(Answer::Granted(grant))) => {
             let again = if grant.replayed { " again" } else { "" };
-            format!("granted{again}: fence {} {} until {}", grant.fence, lease(grant.lease), grant.deadline)
+            format!(
+                "granted{again}: fence {} {} until {}",
+                grant.fence,
+                lease(grant.lease),
+                grant.deadline
+            )
         }
         Ok(Reply::Answer(answer)) => format!("{answer:?}"),
         Ok(Reply::View(_)) => format!("{}: seen", coverage::name_of(call)),
@@ -95,10 +120,15 @@ pub fn transition(transition: &Transition) -> String {
     match transition {
         Transition::Granted(granted) => format!(
             "granted {} to {} {} fence {}",
-            claims(&granted.claims), granted.owner, lease(granted.lease), granted.fence
+            claims(&granted.claims),
+            granted.owner,
+            lease(granted.lease),
+            granted.fence
         ),
         Transition::LeaseEnded { lease: id, ending, .. } => format!("{} {ending}", lease(*id)),
-        Transition::LeaseLapsed { lease: id, ending, .. } => format!("{} lapsed, {ending}", lease(*id)),
+        Transition::LeaseLapsed { lease: id, ending, .. } => {
+            format!("{} lapsed, {ending}", lease(*id))
+        }
         Transition::GrantEnded { lease: id, fence, ending, .. } => {
             format!("fence {fence} of {} {ending}", lease(*id))
         }

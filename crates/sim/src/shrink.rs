@@ -80,8 +80,10 @@ impl Smallest {
 
     fn leave_out_deeds(&mut self) {
         let deeds = self.run.deeds.clone();
-        let all: Vec<(usize, u64)> =
-            deeds.iter().flat_map(|&(client, len)| (1..=len).map(move |deed| (client, deed))).collect();
+        let all: Vec<(usize, u64)> = deeds
+            .iter()
+            .flat_map(|&(client, len)| (1..=len).map(move |deed| (client, deed)))
+            .collect();
         self.leave_out(&all, |cut, deed| drop(cut.deeds.insert(*deed)));
     }
 

@@ -92,8 +92,7 @@ pub struct Links {
 
 impl Store {
     pub fn new(seed: u64, profile: Profile) -> Store {
-        let journal =
-            if profile.shared { MemoryJournal::shared() } else { MemoryJournal::new() };
+        let journal = if profile.shared { MemoryJournal::shared() } else { MemoryJournal::new() };
         Store {
             seed,
             profile,
@@ -161,7 +160,10 @@ impl Store {
         let writes = matches!(request, Request::Append { .. } | Request::PutChunk(_));
         if self.calm {
             Fate::Fine
-        } else if trouble.down > 0 || (trouble.full > 0 && writes) || self.may_fail(request, rolls.0) {
+        } else if trouble.down > 0
+            || (trouble.full > 0 && writes)
+            || self.may_fail(request, rolls.0)
+        {
             Fate::Unavailable
         } else if trouble.mute > 0 || self.may_fail(request, rolls.1) {
             if after { Fate::LostAfter } else { Fate::LostBefore }
@@ -267,10 +269,17 @@ impl Store {
         if self.profile.shared {
             return None;
         }
-        let own: Vec<u64> = self.calls.iter().filter(|(_, call)| call.server == server).map(|(&number, _)| number).collect();
+        let own: Vec<u64> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| call.server == server)
+            .map(|(&number, _)| number)
+            .collect();
         let mut torn = None;
         for number in own {
-            let Some(Call { request: Some(request), .. }) = self.calls.remove(&number) else { continue };
+            let Some(Call { request: Some(request), .. }) = self.calls.remove(&number) else {
+                continue;
+            };
             let Request::Append { batch, .. } = &request else { continue };
             let seq = batch.seq();
             match remains {
@@ -354,7 +363,8 @@ pub fn shown(response: &Response) -> String {
     }
     match response {
         Response::Leader(Ok(leader)) => {
-            let name = |leader: &Leader| format!("{} in epoch {}", leader.name, leader.beat.epoch.0);
+            let name =
+                |leader: &Leader| format!("{} in epoch {}", leader.name, leader.beat.epoch.0);
             format!("leader: {}", leader.as_ref().map_or("nobody".into(), name))
         }
         Response::Campaigned(Ok(Campaign::Won(won))) => format!("won epoch {}", won.epoch.0),

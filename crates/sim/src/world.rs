@@ -7,7 +7,9 @@ use std::panic;
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold_core::{Answer, Command, Ending, Epoch, Fence, LeaseId, Timestamp, Transition, Under};
+use leasehold_core::{
+    Answer, Command, Ending, Epoch, Fence, LeaseId, Timestamp, Transition, Under,
+};
 use leasehold_engine::{Call, CallError, Reply};
 
 use crate::agenda::Agenda;
@@ -62,7 +64,10 @@ pub(crate) enum Event {
     Fault(usize),
     FaultOver(usize),
     /// Connections that got nothing through for so long break.
-    Stale { client: usize, server: usize },
+    Stale {
+        client: usize,
+        server: usize,
+    },
     Calm,
 }
 
@@ -70,14 +75,28 @@ pub(crate) enum Event {
 pub(crate) enum Arrival {
     Ask(Wire, Rc<Call>),
     HangUp(Wire),
-    ClientGone { client: usize, life: u64 },
+    ClientGone {
+        client: usize,
+        life: u64,
+    },
     StoreAnswer(u64),
     Wake,
-    Told { number: u64, tries: u32, left: Duration, reply: Rc<Result<Reply, CallError>> },
+    Told {
+        number: u64,
+        tries: u32,
+        left: Duration,
+        reply: Rc<Result<Reply, CallError>>,
+    },
     /// A server says, unasked, that a lease or one grant of it is gone.
-    Lost { lease: LeaseId, fence: Option<Fence> },
+    Lost {
+        lease: LeaseId,
+        fence: Option<Fence>,
+    },
     /// The connection that this was asked over has broken.
-    Broken { number: u64, tries: u32 },
+    Broken {
+        number: u64,
+        tries: u32,
+    },
     /// Something that a client meant to do then.
     Due(crate::client::Due),
 }
@@ -107,7 +126,9 @@ impl World {
             network: Network::new(plan.seed, plan.network, nodes),
             store: Store::new(plan.seed, plan.store),
             servers: (0..plan.servers).map(|s| Server::new(drift(Node::Server(s)))).collect(),
-            clients: (0..plan.clients).map(|c| Client::new(&plan, c, drift(Node::Client(c)))).collect(),
+            clients: (0..plan.clients)
+                .map(|c| Client::new(&plan, c, drift(Node::Client(c))))
+                .collect(),
             judge: Judge::new(&plan),
             victims: vec![None; plan.faults.len()],
             plan,
@@ -216,7 +237,12 @@ impl World {
         self.agenda.add(at, Event::At(Node::Server(server), life, arrival));
     }
 
-    fn arrive_at_server(&mut self, server: usize, life: u64, arrival: Arrival) -> Result<(), Verdict> {
+    fn arrive_at_server(
+        &mut self,
+        server: usize,
+        life: u64,
+        arrival: Arrival,
+    ) -> Result<(), Verdict> {
         let at = &mut self.servers[server];
         let is_old = life != at.life;
         if !at.is_up() || (is_old && !matches!(arrival, Arrival::Ask(..))) {
@@ -243,7 +269,11 @@ impl World {
             }
             Arrival::StoreAnswer(number) => {
                 let Some((call, response)) = self.store.answer(number) else { return Ok(()) };
-                self.trace.line(self.now, Node::Server(server), format_args!("store: {}", shown(&response)));
+                self.trace.line(
+                    self.now,
+                    Node::Server(server),
+                    format_args!("store: {}", shown(&response)),
+                );
                 let is_read_back = matches!(response, leasehold_engine::Response::ReadBack(Ok(_)));
                 if is_read_back {
                     self.coverage.mark("unknown append settled");
@@ -298,7 +328,8 @@ impl World {
                 to_store_cut: self.network.is_cut(Node::Server(server), Node::Store),
                 from_store_cut: self.network.is_cut(Node::Store, Node::Server(server)),
             };
-            let schedule = self.store.call(self.now, (server, life, asking.id), asking.request, links);
+            let schedule =
+                self.store.call(self.now, (server, life, asking.id), asking.request, links);
             self.agenda.add(schedule.arrives, Event::Store(schedule.call));
             let answer = Arrival::StoreAnswer(schedule.call);
             self.agenda.add(schedule.answered, Event::At(Node::Server(server), life, answer));
@@ -324,7 +355,15 @@ impl World {
         if let Some(fault) = member.fault() {
             let shared = self.plan.store.shared;
             // A disk that fails at the start is not waited for: somebody starts the server again.
-            if shared || !matches!(fault, leasehold_engine::StartError::Store(leasehold_store::Error::Unavailable { .. } | leasehold_store::Error::OutcomeUnknown { .. })) {
+            if shared
+                || !matches!(
+                    fault,
+                    leasehold_engine::StartError::Store(
+                        leasehold_store::Error::Unavailable { .. }
+                            | leasehold_store::Error::OutcomeUnknown { .. }
+                    )
+                )
+            {
                 return Err(Verdict::new(self.now, "a server goes on", fault.to_string()));
             }
         }
@@ -356,7 +395,11 @@ impl World {
         self.trace.note(wire.number ^ (wire.client as u64) << 48);
         if self.trace.is_read() {
             let (to, what) = (Node::Client(wire.client), crate::shown::reply(&call, &reply));
-            self.trace.line(self.now, Node::Server(server), format_args!("tells {to} #{}: {what}", wire.number));
+            self.trace.line(
+                self.now,
+                Node::Server(server),
+                format_args!("tells {to} #{}: {what}", wire.number),
+            );
         }
         let fate = self.network.send(self.now, Node::Server(server), Node::Client(wire.client));
         let left = deadline_of(&reply).since(self.servers[server].now(self.now));
@@ -400,9 +443,14 @@ impl World {
         for batch in self.store.take_written() {
             self.trace.note(batch.seq().0);
             if self.trace.is_read() {
-                let transitions: Vec<String> = batch.transitions().flatten().map(|t| crate::shown::transition(&t)).collect();
+                let transitions: Vec<String> =
+                    batch.transitions().flatten().map(|t| crate::shown::transition(&t)).collect();
                 let (seq, epoch) = (batch.seq(), batch.epoch().0);
-                self.trace.line(self.now, Node::Store, format_args!("record {seq} of epoch {epoch}: {}", transitions.join("; ")));
+                self.trace.line(
+                    self.now,
+                    Node::Store,
+                    format_args!("record {seq} of epoch {epoch}: {}", transitions.join("; ")),
+                );
             }
             let reclaims = |transition: &Transition| match transition {
                 Transition::GrantEnded { ending, .. }
@@ -442,7 +490,11 @@ impl World {
         let client = Node::Client(wire.client);
         if self.trace.is_read() {
             let what = crate::shown::call(&call);
-            self.trace.line(self.now, client, format_args!("asks server-{server} #{}: {what}", wire.number));
+            self.trace.line(
+                self.now,
+                client,
+                format_args!("asks server-{server} #{}: {what}", wire.number),
+            );
         }
         let fate = self.network.send(self.now, client, Node::Server(server));
         let Some(at) = fate.arrives else { return self.break_wire(wire) };
@@ -502,7 +554,11 @@ impl World {
         let fault = self.plan.faults[number].clone();
         let kind = fault.kind;
         if begins {
-            self.trace.line(self.now, Node::Store, format_args!("FAULT {number}: {kind} for {} ms", fault.lasts / MILLI));
+            self.trace.line(
+                self.now,
+                Node::Store,
+                format_args!("FAULT {number}: {kind} for {} ms", fault.lasts / MILLI),
+            );
             self.faults_on[kind.number()] += 1;
         } else {
             self.trace.line(self.now, Node::Store, format_args!("fault {number} is over: {kind}"));
@@ -534,7 +590,11 @@ impl World {
                 }
             }
             FaultKind::CrashClient(client) => {
-                if begins { self.crash_client(client) } else { self.start_client(client) }
+                if begins {
+                    self.crash_client(client)
+                } else {
+                    self.start_client(client)
+                }
             }
             FaultKind::PauseClient(client) => self.pause_client(client, begins),
             FaultKind::Apart(one, other) => {
@@ -561,7 +621,8 @@ impl World {
     /// The server that a fault hits: named by the plan, or the one that leads when it begins.
     fn victim(&mut self, number: usize, begins: bool) -> Option<usize> {
         if begins {
-            let leading = |server: &&Server| server.member.as_ref().is_some_and(|m| m.engine().is_some());
+            let leading =
+                |server: &&Server| server.member.as_ref().is_some_and(|m| m.engine().is_some());
             let leader = self.servers.iter().position(|server| leading(&server));
             self.victims[number] = match self.plan.faults[number].kind {
                 FaultKind::CrashServer(server)
@@ -579,7 +640,8 @@ impl World {
             return;
         }
         self.trace.line(self.now, Node::Server(server), format_args!("crashes"));
-        let mut dice = Dice::new(self.plan.seed, Purpose::Server, self.servers[server].life, server as u64);
+        let mut dice =
+            Dice::new(self.plan.seed, Purpose::Server, self.servers[server].life, server as u64);
         let remains = *dice.pick(&[Remains::Nothing, Remains::Written, Remains::Torn]);
         if let Some(seq) = self.store.crashed(server, remains) {
             self.coverage.mark("record torn");
@@ -637,8 +699,11 @@ impl World {
 
     fn cut_link(&mut self, from: Node, to: Node, begins: bool) {
         self.network.cut(from, to, begins);
-        if let (true, (Node::Client(client), Node::Server(server)) | (Node::Server(server), Node::Client(client))) =
-            (begins, (from, to))
+        if let (
+            true,
+            (Node::Client(client), Node::Server(server))
+            | (Node::Server(server), Node::Client(client)),
+        ) = (begins, (from, to))
         {
             let at = self.now + self.plan.ttl / 2;
             self.agenda.add(at, Event::Stale { client, server });
@@ -649,7 +714,8 @@ impl World {
         let servers = (0..self.plan.servers).map(Node::Server);
         let clients = (0..self.plan.clients).map(Node::Client);
         let store = self.plan.store.shared.then_some(Node::Store);
-        let others: Vec<Node> = servers.chain(clients).chain(store).filter(|other| *other != node).collect();
+        let others: Vec<Node> =
+            servers.chain(clients).chain(store).filter(|other| *other != node).collect();
         for other in others {
             self.cut_link(node, other, begins);
             self.cut_link(other, node, begins);
@@ -696,7 +762,11 @@ impl World {
         let leading = self.servers.iter().filter_map(|server| server.member.as_ref()?.engine());
         let engines: Vec<_> = leading.collect();
         if engines.len() != 1 {
-            return Err(Verdict::new(at, "somebody leads", format!("{} servers lead", engines.len())));
+            return Err(Verdict::new(
+                at,
+                "somebody leads",
+                format!("{} servers lead", engines.len()),
+            ));
         }
         let stats = engines[0].table().stats();
         if stats.waiters > 0 || stats.leases > 0 || engines[0].unwritten_len() > 0 {
@@ -750,7 +820,10 @@ fn may_be_doubled(call: &Call) -> bool {
         Call::Command(Command::Acquire(acquire)) => acquire.request_id.is_some(),
         Call::Command(command) => matches!(
             command,
-            Command::Renew(_) | Command::Release(_) | Command::KeepAlive(_) | Command::AcceptFence(_)
+            Command::Renew(_)
+                | Command::Release(_)
+                | Command::KeepAlive(_)
+                | Command::AcceptFence(_)
         ),
     }
 }

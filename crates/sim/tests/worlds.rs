@@ -17,7 +17,8 @@ const SEEDS_LEAST: u64 = 300;
 fn same_seed_gives_the_same_world_twice() {
     activate_planted_bug();
     for seed in 0..8 {
-        let (one, other) = (run(seed, None, &Cut::default(), false), run(seed, None, &Cut::default(), true));
+        let (one, other) =
+            (run(seed, None, &Cut::default(), false), run(seed, None, &Cut::default(), true));
         assert_eq!((one.hash, one.events), (other.hash, other.events), "seed {seed}");
         assert!(one.events > 100, "nothing happens in the world of seed {seed}");
     }
@@ -30,12 +31,16 @@ fn same_seed_gives_the_same_world_twice() {
 fn worlds_that_once_failed_keep_every_promise() {
     activate_planted_bug();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
-    let mut files: Vec<_> = fs::read_dir(folder).expect("seeds/ is there").map(|file| file.expect("readable").path()).collect();
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .expect("seeds/ is there")
+        .map(|file| file.expect("readable").path())
+        .collect();
     files.sort();
     assert!(!files.is_empty());
     for file in files {
         let text = fs::read_to_string(&file).expect("a text");
-        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        let value =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         let seed = value("seed").and_then(|seed| seed.parse().ok());
         let seed = seed.unwrap_or_else(|| panic!("{} names no seed", file.display()));
         let length = value("length").map(|length| length.parse().expect("a number"));
@@ -66,7 +71,10 @@ fn many_worlds_keep_every_promise() {
         let is_planted = std::env::var("LEASEHOLD_PLANTED").is_ok();
         let time = Duration::from_secs(if is_planted { 0 } else { 60 });
         let cut = shrink(*seed, None, &Cut::default(), time);
-        panic!("seed {seed}: {verdict}\nto see it happen:\n    {}", replay_command(*seed, None, &cut));
+        panic!(
+            "seed {seed}: {verdict}\nto see it happen:\n    {}",
+            replay_command(*seed, None, &cut)
+        );
     }
     let missing = tally.coverage.missing();
     assert!(missing.is_empty(), "never came about in {} worlds: {missing:#?}", tally.seeds);

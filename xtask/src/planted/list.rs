@@ -106,7 +106,8 @@ mod tests {
 
     #[test]
     fn named_bugs_are_chosen() {
-        let chosen = choose(parse(TEXT, Place::Core).unwrap(), &["stale-fence".to_string()]).unwrap();
+        let chosen =
+            choose(parse(TEXT, Place::Core).unwrap(), &["stale-fence".to_string()]).unwrap();
         assert_eq!(names(&chosen), ["stale-fence"]);
         assert_eq!(choose(parse(TEXT, Place::Core).unwrap(), &[]).unwrap().len(), 2);
     }

@@ -20,7 +20,8 @@ pub(super) struct Tests {
 }
 
 /// The core's own tests.
-pub(super) const CORE: Tests = Tests { package: "leasehold-core", folder: "crates/core", only: None };
+pub(super) const CORE: Tests =
+    Tests { package: "leasehold-core", folder: "crates/core", only: None };
 /// The simulated worlds.
 pub(super) const SIM: Tests =
     Tests { package: "leasehold-sim", folder: "crates/sim", only: Some("worlds") };
@@ -59,8 +60,7 @@ pub(super) fn build(root: &Path, tests: Tests) -> Result<Vec<Suite>> {
     }
     let messages = String::from_utf8_lossy(&output.stdout);
     let binaries = messages.lines().filter_map(test_binary);
-    let mut suites: Vec<Suite> =
-        binaries.map(|binary| suite(&root.join(folder), binary)).collect();
+    let mut suites: Vec<Suite> = binaries.map(|binary| suite(&root.join(folder), binary)).collect();
     suites.retain(|suite| only.is_none_or(|only| suite.name == only));
     if suites.is_empty() {
         bail!("{package} has no test suites");

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    AcceptFence, Acquire, Adapter, Attach, Break, Claim, CloseSession, Command, Disconnect, Fence,
-    KeepAlive, ListQuery, Mode, Namespace, OnDisconnect, OpenSession, Owner, RegisterName, RemoveFile,
-    RequestId, Scope, Ticket, Under, Unlock, Wait,
+    AcceptFence, Acquire, Adapter, Attach, Break, BreakSession, Claim, CloseSession, Command,
+    Disconnect, Fence, KeepAlive, ListQuery, Mode, Namespace, OnDisconnect, OpenSession, Owner,
+    RegisterName, RemoveFile, RequestId, Scope, Ticket, TreeQuery, Under, Unlock, Wait,
 };
 use leasehold_engine::{Call, Query};
 
@@ -40,6 +40,7 @@ enum Deed {
     Unlock,
     AcceptFence,
     Break,
+    BreakSession,
     RemoveFile,
     Look,
     Nothing,
@@ -85,6 +86,7 @@ impl World {
             (if_any(sessions, 5), Deed::Unlock),
             (3, Deed::AcceptFence),
             (unless_plain(1), Deed::Break),
+            (unless_plain(1), Deed::BreakSession),
             (unless_plain(1), Deed::RemoveFile),
             (8, Deed::Look),
             (4, Deed::Nothing),
@@ -123,11 +125,18 @@ impl World {
             Deed::KeepAlive => {
                 let session = self.session_of(client, dice)?;
                 let ttl = dice.percent(50).then(|| self.ttl(dice));
-                Command::KeepAlive(KeepAlive { namespace: session.namespace, session: session.id, ttl })
+                Command::KeepAlive(KeepAlive {
+                    namespace: session.namespace,
+                    session: session.id,
+                    ttl,
+                })
             }
             Deed::Close => {
                 let session = self.session_of(client, dice)?;
-                Command::CloseSession(CloseSession { namespace: session.namespace, session: session.id })
+                Command::CloseSession(CloseSession {
+                    namespace: session.namespace,
+                    session: session.id,
+                })
             }
             Deed::Attach => {
                 let session = self.session_of(client, dice)?;
@@ -135,7 +144,10 @@ impl World {
             }
             Deed::Disconnect => {
                 let session = self.session_of(client, dice)?;
-                Command::Disconnect(Disconnect { namespace: session.namespace, session: session.id })
+                Command::Disconnect(Disconnect {
+                    namespace: session.namespace,
+                    session: session.id,
+                })
             }
             Deed::Unlock => {
                 let session = self.session_of(client, dice)?;
@@ -154,6 +166,16 @@ impl World {
                 fence: None,
                 reason: Arc::from("an operator"),
             }),
+            Deed::BreakSession => {
+                let namespace = Namespace::default();
+                let sessions = self.judge.log.table().sessions(&namespace, 0, 10);
+                let number = sessions.get(dice.index(sessions.len()))?.number;
+                Command::BreakSession(BreakSession {
+                    namespace,
+                    number,
+                    reason: Arc::from("an operator"),
+                })
+            }
             Deed::RemoveFile => Command::RemoveFile(RemoveFile {
                 namespace: Namespace::default(),
                 inode: 1 + dice.below(2),
@@ -197,7 +219,9 @@ impl World {
         match dice.below(40) {
             0 => Wait::UpTo(ttl * 5),
             1..=19 => Wait::Forever,
-            _ => Wait::UpTo(Duration::from_micros(dice.spread(self.plan.ttl / 50, self.plan.ttl * 2))),
+            _ => Wait::UpTo(Duration::from_micros(
+                dice.spread(self.plan.ttl / 50, self.plan.ttl * 2),
+            )),
         }
     }
 
@@ -249,7 +273,9 @@ impl World {
             request_id,
             reclaim_window: Duration::from_millis(window / 1000),
             reclaim: !work.plain && dice.percent(2),
-            metadata: dice.percent(5).then(|| Arc::from(if dice.percent(20) { "far too much to be kept" } else { "a note" })),
+            metadata: dice.percent(5).then(|| {
+                Arc::from(if dice.percent(20) { "far too much to be kept" } else { "a note" })
+            }),
         };
         if acquire.request_id.is_some() {
             let recent = &mut self.clients[client].recent;
@@ -315,7 +341,8 @@ impl World {
             id: self.fresh_lease(client, at.next_number + 1),
             owner: at.owner.clone(),
             ttl: self.ttl(dice),
-            adapter: Adapter::new(if dice.percent(80) { "grpc" } else { "nlm" }).expect("a plain name"),
+            adapter: Adapter::new(if dice.percent(80) { "grpc" } else { "nlm" })
+                .expect("a plain name"),
             on_disconnect: keep,
             metadata: None,
         }
@@ -341,7 +368,7 @@ impl World {
         let namespace = Namespace::default();
         let wanted = claim(dice, &self.plan.work);
         let held = at.holds.values().nth(dice.index(at.holds.len()));
-        match dice.below(9) {
+        match dice.below(11) {
             0 => Query::Get { namespace, scope: wanted.scope },
             1 => Query::Test { namespace, owner: at.owner.clone(), claim: wanted },
             2 => {
@@ -361,7 +388,9 @@ impl World {
                 looked_at_max: 100,
             }),
             4 => match at.sessions.values().next() {
-                Some(session) => Query::Session { namespace: session.namespace.clone(), id: session.id },
+                Some(session) => {
+                    Query::Session { namespace: session.namespace.clone(), id: session.id }
+                }
                 None => Query::Session { namespace, id: self.fresh_lease(client, 0) },
             },
             5 => Query::Sessions { namespace, after: 0, len_max: 10 },
@@ -370,6 +399,14 @@ impl World {
                 Query::Register { namespace, register }
             }
             7 => Query::Graph { namespace, waits_max: 100 },
+            8 => Query::Overview { namespace, len_max: 10 },
+            9 => Query::Tree(TreeQuery {
+                namespace,
+                prefix: String::new(),
+                after: None,
+                len_max: 10,
+                looked_at_max: 100,
+            }),
             _ => Query::Stats,
         }
     }

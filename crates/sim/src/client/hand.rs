@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use leasehold_core::{
-    Acquire, Answer, CallId, Claim, CloseSession, Command, Disconnect, Grant, KeepAlive, LeaseId, Namespace,
-    Refusal, Release, Renew, Under, Wait,
+    Acquire, Answer, CallId, Claim, CloseSession, Command, Disconnect, Grant, KeepAlive, LeaseId,
+    Namespace, Refusal, Release, Renew, Under, Wait,
 };
 use leasehold_engine::{Call, CallError, Reply};
 use leasehold_judge::history::Kept;
@@ -39,7 +39,9 @@ fn meaning(error: &CallError) -> Means {
             Means::Elsewhere(hint.and_then(|number| number.parse().ok()))
         }
         CallError::Draining => Means::Elsewhere(None),
-        CallError::StoreUnavailable { outcome_unknown: true, .. } | CallError::Stopped => Means::Unknown,
+        CallError::StoreUnavailable { outcome_unknown: true, .. } | CallError::Stopped => {
+            Means::Unknown
+        }
         CallError::StoreUnavailable { .. } | CallError::Busy => Means::NotNow,
         CallError::Refused(_) => Means::Refused,
     }
@@ -136,7 +138,9 @@ impl World {
         let at = &mut self.clients[client];
         let life = at.life;
         // While everybody comes to an end, nobody leaves: that is what is judged.
-        if self.is_calm && at.pending.get(&number).is_none_or(|pending| pending.invoked.0 >= self.plan.length) {
+        if self.is_calm
+            && at.pending.get(&number).is_none_or(|pending| pending.invoked.0 >= self.plan.length)
+        {
             return;
         }
         let Some(pending) = at.pending.remove(&number) else { return };
@@ -152,7 +156,11 @@ impl World {
         if pending.is_none_or(|pending| pending.tries != tries) {
             return Ok(());
         }
-        self.trace.line(self.now, Node::Client(client), format_args!("connection of #{number} broke"));
+        self.trace.line(
+            self.now,
+            Node::Client(client),
+            format_args!("connection of #{number} broke"),
+        );
         let servers = self.plan.servers;
         let at = &mut self.clients[client];
         at.server = (at.server + 1) % servers;
@@ -244,7 +252,9 @@ impl World {
     }
 
     fn done(&mut self, client: usize, pending: &Pending, reply: &Result<Reply, CallError>) {
-        let (Call::Command(command), Ok(Reply::Answer(answer))) = (&*pending.call, reply) else { return };
+        let (Call::Command(command), Ok(Reply::Answer(answer))) = (&*pending.call, reply) else {
+            return;
+        };
         let when = (pending.invoked, Some(self.now));
         match (command, answer) {
             (Command::Acquire(acquire), Answer::Granted(grant)) => {
@@ -263,21 +273,42 @@ impl World {
             (Command::Renew(renew), Answer::Renewed(renewed)) => {
                 let ttl = renewed.ttl.as_duration();
                 self.each_under(client, renew.lease, |world, hold| {
-                    world.judge.history.renewed(client, hold.told(), when, hold.fence, ttl, Kept::Done);
+                    world.judge.history.renewed(
+                        client,
+                        hold.told(),
+                        when,
+                        hold.fence,
+                        ttl,
+                        Kept::Done,
+                    );
                 });
                 self.renewed(client, renew.lease, pending.sent, micros(ttl));
             }
             (Command::KeepAlive(KeepAlive { session, .. }), Answer::Renewed(renewed)) => {
                 let ttl = renewed.ttl.as_duration();
                 self.each_under(client, *session, |world, hold| {
-                    world.judge.history.renewed(client, hold.told(), when, hold.fence, ttl, Kept::Done);
+                    world.judge.history.renewed(
+                        client,
+                        hold.told(),
+                        when,
+                        hold.fence,
+                        ttl,
+                        Kept::Done,
+                    );
                 });
                 self.renewed(client, *session, pending.sent, micros(ttl));
             }
             (Command::Attach(attach), Answer::Renewed(renewed)) => {
                 let ttl = renewed.ttl.as_duration();
                 self.each_under(client, attach.session, |world, hold| {
-                    world.judge.history.renewed(client, hold.told(), when, hold.fence, ttl, Kept::Done);
+                    world.judge.history.renewed(
+                        client,
+                        hold.told(),
+                        when,
+                        hold.fence,
+                        ttl,
+                        Kept::Done,
+                    );
                 });
             }
             (Command::Release(_), Answer::Released { .. })
@@ -299,7 +330,14 @@ impl World {
             if let Under::Session(_) = acquire.under {
                 // It stands for what is left of its session: something between nothing and the whole ttl.
                 let (ttl, when) = (grant.ttl.as_duration(), (self.now + 1, Some(self.now + 2)));
-                self.judge.history.renewed(client, &acquire.claims, when, grant.fence, ttl, Kept::Unknown);
+                self.judge.history.renewed(
+                    client,
+                    &acquire.claims,
+                    when,
+                    grant.fence,
+                    ttl,
+                    Kept::Unknown,
+                );
             }
         }
         if grant.replayed {
@@ -345,10 +383,23 @@ impl World {
     /// When this holder will renew: mostly in time, sometimes at the last moment or never.
     fn keep(&self, client: usize, salt: u64) -> super::Keep {
         let mut dice = Dice::new(self.plan.seed, Purpose::Client, client as u64, salt ^ (5 << 40));
-        dice.weighted(&[(70, Some(333)), (8, Some(900)), (4, Some(1000)), (4, Some(1001)), (14, None)])
+        dice.weighted(&[
+            (70, Some(333)),
+            (8, Some(900)),
+            (4, Some(1000)),
+            (4, Some(1001)),
+            (14, None),
+        ])
     }
 
-    fn renew_later(&mut self, client: usize, number: u64, sent: Micros, ttl: Micros, keep: super::Keep) {
+    fn renew_later(
+        &mut self,
+        client: usize,
+        number: u64,
+        sent: Micros,
+        ttl: Micros,
+        keep: super::Keep,
+    ) {
         if let Some(part) = keep {
             let at = self.clients[client].clock.when(sent + ttl * part / 1000);
             self.client_due(client, Due::Renew(number), at.max(self.now));
@@ -364,7 +415,8 @@ impl World {
                 due.push((number, hold.keep));
             }
         }
-        for (&number, session) in at.sessions.iter_mut().filter(|(_, session)| session.id == lease) {
+        for (&number, session) in at.sessions.iter_mut().filter(|(_, session)| session.id == lease)
+        {
             session.ttl = ttl;
             due.push((number, session.keep));
         }
@@ -390,8 +442,18 @@ impl World {
         self.put(client, command, false);
     }
 
-    fn each_under(&mut self, client: usize, lease: LeaseId, mut with: impl FnMut(&mut World, &Hold)) {
-        let holds: Vec<Hold> = self.clients[client].holds.values().filter(|hold| hold.lease == lease).cloned().collect();
+    fn each_under(
+        &mut self,
+        client: usize,
+        lease: LeaseId,
+        mut with: impl FnMut(&mut World, &Hold),
+    ) {
+        let holds: Vec<Hold> = self.clients[client]
+            .holds
+            .values()
+            .filter(|hold| hold.lease == lease)
+            .cloned()
+            .collect();
         for hold in holds {
             with(self, &hold);
         }
@@ -410,7 +472,9 @@ impl World {
         let when = (pending.invoked, Some(self.now));
         let CallError::Refused(refusal) = error else { return self.given_up(pending) };
         match (command, refusal) {
-            (Command::Acquire(acquire), refusal) => self.acquire_refused(client, acquire, pending, refusal),
+            (Command::Acquire(acquire), refusal) => {
+                self.acquire_refused(client, acquire, pending, refusal)
+            }
             (Command::Renew(renew), Refusal::LeaseLost) => {
                 self.lost(client, renew.lease, when);
             }
@@ -421,15 +485,26 @@ impl World {
                     at.holds.retain(|_, hold| !is_mine(hold));
                 }
             }
-            (Command::KeepAlive(keep), Refusal::SessionNotFound) => self.lost(client, keep.session, when),
+            (Command::KeepAlive(keep), Refusal::SessionNotFound) => {
+                self.lost(client, keep.session, when)
+            }
             (Command::CloseSession(_), Refusal::SessionNotFound)
             | (Command::Release(_), Refusal::LeaseLost) => {
                 for hold in &pending.taken {
                     let ttl = std::time::Duration::from_micros(hold.ttl);
-                    self.judge.history.renewed(client, hold.told(), when, hold.fence, ttl, Kept::Lost);
+                    self.judge.history.renewed(
+                        client,
+                        hold.told(),
+                        when,
+                        hold.fence,
+                        ttl,
+                        Kept::Lost,
+                    );
                 }
             }
-            (Command::Release(_), _) => self.given_back(pending, (pending.invoked, None), Kept::Unknown),
+            (Command::Release(_), _) => {
+                self.given_back(pending, (pending.invoked, None), Kept::Unknown)
+            }
             _ => {}
         }
     }
@@ -445,7 +520,13 @@ impl World {
         at.sessions.retain(|_, session| session.id != lease);
     }
 
-    fn acquire_refused(&mut self, client: usize, acquire: &Acquire, pending: &Pending, refusal: &Refusal) {
+    fn acquire_refused(
+        &mut self,
+        client: usize,
+        acquire: &Acquire,
+        pending: &Pending,
+        refusal: &Refusal,
+    ) {
         let Some(attempt) = &pending.attempt else { return };
         let place = match refusal {
             Refusal::Held(conflict) | Refusal::ReclaimWindow(conflict) => conflict.place,
@@ -502,15 +583,31 @@ impl World {
         self.each_under(client, lease, |world, hold| {
             // A length that may have been changed to something shorter: nothing is certain about it any more.
             let longest = std::time::Duration::from_micros(ttl.unwrap_or(hold.ttl).max(hold.ttl));
-            world.judge.history.renewed(client, hold.told(), when, hold.fence, longest, Kept::Unknown);
+            world.judge.history.renewed(
+                client,
+                hold.told(),
+                when,
+                hold.fence,
+                longest,
+                Kept::Unknown,
+            );
             if ttl.is_some_and(|ttl| ttl < hold.ttl) {
                 world.judge.history.released(client, hold.told(), when, hold.fence, Kept::Unknown);
             }
         });
         // It tries again soon.
         let at = &self.clients[client];
-        let mine: Vec<(u64, super::Keep)> = at.holds.iter().filter(|(_, hold)| hold.lease == lease && hold.session.is_none()).map(|(&n, hold)| (n, hold.keep))
-            .chain(at.sessions.iter().filter(|(_, session)| session.id == lease).map(|(&n, session)| (n, session.keep)))
+        let mine: Vec<(u64, super::Keep)> = at
+            .holds
+            .iter()
+            .filter(|(_, hold)| hold.lease == lease && hold.session.is_none())
+            .map(|(&n, hold)| (n, hold.keep))
+            .chain(
+                at.sessions
+                    .iter()
+                    .filter(|(_, session)| session.id == lease)
+                    .map(|(&n, session)| (n, session.keep)),
+            )
             .collect();
         let soon = self.plan.ttl / 10;
         for (number, keep) in mine {
@@ -527,13 +624,23 @@ impl World {
             return;
         }
         let owner = &at.owner;
-        let releases = at.holds.values().filter(|hold| hold.session.is_none()).map(|hold| Command::Release(release_of(hold, owner)));
+        let releases = at
+            .holds
+            .values()
+            .filter(|hold| hold.session.is_none())
+            .map(|hold| Command::Release(release_of(hold, owner)));
         let closes = at.sessions.values().map(|session| {
-            Command::CloseSession(CloseSession { namespace: session.namespace.clone(), session: session.id })
+            Command::CloseSession(CloseSession {
+                namespace: session.namespace.clone(),
+                session: session.id,
+            })
         });
         let commands: Vec<Command> = releases.chain(closes).collect();
         for command in commands {
-            let is_asked = self.clients[client].pending.values().any(|pending| matches!(&*pending.call, Call::Command(asked) if *asked == command));
+            let is_asked = self.clients[client]
+                .pending
+                .values()
+                .any(|pending| matches!(&*pending.call, Call::Command(asked) if *asked == command));
             if !is_asked {
                 self.put(client, command, false);
             }

@@ -13,11 +13,11 @@ use leasehold_engine::Call;
 
 use crate::dice::{Dice, Purpose};
 use crate::judge::{Attempt, Verdict};
-use sdk::Sdk;
 use crate::plan::{Node, Plan};
 use crate::server::Wire;
 use crate::time::{Clock, Micros, Moment};
 use crate::world::{Arrival, Event, World};
+use sdk::Sdk;
 
 /// Something that a client meant to do at a moment.
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +147,12 @@ impl Client {
     pub(crate) fn wires_to(&self, client: usize, server: usize) -> Vec<Wire> {
         let to_server = self.pending.iter().filter(|(_, pending)| pending.server == server);
         to_server
-            .map(|(&number, pending)| Wire { client, life: self.life, number, tries: pending.tries })
+            .map(|(&number, pending)| Wire {
+                client,
+                life: self.life,
+                number,
+                tries: pending.tries,
+            })
             .chain(self.sdk.iter().flat_map(|sdk| sdk.wires(client, self.life, server)))
             .collect()
     }
@@ -177,7 +182,12 @@ impl World {
         if self.is_calm {
             self.clients[client].winds_down = true;
         } else if !self.cut.clients.contains(&client) {
-            let mut dice = Dice::new(self.plan.seed, Purpose::Client, client as u64, self.clients[client].life);
+            let mut dice = Dice::new(
+                self.plan.seed,
+                Purpose::Client,
+                client as u64,
+                self.clients[client].life,
+            );
             let pause = dice.below(self.plan.work.think);
             self.client_due(client, Due::Think, self.now + pause);
             self.client_due(client, Due::SdkThink, self.now + pause * 2);

@@ -10,15 +10,8 @@ use crate::plan::{Focus, Work};
 /// Names that the judge of histories follows.
 pub const NAMES: u64 = 4;
 
-const PATHS: [&str; 7] = [
-    "path:/a",
-    "path:/a/b",
-    "path:/a/b/c",
-    "path:/a/**",
-    "path:/a/b/**",
-    "path:/d",
-    "path:/**",
-];
+const PATHS: [&str; 7] =
+    ["path:/a", "path:/a/b", "path:/a/b/c", "path:/a/**", "path:/a/b/**", "path:/d", "path:/**"];
 
 /// How far the bytes of a file go, before the open end.
 const BYTES: u64 = 12;
@@ -38,7 +31,9 @@ pub fn namespace(dice: &mut Dice) -> Namespace {
 /// One scope and how it is wanted.
 pub fn claim(dice: &mut Dice, work: &Work) -> Claim {
     let focus = match work.focus {
-        Focus::All => *dice.pick(&[Focus::Names, Focus::Paths, Focus::Ranges, Focus::Permits, Focus::Hot]),
+        Focus::All => {
+            *dice.pick(&[Focus::Names, Focus::Paths, Focus::Ranges, Focus::Permits, Focus::Hot])
+        }
         focus => focus,
     };
     let mode = if dice.percent(25) { Mode::Shared } else { Mode::Exclusive };

@@ -211,7 +211,8 @@ impl World {
 
     fn connect(&mut self, client: usize, id: LinkId, address: &str) {
         self.let_go(client);
-        let server: usize = address.strip_prefix("server-").and_then(|n| n.parse().ok()).unwrap_or(0);
+        let server: usize =
+            address.strip_prefix("server-").and_then(|n| n.parse().ok()).unwrap_or(0);
         self.trace.line(self.now, Node::Client(client), format_args!("sdk connects to {address}"));
         self.sdk(client).link = Some(Link { id, server, is_up: false });
         let (here, there) = (Node::Client(client), Node::Server(server));
@@ -284,7 +285,13 @@ impl World {
         self.ask(link.server, Wire { client, life, number, tries: 0 }, what);
     }
 
-    fn sdk_call(&mut self, client: usize, number: u64, key: Key, request: &Request) -> Option<Command> {
+    fn sdk_call(
+        &mut self,
+        client: usize,
+        number: u64,
+        key: Key,
+        request: &Request,
+    ) -> Option<Command> {
         let fresh = self.fresh_lease(client, number);
         let window = Duration::ZERO;
         let sdk = self.sdk(client);
@@ -400,7 +407,9 @@ impl World {
                 Answer::Granted { ttl: grant.ttl.as_duration(), left }
             }
             Ok(Reply::Answer(Told::SessionOpened { .. })) => {
-                let Call::Command(Command::OpenSession(open)) = &*exchange.what else { return Ok(true) };
+                let Call::Command(Command::OpenSession(open)) = &*exchange.what else {
+                    return Ok(true);
+                };
                 if let Some(item) = sdk.machine.data_mut(exchange.key) {
                     item.lease = Some(open.id);
                 }
@@ -418,7 +427,12 @@ impl World {
     }
 
     /// A server said, unasked, that a lease is gone.
-    pub(crate) fn sdk_notice(&mut self, client: usize, lease: LeaseId, fence: Option<Fence>) -> Result<(), Verdict> {
+    pub(crate) fn sdk_notice(
+        &mut self,
+        client: usize,
+        lease: LeaseId,
+        fence: Option<Fence>,
+    ) -> Result<(), Verdict> {
         let own = self.own(client);
         let sdk = self.sdk(client);
         if let Some(key) = sdk.holder_of(lease, fence) {
@@ -436,9 +450,14 @@ impl World {
             News::Renewed(standing) => {
                 let of_session = |item: &Item| item.session == Some(key);
                 let sdk = self.clients[client].sdk.as_ref().expect("it is up");
-                let under = sdk.keys.iter().copied().filter(|k| sdk.machine.data(*k).is_some_and(of_session));
+                let under = sdk
+                    .keys
+                    .iter()
+                    .copied()
+                    .filter(|k| sdk.machine.data(*k).is_some_and(of_session));
                 let keys: Vec<Key> = under.chain([key]).collect();
-                let (stops, lost) = (micros_of(standing.jeopardy_at()), micros_of(standing.lapses_at()));
+                let (stops, lost) =
+                    (micros_of(standing.jeopardy_at()), micros_of(standing.lapses_at()));
                 for key in keys {
                     self.judge.beliefs.go_on(client, key.to_u64(), stops, lost);
                 }
@@ -464,10 +483,15 @@ impl World {
         item.attempt.returned = Some(now);
         item.attempt.granted = item.fence;
         let item = item.clone();
-        self.trace.line(now, Node::Client(client), format_args!("sdk: granted, {:?}", standing.state(own)));
+        self.trace.line(
+            now,
+            Node::Client(client),
+            format_args!("sdk: granted, {:?}", standing.state(own)),
+        );
         if !item.claims.is_empty() {
             let belief = Belief {
                 namespace: Namespace::default(),
+                lease: item.lease,
                 claims: item.claims.clone(),
                 stops_at: micros_of(standing.jeopardy_at()),
                 lost_at: micros_of(standing.lapses_at()),
@@ -481,14 +505,22 @@ impl World {
             self.judge.history.attempt(item.attempt.clone());
             if let (Some(_), Some(fence)) = (item.session, item.fence) {
                 let when = (now + 1, Some(now + 2));
-                self.judge.history.renewed(client, &item.claims, when, fence, standing.ttl(), Kept::Unknown);
+                self.judge.history.renewed(
+                    client,
+                    &item.claims,
+                    when,
+                    fence,
+                    standing.ttl(),
+                    Kept::Unknown,
+                );
             }
         }
         if self.clients[client].winds_down {
             self.sdk(client).machine.release(own, key);
             return self.drive_sdk(client);
         }
-        let mut dice = Dice::new(self.plan.seed, Purpose::Client, client as u64, key.to_u64() ^ now.0);
+        let mut dice =
+            Dice::new(self.plan.seed, Purpose::Client, client as u64, key.to_u64() ^ now.0);
         let held = self.now + dice.spread(self.plan.ttl / 20, self.plan.ttl * 2);
         self.client_due(client, Due::SdkRelease(key.to_u64()), held);
         Ok(())
@@ -513,7 +545,11 @@ impl World {
         if self.judge.beliefs.end(client, key.to_u64()) && matches!(how, Ended::Lost(_)) {
             self.coverage.mark("belief ended by loss");
         }
-        self.trace.line(self.now, Node::Client(client), format_args!("sdk: end of {:?}: {}", item.claims, word_for(how)));
+        self.trace.line(
+            self.now,
+            Node::Client(client),
+            format_args!("sdk: end of {:?}: {}", item.claims, word_for(how)),
+        );
         if !item.is_granted && !item.claims.is_empty() {
             self.judge.history.attempt(item.attempt);
         }
@@ -521,7 +557,12 @@ impl World {
 
     // Histories.
 
-    fn sdk_history(&mut self, client: usize, exchange: &Exchange, reply: &Result<Reply, CallError>) {
+    fn sdk_history(
+        &mut self,
+        client: usize,
+        exchange: &Exchange,
+        reply: &Result<Reply, CallError>,
+    ) {
         let outcome = match reply {
             Ok(_) => Kept::Done,
             Err(CallError::Refused(Refusal::LeaseLost | Refusal::SessionNotFound)) => Kept::Lost,
@@ -532,7 +573,8 @@ impl World {
             Ok(_) | Err(_) => None,
         };
         let when = (exchange.sent, (outcome != Kept::Unknown).then_some(self.now));
-        let renews = matches!(&*exchange.what, Call::Command(Command::Renew(_) | Command::KeepAlive(_)));
+        let renews =
+            matches!(&*exchange.what, Call::Command(Command::Renew(_) | Command::KeepAlive(_)));
         for (claims, fence, ttl) in &exchange.about {
             let history = &mut self.judge.history;
             if renews {
@@ -567,7 +609,11 @@ impl World {
         let keys: Vec<Key> = keys.iter().copied().collect();
         if keys.len() >= ITEMS_MAX || (!keys.is_empty() && dice.percent(25)) {
             let key = *dice.pick(&keys);
-            if dice.percent(50) { drop(machine.release(own, key)) } else { machine.abandon(own, key) }
+            if dice.percent(50) {
+                drop(machine.release(own, key))
+            } else {
+                machine.abandon(own, key)
+            }
         } else {
             self.sdk_acquire(client, &mut dice);
         }
@@ -579,7 +625,9 @@ impl World {
         let (life, deed) = (self.clients[client].life, self.clients[client].sdk_deeds);
         let sdk = self.sdk(client);
         let lasts = Duration::from_millis(*dice.pick(&[ttl, ttl / 2, ttl * 2]) / 1000);
-        let is_session = |key: &Key| sdk.machine.data(*key).is_some_and(|item| item.claims.is_empty() && item.is_granted);
+        let is_session = |key: &Key| {
+            sdk.machine.data(*key).is_some_and(|item| item.claims.is_empty() && item.is_granted)
+        };
         let session = sdk.keys.iter().copied().find(is_session);
         let opens = session.is_none() && dice.percent(work.sessions / 2);
         let session = session.filter(|_| !opens && dice.percent(70));
@@ -592,7 +640,8 @@ impl World {
         }
         // Two requests of one owner for bytes of one file would be one lock: they merge, and each gives the other's back.
         let items = sdk.keys.iter().filter_map(|key| sdk.machine.data(*key));
-        let held: BTreeSet<u64> = items.flat_map(|item| &item.claims).filter_map(inode_of).collect();
+        let held: BTreeSet<u64> =
+            items.flat_map(|item| &item.claims).filter_map(inode_of).collect();
         claims.retain(|claim| inode_of(claim).is_none_or(|inode| !held.contains(&inode)));
         if opens {
             claims.clear();
@@ -604,7 +653,8 @@ impl World {
         } else {
             SdkWait::Never
         };
-        let request_id = RequestId::new(&format!("sdk-{client}-{life}-{deed}")).expect("a plain name");
+        let request_id =
+            RequestId::new(&format!("sdk-{client}-{life}-{deed}")).expect("a plain name");
         let attempt = Attempt {
             client,
             owner: sdk.owner.clone(),
@@ -640,7 +690,8 @@ impl World {
         let (own, key) = (self.own(client), Key::from_u64(key));
         let sdk = self.sdk(client);
         let Some(item) = sdk.machine.data(key).cloned() else { return Ok(()) };
-        let is_valid = sdk.machine.standing(key).is_some_and(|standing| standing.state(own) == State::Valid);
+        let is_valid =
+            sdk.machine.standing(key).is_some_and(|standing| standing.state(own) == State::Valid);
         sdk.machine.release(own, key);
         if let ([claim, ..], Some(fence), true) = (item.claims.as_slice(), item.fence, is_valid) {
             self.write_to(&Namespace::default(), claim, fence);

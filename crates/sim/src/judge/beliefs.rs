@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::{Claim, Fence, Mode, Namespace, Scope};
+use leasehold_core::{Claim, Fence, LeaseId, Mode, Namespace, Scope};
 
 use super::{Judge, Verdict};
 use crate::plan::Plan;
@@ -12,6 +12,7 @@ use crate::time::{Micros, Moment};
 #[derive(Clone, Debug)]
 pub struct Belief {
     pub namespace: Namespace,
+    pub lease: Option<LeaseId>,
     pub claims: Vec<Claim>,
     /// By the client's own clock: from then on its work must not go on.
     pub stops_at: Micros,
@@ -64,6 +65,10 @@ impl Beliefs {
         });
     }
 
+    pub fn overrule_lease(&mut self, lease: LeaseId) {
+        self.held.retain(|_, belief| belief.lease != Some(lease));
+    }
+
     fn believes(&self, belief: &Belief, shows: Micros) -> bool {
         shows < if self.is_exact { belief.lost_at } else { belief.stops_at }
     }
@@ -94,7 +99,10 @@ impl Judge {
         }
         for (&(other, _), theirs) in &beliefs.held {
             if other != client && believes(other, theirs) && conflict(mine, theirs) {
-                let what = format!("client-{client} and client-{other}: {:?} and {:?}", mine.claims, theirs.claims);
+                let what = format!(
+                    "client-{client} and client-{other}: {:?} and {:?}",
+                    mine.claims, theirs.claims
+                );
                 return Err(Verdict::new(now, "no two clients believe at once", what));
             }
         }
@@ -120,7 +128,9 @@ fn conflict(one: &Belief, other: &Belief) -> bool {
         && one.claims.iter().any(|mine| {
             other.claims.iter().any(|theirs| {
                 let counted = permits(mine) && permits(theirs) && mine.scope == theirs.scope;
-                mine.scope.overlaps(&theirs.scope) && mine.mode.conflicts_with(theirs.mode) && !counted
+                mine.scope.overlaps(&theirs.scope)
+                    && mine.mode.conflicts_with(theirs.mode)
+                    && !counted
             })
         })
 }

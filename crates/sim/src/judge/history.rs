@@ -71,7 +71,9 @@ impl History {
     pub fn refused(&mut self, attempt: &Attempt, returned: Moment) {
         // Which of a set was in the way is not told.
         let [claim] = attempt.claims.as_slice() else { return };
-        let (Some(lock), Some(mode)) = (self.index(&claim.scope), told_mode(claim.mode)) else { return };
+        let (Some(lock), Some(mode)) = (self.index(&claim.scope), told_mode(claim.mode)) else {
+            return;
+        };
         let event = Event::Acquire {
             mode,
             ttl: self.least(attempt.ttl),
@@ -95,12 +97,27 @@ impl History {
         }
     }
 
-    pub fn renewed(&mut self, client: usize, claims: &[Claim], when: (Moment, Option<Moment>), fence: Fence, ttl: Duration, outcome: Kept) {
+    pub fn renewed(
+        &mut self,
+        client: usize,
+        claims: &[Claim],
+        when: (Moment, Option<Moment>),
+        fence: Fence,
+        ttl: Duration,
+        outcome: Kept,
+    ) {
         let ttl = self.least(ttl);
         self.kept(client, claims, when, Event::Renew { token: fence.get(), ttl, outcome });
     }
 
-    pub fn released(&mut self, client: usize, claims: &[Claim], when: (Moment, Option<Moment>), fence: Fence, outcome: Kept) {
+    pub fn released(
+        &mut self,
+        client: usize,
+        claims: &[Claim],
+        when: (Moment, Option<Moment>),
+        fence: Fence,
+        outcome: Kept,
+    ) {
         self.kept(client, claims, when, Event::Release { token: fence.get(), outcome });
     }
 
@@ -116,7 +133,14 @@ impl History {
         Duration::from_micros(shortened(micros, self.drift_ppm).saturating_sub(2000))
     }
 
-    fn push(&mut self, client: usize, lock: LockIndex, invoked: Moment, returned: Option<Moment>, event: Event) {
+    fn push(
+        &mut self,
+        client: usize,
+        lock: LockIndex,
+        invoked: Moment,
+        returned: Option<Moment>,
+        event: Event,
+    ) {
         let client = u32::try_from(client).unwrap_or(u32::MAX);
         let returned = returned.map_or(When::NEVER, when);
         self.operations.push(Operation { client, lock, invoked: when(invoked), returned, event });
@@ -134,7 +158,9 @@ impl History {
         let rules = Rules { late_max: self.late_max, configurations_max: 20_000 };
         match check(&self.operations, rules) {
             Ok(_) | Err(leasehold_judge::checker::Fault::Undecided { .. }) => Ok(()),
-            Err(fault) => Err(Verdict::new(now, "the history can have happened", fault.to_string())),
+            Err(fault) => {
+                Err(Verdict::new(now, "the history can have happened", fault.to_string()))
+            }
         }
     }
 

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::{
-    Command, Ending, Epoch, Fence, Granted, KeepAlive, LeaseId, Limits, LockTable, Millis, Namespace,
-    Outcome, Step, Timestamp, Transition, invariant,
+    Command, Ending, Epoch, Fence, Granted, KeepAlive, LeaseId, Limits, LockTable, Millis,
+    Namespace, Outcome, Step, Timestamp, Transition, invariant,
 };
 use leasehold_store::{Batch, Seq};
 
@@ -25,6 +25,7 @@ pub(crate) struct Log {
     fence: Fence,
     leases: BTreeMap<Name, Lease>,
     grants: BTreeMap<Fence, GrantFact>,
+    sessions: BTreeMap<(Namespace, u64), LeaseId>,
 }
 
 /// A lease as the log has it.
@@ -60,6 +61,7 @@ impl Log {
             fence: Fence::ZERO,
             leases: BTreeMap::new(),
             grants: BTreeMap::new(),
+            sessions: BTreeMap::new(),
         }
     }
 
@@ -71,7 +73,11 @@ impl Log {
         self.leases.get(&(namespace.clone(), lease))
     }
 
-    pub(crate) fn lease_mut(&mut self, namespace: &Namespace, lease: LeaseId) -> Option<&mut Lease> {
+    pub(crate) fn lease_mut(
+        &mut self,
+        namespace: &Namespace,
+        lease: LeaseId,
+    ) -> Option<&mut Lease> {
         self.leases.get_mut(&(namespace.clone(), lease))
     }
 
@@ -80,12 +86,18 @@ impl Log {
     pub(crate) fn is_gone(&self, namespace: &Namespace, lease: LeaseId) -> bool {
         let keep_alive = KeepAlive { namespace: namespace.clone(), session: lease, ttl: None };
         let mut table = self.table.clone();
-        let outcome = table.handle(Timestamp::ZERO, Command::KeepAlive(keep_alive), &mut Step::new());
+        let outcome =
+            table.handle(Timestamp::ZERO, Command::KeepAlive(keep_alive), &mut Step::new());
         matches!(outcome, Outcome::Refused(_))
     }
 
     pub(crate) fn grant(&self, fence: Fence) -> Option<&GrantFact> {
         self.grants.get(&fence)
+    }
+
+    /// The session with this number.
+    pub(crate) fn session(&self, namespace: &Namespace, number: u64) -> Option<LeaseId> {
+        self.sessions.get(&(namespace.clone(), number)).copied()
     }
 
     pub(crate) fn grants(&self) -> impl Iterator<Item = (&Fence, &GrantFact)> {
@@ -101,6 +113,8 @@ impl Log {
         match transition {
             Transition::SessionOpened(opened) => {
                 self.open(now, &opened.namespace, opened.lease, opened.ttl);
+                let name = (opened.namespace.clone(), opened.terms.number);
+                self.sessions.insert(name, opened.lease);
             }
             Transition::Granted(granted) => {
                 if granted.fence <= self.fence {
@@ -195,7 +209,10 @@ impl Log {
     fn replay(&mut self, now: Moment, batch: &Batch) -> Result<(), Verdict> {
         let (seq, epoch) = (batch.seq(), batch.epoch());
         if seq != self.seq.next() || epoch < self.epoch {
-            let what = format!("record {seq} of epoch {} after record {} of epoch {}", epoch.0, self.seq, self.epoch.0);
+            let what = format!(
+                "record {seq} of epoch {} after record {} of epoch {}",
+                epoch.0, self.seq, self.epoch.0
+            );
             return Err(Verdict::new(now, "records follow each other", what));
         }
         (self.seq, self.epoch) = (seq, epoch);
@@ -209,7 +226,9 @@ impl Log {
         }
         invariant::invariant_conflicting_grants_never_coexist(&self.table)
             .and_then(|()| invariant::invariant_permits_stay_within_their_limit(&self.table))
-            .map_err(|broken| Verdict::new(now, broken.promise, format!("in the log: {}", broken.seen)))
+            .map_err(|broken| {
+                Verdict::new(now, broken.promise, format!("in the log: {}", broken.seen))
+            })
     }
 }
 
@@ -220,7 +239,13 @@ impl Judge {
     }
 
     /// Somebody was told at `now` that a lease stands for `ttl`, in answer to what came in at `asked`.
-    pub(crate) fn promise(&mut self, namespace: &Namespace, lease: LeaseId, asked: Moment, ttl: Millis) {
+    pub(crate) fn promise(
+        &mut self,
+        namespace: &Namespace,
+        lease: LeaseId,
+        asked: Moment,
+        ttl: Millis,
+    ) {
         let length = self.at_least(u64::from(ttl.get()) * MILLI);
         if let Some(lease) = self.log.lease_mut(namespace, lease) {
             // A server reads its clock in whole milliseconds, rounded down.
@@ -229,7 +254,13 @@ impl Judge {
     }
 
     /// Something is asked that can shorten a lease.
-    pub(crate) fn shorten(&mut self, now: Moment, namespace: &Namespace, lease: LeaseId, length: u64) {
+    pub(crate) fn shorten(
+        &mut self,
+        now: Moment,
+        namespace: &Namespace,
+        lease: LeaseId,
+        length: u64,
+    ) {
         let promised = now + self.at_least(length);
         if let Some(lease) = self.log.lease_mut(namespace, lease) {
             lease.promised = lease.promised.min(promised);

@@ -1,7 +1,8 @@
 //! What servers say, compared with what is durable the moment they say it.
 
 use leasehold_core::{
-    Answer, Command, Conflict, Fence, Holder, HolderState, LeaseId, Namespace, OnDisconnect, Refusal, Scope, Under,
+    Answer, Command, Conflict, Fence, Holder, HolderState, LeaseId, Namespace, OnDisconnect,
+    Refusal, Scope, Under,
 };
 use leasehold_engine::{Call, CallError, Reply, View};
 
@@ -25,6 +26,10 @@ impl Judge {
             self.disconnected(now, &gone.namespace, gone.session);
         } else if let Command::Break(broken) = command {
             self.beliefs.overrule(&broken.namespace, &broken.scope);
+        } else if let Command::BreakSession(broken) = command {
+            if let Some(lease) = self.log.session(&broken.namespace, broken.number) {
+                self.beliefs.overrule_lease(lease);
+            }
         } else if let Command::RemoveFile(removed) = command {
             self.beliefs.overrule(&removed.namespace, &Scope::inode(removed.inode));
         }
@@ -56,7 +61,8 @@ impl Judge {
             (Call::Command(command), Err(CallError::Refused(refusal))) => {
                 self.refused(now, asked, command, refusal)
             }
-            (Call::Command(_) | Call::Query(_), Err(_)) | (Call::Query(_), Ok(Reply::Answer(_))) => Ok(()),
+            (Call::Command(_) | Call::Query(_), Err(_))
+            | (Call::Query(_), Ok(Reply::Answer(_))) => Ok(()),
         }
     }
 
@@ -74,7 +80,8 @@ impl Judge {
                     (&known.granted.owner, known.granted.lease) == (&acquire.owner, grant.lease)
                 });
                 if !is_known {
-                    let what = format!("fence {} for {} is not durable", grant.fence, acquire.owner);
+                    let what =
+                        format!("fence {} for {} is not durable", grant.fence, acquire.owner);
                     return Err(Verdict::new(now, "durable before the reply", what));
                 }
                 let is_new = matches!(acquire.under, Under::NewLease { .. });
@@ -89,7 +96,11 @@ impl Judge {
             }
             (Command::OpenSession(open), Answer::SessionOpened { .. }) => {
                 let Some(lease) = self.log.lease(&open.namespace, open.id) else {
-                    return Err(Verdict::new(now, "durable before the reply", "a session is not durable"));
+                    return Err(Verdict::new(
+                        now,
+                        "durable before the reply",
+                        "a session is not durable",
+                    ));
                 };
                 let ttl = lease.ttl;
                 self.promise(&open.namespace, open.id, asked, ttl);
@@ -107,7 +118,10 @@ impl Judge {
             (Command::AcceptFence(accept), Answer::FenceAccepted { high_water }) => {
                 let durable = self.log.table().register(&accept.namespace, &accept.register);
                 if durable < Some(*high_water) {
-                    let what = format!("register {} at {high_water}, durable {durable:?}", accept.register);
+                    let what = format!(
+                        "register {} at {high_water}, durable {durable:?}",
+                        accept.register
+                    );
                     return Err(Verdict::new(now, "durable before the reply", what));
                 }
                 Ok(())
@@ -125,10 +139,18 @@ impl Judge {
         ttl: leasehold_core::Millis,
     ) -> Result<(), Verdict> {
         let Some(known) = self.log.lease(namespace, lease) else {
-            return Err(Verdict::new(now, "durable before the reply", "renewed a lease that is not durable"));
+            return Err(Verdict::new(
+                now,
+                "durable before the reply",
+                "renewed a lease that is not durable",
+            ));
         };
         if known.told_over {
-            return Err(Verdict::new(now, "who was told that it is over never renews", "a renewal"));
+            return Err(Verdict::new(
+                now,
+                "who was told that it is over never renews",
+                "a renewal",
+            ));
         }
         if known.ttl_most < ttl {
             let what = format!("a renewal says {ttl}, durable is {}", known.ttl);
@@ -175,7 +197,9 @@ impl Judge {
                 self.all_durable(now, conflict)
             }
             Refusal::ReclaimWindow(conflict) => self.all_durable(now, conflict),
-            Refusal::GracePeriod { conflict: Some(conflict), .. } => self.all_durable(now, conflict),
+            Refusal::GracePeriod { conflict: Some(conflict), .. } => {
+                self.all_durable(now, conflict)
+            }
             _ => Ok(()),
         }
     }
@@ -226,7 +250,15 @@ impl Judge {
             View::Graph(graph) => {
                 graph.holds.iter().try_for_each(|holder| self.holder_durable(now, holder))
             }
-            View::Register(_) | View::Session(_) | View::Sessions(_) | View::Stats(_) => Ok(()),
+            View::Overview(overview) => overview
+                .next_to_lapse
+                .iter()
+                .try_for_each(|holder| self.holder_durable(now, holder)),
+            View::Register(_)
+            | View::Session(_)
+            | View::Sessions(_)
+            | View::Tree(_)
+            | View::Stats(_) => Ok(()),
         }
     }
 }

@@ -24,7 +24,8 @@ impl Judge {
         fence: Fence,
         coverage: &mut Coverage,
     ) -> Result<(), Verdict> {
-        let seen = self.resources.seen.entry((namespace.clone(), scope.clone())).or_insert(Fence::ZERO);
+        let seen =
+            self.resources.seen.entry((namespace.clone(), scope.clone())).or_insert(Fence::ZERO);
         if fence >= *seen {
             *seen = fence;
             coverage.mark("write accepted");

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use leasehold_core::{
-    Claim, Command, Granted, GraphWait, HolderState, LockTable, Mode, Namespace, Owner, Scope, Step,
-    Ticket, Transition, invariant,
+    Claim, Command, Granted, GraphWait, HolderState, LockTable, Mode, Namespace, Owner, Scope,
+    Step, Ticket, Transition, invariant,
 };
 
 use super::Verdict;
@@ -61,7 +61,8 @@ fn in_order(
         for wait in waits.iter().filter(|wait| wait.waiter != granted.owner) {
             let is_earlier = ticket.is_none_or(|ticket| wait.ticket < ticket);
             let overtakes = |claim: &&Claim| {
-                is_contested(claim, wait) && !may_overtake(before, &granted.namespace, &granted.owner, &claim.scope)
+                is_contested(claim, wait)
+                    && !may_overtake(before, &granted.namespace, &granted.owner, &claim.scope)
             };
             if is_earlier && let Some(claim) = granted.claims.iter().find(overtakes) {
                 let seen = format!(
