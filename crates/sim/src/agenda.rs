@@ -51,7 +51,7 @@ impl<T> Agenda<T> {
         self.heap.push(Reverse(Entry { at, number: self.written, what }));
     }
 
-    pub fn next(&mut self) -> Option<(Moment, T)> {
+    pub fn take_next(&mut self) -> Option<(Moment, T)> {
         self.heap.pop().map(|Reverse(entry)| (entry.at, entry.what))
     }
 
@@ -74,7 +74,8 @@ mod tests {
         for (at, what) in [(5, 'c'), (1, 'a'), (5, 'd'), (2, 'b')] {
             agenda.add(Moment(at), what);
         }
-        let order: String = std::iter::from_fn(|| agenda.next()).map(|(_, what)| what).collect();
+        let order: String =
+            std::iter::from_fn(|| agenda.take_next()).map(|(_, what)| what).collect();
         assert_eq!(order, "abcd");
     }
 }

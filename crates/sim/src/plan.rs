@@ -308,8 +308,8 @@ impl std::str::FromStr for Cut {
         for part in text.split(',').filter(|part| !part.is_empty()) {
             match part.split_once('=') {
                 Some(("until", until)) => cut.until = Some(until.parse()?),
-                Some(("fault", fault)) => drop(cut.faults.insert(fault.parse()?)),
-                Some(("client", client)) => drop(cut.clients.insert(client.parse()?)),
+                Some(("fault", fault)) => _ = cut.faults.insert(fault.parse()?),
+                Some(("client", client)) => _ = cut.clients.insert(client.parse()?),
                 Some(("deed", deed)) => {
                     let Some((client, number)) = deed.split_once('.') else {
                         anyhow::bail!("{part:?} is not deed=CLIENT.NUMBER");

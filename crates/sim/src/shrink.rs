@@ -70,12 +70,12 @@ impl Smallest {
 
     fn leave_out_faults(&mut self) {
         let all: Vec<usize> = (0..Plan::new(self.seed, self.length).faults.len()).collect();
-        self.leave_out(&all, |cut, fault| drop(cut.faults.insert(*fault)));
+        self.leave_out(&all, |cut, fault| _ = cut.faults.insert(*fault));
     }
 
     fn leave_out_clients(&mut self) {
         let all: Vec<usize> = (0..Plan::new(self.seed, self.length).clients).collect();
-        self.leave_out(&all, |cut, client| drop(cut.clients.insert(*client)));
+        self.leave_out(&all, |cut, client| _ = cut.clients.insert(*client));
     }
 
     fn leave_out_deeds(&mut self) {
@@ -84,7 +84,7 @@ impl Smallest {
             .iter()
             .flat_map(|&(client, len)| (1..=len).map(move |deed| (client, deed)))
             .collect();
-        self.leave_out(&all, |cut, deed| drop(cut.deeds.insert(*deed)));
+        self.leave_out(&all, |cut, deed| _ = cut.deeds.insert(*deed));
     }
 
     /// Tries to leave out large parts first, then smaller ones.

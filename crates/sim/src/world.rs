@@ -2,6 +2,10 @@
 //!
 //! Everything that happens is an [`Event`] on the agenda. Nodes that are paused get theirs when they go on; nodes that
 //! died never do. After every event the judges look.
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "of many commands, answers and faults only a few matter here"
+)]
 
 use std::panic;
 use std::rc::Rc;
@@ -171,7 +175,7 @@ impl World {
     fn live(&mut self) -> Result<(), Verdict> {
         self.begin();
         let end = Moment(self.plan.length) + self.plan.settling();
-        while let Some((at, event)) = self.agenda.next() {
+        while let Some((at, event)) = self.agenda.take_next() {
             if at > end {
                 break;
             }

@@ -1,4 +1,8 @@
 //! What a client does with the answers to what it asked by hand.
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "of many commands, answers and faults only a few matter here"
+)]
 
 use std::rc::Rc;
 
@@ -194,7 +198,7 @@ impl World {
             return;
         }
         let mut dice = self.dice_of(client, number + u64::from(pending.tries) * 7919);
-        let pause = dice.between(MILLI, (self.plan.ttl / 10).min(250 * MILLI).max(2 * MILLI));
+        let pause = dice.between(MILLI, (self.plan.ttl / 10).clamp(2 * MILLI, 250 * MILLI));
         self.client_due(client, Due::Retry(number), self.now + pause);
     }
 

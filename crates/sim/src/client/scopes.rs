@@ -1,4 +1,8 @@
 //! What there is to be locked in this small world.
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "of many commands, answers and faults only a few matter here"
+)]
 
 use std::num::NonZeroU32;
 
@@ -8,7 +12,7 @@ use crate::dice::Dice;
 use crate::plan::{Focus, Work};
 
 /// Names that the judge of histories follows.
-pub const NAMES: u64 = 4;
+pub(crate) const NAMES: u64 = 4;
 
 const PATHS: [&str; 7] =
     ["path:/a", "path:/a/b", "path:/a/b/c", "path:/a/**", "path:/a/b/**", "path:/d", "path:/**"];
@@ -16,11 +20,11 @@ const PATHS: [&str; 7] =
 /// How far the bytes of a file go, before the open end.
 const BYTES: u64 = 12;
 
-pub fn name(number: u64) -> Scope {
+pub(crate) fn name(number: u64) -> Scope {
     Scope::parse(&format!("name-{number}")).expect("a plain name")
 }
 
-pub fn namespace(dice: &mut Dice) -> Namespace {
+pub(crate) fn namespace(dice: &mut Dice) -> Namespace {
     match dice.below(60) {
         0 => Namespace::new("second").expect("a plain name"),
         1 => Namespace::new("third").expect("a plain name"),
@@ -29,7 +33,7 @@ pub fn namespace(dice: &mut Dice) -> Namespace {
 }
 
 /// One scope and how it is wanted.
-pub fn claim(dice: &mut Dice, work: &Work) -> Claim {
+pub(crate) fn claim(dice: &mut Dice, work: &Work) -> Claim {
     let focus = match work.focus {
         Focus::All => {
             *dice.pick(&[Focus::Names, Focus::Paths, Focus::Ranges, Focus::Permits, Focus::Hot])
@@ -60,7 +64,7 @@ fn permits(dice: &mut Dice) -> Mode {
     Mode::Permits(NonZeroU32::new(limit).expect("not zero"))
 }
 
-pub fn range(dice: &mut Dice) -> ByteRange {
+pub(crate) fn range(dice: &mut Dice) -> ByteRange {
     let start = dice.below(BYTES);
     let end = if dice.percent(15) { None } else { Some(start + dice.between(1, BYTES / 2)) };
     ByteRange::half_open(start, end).expect("not empty")

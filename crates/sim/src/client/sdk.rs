@@ -610,9 +610,9 @@ impl World {
         if keys.len() >= ITEMS_MAX || (!keys.is_empty() && dice.percent(25)) {
             let key = *dice.pick(&keys);
             if dice.percent(50) {
-                drop(machine.release(own, key))
+                machine.release(own, key);
             } else {
-                machine.abandon(own, key)
+                machine.abandon(own, key);
             }
         } else {
             self.sdk_acquire(client, &mut dice);

@@ -1,4 +1,8 @@
 //! What servers say, compared with what is durable the moment they say it.
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "of many commands, answers and faults only a few matter here"
+)]
 
 use leasehold_core::{
     Answer, Command, Conflict, Fence, Holder, HolderState, LeaseId, Namespace, OnDisconnect,
