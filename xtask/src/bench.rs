@@ -14,6 +14,7 @@ pub(crate) const CHORE: Chore = Chore {
     help: "NAME is one of:
   core      the rules alone, in one thread
   store     records: encoding them, writing them to this disk, loading a million locks
+  cluster   the journals in PostgreSQL and etcd, beside what those two offer for locks themselves
   service   the server as a process, over HTTP, with SQLite and in memory
 
 Without a NAME all of them run, one after the other. ARGS go to the benchmark as they are.",
@@ -29,6 +30,7 @@ struct Bench {
 const BENCHES: &[Bench] = &[
     Bench { name: "core", package: "leasehold-core" },
     Bench { name: "store", package: "leasehold-store" },
+    Bench { name: "cluster", package: "leasehold-store" },
     Bench { name: "service", package: "leasehold-cli" },
 ];
 
@@ -76,7 +78,10 @@ mod tests {
     #[test]
     fn unknown_name_is_refused_with_the_known_ones() {
         let fault = choose(&["cores".to_string()]).err().unwrap().to_string();
-        assert_eq!(fault, "there is no benchmark \"cores\"; there are: core, store, service");
+        assert_eq!(
+            fault,
+            "there is no benchmark \"cores\"; there are: core, store, cluster, service"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::Chore;
 use crate::cargo::{cargo, run};
-use crate::{needs, test, tidy};
+use crate::{console, needs, test, tidy};
 
 pub(crate) const CHORE: Chore = Chore {
     name: "check",
@@ -16,6 +16,7 @@ pub(crate) const CHORE: Chore = Chore {
     help: "Runs, and stops at the first that fails:
   format    cargo fmt --check
   tidy      the rules of the repository itself: see `cargo xtask tidy --help`
+  types     those in the comments of the console's scripts, only where npm is installed
   clippy    over all targets, warnings are errors
   tests     cargo test --workspace, after installing what it needs: see `cargo xtask needs --help`
   docs      cargo doc, warnings are errors
@@ -30,6 +31,7 @@ fn check(root: &Path) -> Result<()> {
     needs::install()?;
     run(&mut cargo(root, &["fmt", "--all", "--check"]))?;
     tidy::tidy(root)?;
+    console::types(root)?;
     clippy(root)?;
     test::test(root, &["--locked".into()])?;
     docs(root)?;

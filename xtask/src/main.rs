@@ -5,6 +5,7 @@ mod fix;
 mod test;
 
 mod bench;
+mod console;
 mod needs;
 mod planted;
 mod sim;
@@ -38,6 +39,7 @@ const CHORES: &[Chore] = &[
     sim::CHORE,
     planted::CHORE,
     tidy::CHORE,
+    console::SCREENSHOTS,
 ];
 
 fn main() -> ExitCode {

@@ -38,6 +38,10 @@ const PACKAGES: &[Package] = &[
     Package { name: "postgresql", program: "initdb" },
     Package { name: "pgbouncer", program: "pgbouncer" },
     Package { name: "etcd-server", program: "etcd" },
+    Package { name: "openssl", program: "openssl" },
+    // For the tests of the console.
+    Package { name: "chromium", program: "chromium" },
+    Package { name: "chromium-driver", program: "chromedriver" },
 ];
 
 /// From PyPI, pinned: what it tries must not change from one day to the next.

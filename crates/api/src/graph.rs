@@ -99,6 +99,9 @@ pub enum EdgeKind {
     Waits,
     /// From a lock that is waited for to another one that is in its way: a path and a subtree above it, say.
     Overlaps,
+    /// With `layout=true`: a wait that was refused in the last ten minutes because it would have closed a circle, while
+    /// the rest of that circle still stands.
+    Refused,
 }
 
 /// One step of a circle.

@@ -16,6 +16,9 @@ pub struct History {
     pub deadlocks: Vec<PastDeadlock>,
     /// All holders that ended after this moment are remembered; if it is missing, all since the server started.
     pub complete_after: Option<String>,
+    /// Events after this revision are still remembered, for those who watch.
+    #[serde(default)]
+    pub events_after: u64,
     /// The server's clock when it answered.
     pub now: String,
 }

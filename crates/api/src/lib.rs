@@ -40,7 +40,7 @@ pub use locks::{
 };
 pub use overview::{Branch, Limits, NamespaceCount, Overview, Series, Totals, TreePage};
 pub use problem::{FieldError, Problem};
-pub use service::{Check, Cluster, Grace, Group, Health, LeaderView, Role, Version};
+pub use service::{Check, Cluster, Grace, Group, Health, LeaderView, Role, ServerView, Version};
 pub use sessions::{
     BreakSessionRequest, Closed, KeepAliveRequest, KeptAlive, OnDisconnect, OpenRequest, Opened,
     Session, SessionPage,

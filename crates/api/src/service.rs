@@ -47,6 +47,8 @@ pub struct Cluster {
     pub waiters: u64,
     pub last_fencing_token: u64,
     pub groups: Vec<Group>,
+    /// The servers that share the store; none if only one can have it open.
+    pub servers: Vec<ServerView>,
 }
 
 /// A group of namespaces, with a leader of its own.
@@ -65,6 +67,16 @@ pub struct Group {
     pub sessions: u64,
     pub waiters: u64,
     pub last_fencing_token: u64,
+}
+
+/// A server around the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ServerView {
+    pub name: String,
+    pub address: String,
+    /// How long ago it last showed that it is there.
+    pub seen_ms_ago: u64,
 }
 
 /// The server that decides.

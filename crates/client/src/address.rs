@@ -41,12 +41,12 @@ pub(crate) fn authority(server: &str) -> &str {
 }
 
 /// A name as part of a path: slashes stay, since a name is made of segments.
-pub(crate) fn path_part(name: &str) -> String {
+pub fn path_part(name: &str) -> String {
     encoded(name, b"-._~/:@!$'()*,;=")
 }
 
 /// A value in a query.
-pub(crate) fn query_value(value: &str) -> String {
+pub fn query_value(value: &str) -> String {
     encoded(value, b"-._~")
 }
 

@@ -1,8 +1,10 @@
 //! The requests of the HTTP interface, one function for each.
 //!
-//! Nothing is kept alive and nothing is repeated here: it is what tools need that take a lock in one process and give it
-//! back in another. Programs use [`Client::lock`] and [`Client::session`].
+//! Nothing is kept alive here: it is what tools need that take a lock in one process and give it back in another. A
+//! request is repeated only if it certainly was not carried out, or only reads; for the client's patience at most. Programs use [`Client::lock`] and [`Client::session`].
 
+use bytes::Bytes;
+use hyper::Method;
 use leasehold_api::{
     AcceptRequest, Accepted, AcquireRequest, AcquireSetRequest, BreakRequest, Broken, CheckRequest,
     Checked, Closed, Cluster, EventPage, Grant, Graph, Health, KeepAliveRequest, KeptAlive, Lock,
@@ -173,6 +175,13 @@ impl<'a> Api<'a> {
     /// What the server counts, as text.
     pub async fn metrics(&self) -> Result<String> {
         text(&self.ask(Ask::get("/metrics".into())).await?)
+    }
+
+    /// Any request of the HTTP interface: a path with its query, and the body of a 2xx answer as the server said it.
+    pub async fn raw(&self, method: Method, path: &str, body: Option<&[u8]>) -> Result<Bytes> {
+        let body = body.map_or_else(Bytes::new, Bytes::copy_from_slice);
+        let answered = self.ask(Ask { method, path: path.into(), body }).await?;
+        if answered.is_success { Ok(answered.body) } else { Err(answered.refusal()) }
     }
 
     async fn of_lock<T: DeserializeOwned>(

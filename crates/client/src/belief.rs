@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::error::LostBy;
-use crate::machine::{Moment, Standing, State};
+use crate::machine::{Key, Moment, Standing, State};
 
 #[derive(Debug)]
 pub(crate) struct Belief {
@@ -21,6 +21,8 @@ pub(crate) struct Belief {
     since: AtomicU64,
     ttl: AtomicU64,
     told: AtomicU8,
+    /// What the driver knows it as; zero before it does.
+    key: AtomicU64,
     changed: Notify,
     lost_by: Mutex<Option<LostBy>>,
     /// For a grant under a session: what is believed of the session.
@@ -38,9 +40,21 @@ impl Belief {
             since: AtomicU64::new(0),
             ttl: AtomicU64::new(0),
             told: AtomicU8::new(VALID),
+            key: AtomicU64::new(0),
             changed: Notify::new(),
             lost_by: Mutex::new(None),
             session,
+        }
+    }
+
+    pub(crate) fn asked_as(&self, key: Key) {
+        self.key.store(key.to_u64(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn key(&self) -> Option<Key> {
+        match self.key.load(Ordering::Relaxed) {
+            0 => None,
+            number => Some(Key::from_u64(number)),
         }
     }
 
@@ -48,6 +62,7 @@ impl Belief {
         let ttl = u64::try_from(standing.ttl().as_nanos()).unwrap_or(u64::MAX);
         self.ttl.store(ttl, Ordering::Relaxed);
         self.since.store(standing.since().as_nanos(), Ordering::Release);
+        self.changed.notify_waiters();
     }
 
     pub(crate) fn in_jeopardy(&self) {
@@ -110,6 +125,30 @@ impl Belief {
         match self.state() {
             State::Valid | State::Jeopardy => self.standing().lapses_at().since(self.clock.now()),
             State::Lost => Duration::ZERO,
+        }
+    }
+
+    /// Waits until there is something else to believe than what was seen.
+    pub(crate) async fn other_than(&self, seen: (State, Standing)) -> (State, Standing) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            let session = self.session.as_ref().map(|session| session.changed.notified());
+            changed.as_mut().enable();
+            let mut session = std::pin::pin!(session);
+            if let Some(session) = session.as_mut().as_pin_mut() {
+                session.enable();
+            }
+            let now = (self.state(), self.standing());
+            if now != seen {
+                return now;
+            }
+            match session.as_pin_mut() {
+                Some(session) => tokio::select! {
+                    () = changed => {}
+                    () = session => {}
+                },
+                None => changed.await,
+            }
         }
     }
 

@@ -108,7 +108,7 @@ impl ClientBuilder {
             orders,
             clock: self.clock.clone(),
             namespace: self.namespace.clone(),
-            query: query.clone(),
+            query,
             nonce,
             numbers: AtomicU64::new(1),
         };
@@ -118,7 +118,8 @@ impl ClientBuilder {
             .build()
             .map_err(|error| Error::unsent(format!("the client cannot start: {error}")))?;
         let drive = move || {
-            runtime.block_on(Driver::new(self.clock, machine, query, ordered).run());
+            let driver = Driver::new(self.clock, machine, self.transport, self.namespace, ordered);
+            runtime.block_on(driver.run());
         };
         std::thread::Builder::new()
             .name("leasehold".into())

@@ -11,11 +11,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use leasehold_api::grpc::{self, AttachResponse, push};
+use leasehold_api::{Code, Problem};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
+use crate::address::query_value;
 use crate::belief::Belief;
+use crate::client::Transport;
 use crate::clock::{Clock, Sleep};
 use crate::error::{Error, LostBy};
 use crate::http::{Answered, Ask as HttpAsk, Http};
@@ -23,6 +28,10 @@ use crate::machine::{
     Action, Answer, Ask, CallId, Ended, Failure, Key, LinkId, Loss, Machine, Moment, News, Request,
 };
 use crate::payload::{Granted, Payload};
+use crate::stream::{self, Attached, Batch, Told};
+
+/// Between two tries of a request that was not carried out.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What the driver is told to do.
 pub(crate) enum Order {
@@ -37,7 +46,7 @@ pub(crate) enum Order {
     /// Nobody holds the guard any more, or waits for it.
     Abandon(Key),
     /// The caller of an acquire went away before it knew its key.
-    AbandonRequest(u64),
+    AbandonRequest(Arc<Belief>),
     Renew(Key),
     StartHeartbeat(Key),
     Http {
@@ -58,10 +67,8 @@ pub(crate) enum Order {
 
 /// What is kept with each lease.
 pub(crate) struct Item {
-    /// Numbers the acquires of one client.
-    pub(crate) number: u64,
-    pub(crate) payload: Payload,
-    pub(crate) granted: Granted,
+    pub(crate) payload: Arc<Payload>,
+    pub(crate) granted: Arc<Granted>,
     pub(crate) belief: Arc<Belief>,
     pub(crate) acquired: Option<oneshot::Sender<Result<Got, Error>>>,
     pub(crate) released: Option<oneshot::Sender<Result<(), Error>>>,
@@ -70,7 +77,7 @@ pub(crate) struct Item {
 /// What the one who asked gets.
 pub(crate) struct Got {
     pub(crate) key: Key,
-    pub(crate) granted: Granted,
+    pub(crate) granted: Arc<Granted>,
 }
 
 /// Something that came from the network.
@@ -78,7 +85,23 @@ pub(crate) enum Arrived {
     Up(LinkId),
     Down(LinkId, String),
     OutOfPatience,
+    AskAgain(Asked),
+    Attached(LinkId, Box<Attached>),
     Http { call: CallId, key: Key, request: Request, result: Result<Answered, (Failure, String)> },
+}
+
+/// A request of a tool.
+pub(crate) struct Asked {
+    ask: HttpAsk,
+    done: oneshot::Sender<Result<Answered, Error>>,
+    until: Moment,
+}
+
+/// The stream in use.
+struct Open {
+    link: LinkId,
+    stream: Attached,
+    batch: Batch,
 }
 
 pub(crate) struct Driver {
@@ -87,9 +110,17 @@ pub(crate) struct Driver {
     orders: mpsc::UnboundedReceiver<Order>,
     arrived: mpsc::UnboundedReceiver<Arrived>,
     arrivals: mpsc::UnboundedSender<Arrived>,
+    transport: Transport,
+    open: Option<Open>,
     http: Http,
+    /// The same, for those who stay longer than one request.
+    current: watch::Sender<Http>,
+    namespace: String,
     query: String,
     running: HashMap<CallId, AbortHandle>,
+    /// The connection in use, or the one that is being made.
+    link: LinkId,
+    connecting: Option<AbortHandle>,
     is_up: bool,
     /// Why the last connection failed.
     complaint: String,
@@ -98,17 +129,18 @@ pub(crate) struct Driver {
     waiting_for_up: Vec<oneshot::Sender<Result<(), Error>>>,
     flushing: Vec<oneshot::Sender<()>>,
     is_out_of_patience: bool,
-    by_number: HashMap<u64, Key>,
 }
 
 impl Driver {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
         machine: Machine<Box<Item>>,
-        query: String,
+        transport: Transport,
+        namespace: String,
         orders: mpsc::UnboundedReceiver<Order>,
     ) -> Driver {
         let (arrivals, arrived) = mpsc::unbounded_channel();
+        let query = format!("?namespace={}", query_value(&namespace));
         let http = Http::new(machine.server().to_string());
         let up_until = clock.now().plus(machine.settings().patience);
         Driver {
@@ -117,16 +149,21 @@ impl Driver {
             orders,
             arrived,
             arrivals,
+            transport,
+            open: None,
+            current: watch::Sender::new(http.clone()),
             http,
+            namespace,
             query,
             running: HashMap::new(),
+            link: LinkId(0),
+            connecting: None,
             is_up: false,
-            complaint: String::new(),
+            complaint: "no server answered".into(),
             up_until,
             waiting_for_up: Vec::new(),
             flushing: Vec::new(),
             is_out_of_patience: false,
-            by_number: HashMap::new(),
         }
     }
 
@@ -140,7 +177,7 @@ impl Driver {
             if !is_open && (self.machine.is_empty() || self.is_out_of_patience) {
                 return;
             }
-            alarm.set(&*self.clock, self.machine.next_wake());
+            alarm.set(&*self.clock, self.next_wake());
             tokio::select! {
                 biased;
                 Some(arrived) = self.arrived.recv() => {
@@ -149,6 +186,7 @@ impl Driver {
                         self.take_in(arrived);
                     }
                 }
+                message = next_message(&mut self.open) => self.take_in_message(message),
                 count = self.orders.recv_many(&mut orders, 256), if is_open => {
                     if count == 0 {
                         is_open = false;
@@ -161,10 +199,20 @@ impl Driver {
                 }
                 () = alarm.rings() => {
                     alarm.clear();
-                    self.machine.wake(self.clock.now());
+                    let now = self.clock.now();
+                    self.machine.wake(now);
+                    self.give_up_connecting(now);
                 }
             }
         }
+    }
+
+    fn next_wake(&self) -> Option<Moment> {
+        let machine = self.machine.next_wake();
+        if self.waiting_for_up.is_empty() {
+            return machine;
+        }
+        Some(machine.map_or(self.up_until, |at| at.min(self.up_until)))
     }
 
     fn obey(&mut self, order: Order) {
@@ -173,22 +221,24 @@ impl Driver {
             Order::Acquire { item, ask } => {
                 // The caller may be gone already.
                 if item.acquired.as_ref().is_some_and(|sender| !sender.is_closed()) {
-                    let number = item.number;
-                    let key = self.machine.acquire(now, item, ask);
-                    self.by_number.insert(number, key);
+                    let belief = item.belief.clone();
+                    belief.asked_as(self.machine.acquire(now, item, ask));
                 }
             }
             Order::Release { key, done } => self.release(now, key, done),
             Order::Abandon(key) => self.machine.abandon(now, key),
-            Order::AbandonRequest(number) => {
-                if let Some(key) = self.by_number.remove(&number) {
+            Order::AbandonRequest(belief) => {
+                if let Some(key) = belief.key() {
                     self.machine.abandon(now, key);
                 }
             }
             Order::Renew(key) => _ = self.machine.renew(now, key),
             Order::StartHeartbeat(key) => self.machine.start_heartbeat(now, key),
-            Order::Http { ask, done } => self.ask_http(ask, done),
-            Order::Watch(feed) => drop(tokio::spawn(feed.run(self.http.clone()))),
+            Order::Http { ask, done } => {
+                let until = now.plus(self.machine.settings().patience);
+                self.ask_http(Asked { ask, done, until });
+            }
+            Order::Watch(feed) => drop(tokio::spawn(feed.run(self.current.subscribe()))),
             Order::Sleep { until, done } => {
                 let alarm = self.clock.sleep_until(until);
                 drop(tokio::spawn(async move {
@@ -250,17 +300,23 @@ impl Driver {
         }
     }
 
-    fn ask_http(&self, ask: HttpAsk, done: oneshot::Sender<Result<Answered, Error>>) {
-        let http = self.http.clone();
+    /// Asks the server in use. What certainly was not carried out, or only reads, is asked again while patience lasts.
+    fn ask_http(&self, asked: Asked) {
+        let (http, arrivals, clock) =
+            (self.http.clone(), self.arrivals.clone(), self.clock.clone());
         drop(tokio::spawn(async move {
-            let mut done = done;
-            tokio::select! {
-                answered = http.send(&ask) => {
-                    let answered = answered.map_err(|(failure, said)| unreachable(failure, said));
-                    let _ = done.send(answered);
-                }
-                () = done.closed() => {}
+            let mut asked = asked;
+            let answered = tokio::select! {
+                answered = http.send(&asked.ask) => answered,
+                () = asked.done.closed() => return,
+            };
+            if clock.now() < asked.until && asked.ask.may_be_repeated(&answered) {
+                tokio::time::sleep(ASK_AGAIN).await;
+                let _ = arrivals.send(Arrived::AskAgain(asked));
+                return;
             }
+            let answered = answered.map_err(|(failure, said)| unreachable(failure, said));
+            let _ = asked.done.send(answered);
         }));
     }
 
@@ -269,30 +325,60 @@ impl Driver {
         while let Some(action) = self.machine.next_action() {
             match action {
                 Action::Connect { link, address } => self.connect(link, address),
-                Action::Send { call, key, request } => self.send_http(call, key, request),
+                Action::Send { call, key, request } => self.send(call, key, request),
                 Action::Cancel { call, .. } => self.cancel(call),
                 Action::Tell { key, news } => self.tell(key, news),
-                Action::End { key, data, how } => self.end(key, *data, how),
+                Action::End { data, how, .. } => self.end(*data, how),
             }
+        }
+        if let Some(open) = &mut self.open
+            && let Some(message) = open.batch.take()
+        {
+            let _ = open.stream.outgoing.send(message);
         }
         self.say_if_flushed();
     }
 
     fn connect(&mut self, link: LinkId, address: String) {
         self.is_up = false;
+        self.link = link;
+        if let Some(before) = self.connecting.take() {
+            before.abort();
+        }
         for (_, task) in self.running.drain() {
             task.abort();
         }
+        self.open = None;
         self.http = Http::new(address.clone());
-        let arrivals = self.arrivals.clone();
-        drop(tokio::spawn(async move {
-            let authority = crate::address::authority(&address);
-            let arrived = match tokio::net::TcpStream::connect(authority).await {
-                Ok(_) => Arrived::Up(link),
-                Err(error) => Arrived::Down(link, format!("{address}: {error}")),
+        self.current.send_replace(self.http.clone());
+        let (arrivals, transport) = (self.arrivals.clone(), self.transport);
+        let namespace = self.namespace.clone();
+        let task = tokio::spawn(async move {
+            let arrived = match transport {
+                Transport::Http => probe(link, &address).await,
+                Transport::Stream => match stream::attach(&address, &namespace).await {
+                    Ok(attached) => Arrived::Attached(link, Box::new(attached)),
+                    Err(said) => Arrived::Down(link, said),
+                },
             };
             let _ = arrivals.send(arrived);
-        }));
+        });
+        self.connecting = Some(task.abort_handle());
+    }
+
+    fn send(&mut self, call: CallId, key: Key, request: Request) {
+        let (Some(open), Some(item)) = (&mut self.open, self.machine.data(key)) else {
+            self.send_http(call, key, request);
+            return;
+        };
+        match item.payload.command(call, &request, &item.granted) {
+            Some((command, size)) => {
+                if let Some(full) = open.batch.push(command, size) {
+                    let _ = open.stream.outgoing.send(full);
+                }
+            }
+            None => self.send_http(call, key, request),
+        }
     }
 
     fn send_http(&mut self, call: CallId, key: Key, request: Request) {
@@ -306,17 +392,75 @@ impl Driver {
         self.running.insert(call, task.abort_handle());
     }
 
-    /// A dropped request closes its connection, and the server takes it out of the queue.
     fn cancel(&mut self, call: CallId) {
+        // A dropped request closes its connection, and the server takes it out of the queue.
         if let Some(task) = self.running.remove(&call) {
             task.abort();
+            self.machine.failed(self.clock.now(), call, Failure::Unknown);
+        } else if let Some(open) = &mut self.open
+            && let Some(full) = open.batch.push(stream::cancel(call), 32)
+        {
+            let _ = open.stream.outgoing.send(full);
         }
-        self.machine.failed(self.clock.now(), call, Failure::Unknown);
+    }
+
+    fn take_in_message(&mut self, message: Result<AttachResponse, String>) {
+        let now = self.clock.now();
+        let message = match message {
+            Ok(message) => message,
+            Err(said) => {
+                if let Some(open) = self.open.take() {
+                    self.take_in(Arrived::Down(open.link, said));
+                }
+                return;
+            }
+        };
+        for reply in message.replies {
+            match stream::read(reply) {
+                Told::Answer(call, answer, granted) => {
+                    if let (Some(granted), Some(key)) = (granted, self.machine.key_of(call))
+                        && let Some(item) = self.machine.data_mut(key)
+                    {
+                        item.granted = Arc::new(granted);
+                    }
+                    self.machine.answer(now, call, answer);
+                }
+                Told::Nonsense(call) => self.machine.failed(now, call, Failure::Unknown),
+                Told::Nothing => {}
+            }
+        }
+        for push in message.pushes {
+            match push.news {
+                Some(push::News::Lost(lost)) => self.take_in_lost(now, &lost),
+                // Nobody asked to be told yet.
+                Some(push::News::Wanted(_)) | None => {}
+            }
+        }
+    }
+
+    /// It is rare enough to look for it.
+    fn take_in_lost(&mut self, now: Moment, lost: &grpc::Lost) {
+        for key in self.machine.keys() {
+            let Some(item) = self.machine.data(key) else { continue };
+            let is_it = item.granted.lease_id == lost.lease_id
+                && lost.fencing_token.is_none_or(|token| token == item.granted.token);
+            if is_it {
+                let problem = Problem::new(Code::LeaseLost, lost.reason.clone());
+                self.machine.lost(now, key, Box::new(problem));
+            }
+        }
     }
 
     fn take_in(&mut self, arrived: Arrived) {
         let now = self.clock.now();
         match arrived {
+            // One that was given up meanwhile.
+            Arrived::Attached(link, _) | Arrived::Up(link) | Arrived::Down(link, _)
+                if link != self.link => {}
+            Arrived::Attached(link, stream) => {
+                self.open = Some(Open { link, stream: *stream, batch: Batch::default() });
+                self.take_in(Arrived::Up(link));
+            }
             Arrived::Up(link) => {
                 self.is_up = true;
                 self.machine.up(now, link);
@@ -329,6 +473,11 @@ impl Driver {
                 self.complaint = said;
                 self.machine.down(now, link);
                 self.give_up_connecting(now);
+            }
+            Arrived::AskAgain(asked) => {
+                self.machine.suspect(now);
+                self.act();
+                self.ask_http(asked);
             }
             Arrived::OutOfPatience => self.is_out_of_patience = true,
             Arrived::Http { call, key, request, result } => {
@@ -377,14 +526,16 @@ impl Driver {
         answer: Answer,
         granted: Option<Granted>,
     ) {
-        if let (Some(granted), Some(item)) = (granted, self.machine.data_mut(key)) {
-            item.granted = granted;
+        // An answer that nobody waits for any more may tell of an older grant.
+        if self.machine.key_of(call) == Some(key)
+            && let (Some(granted), Some(item)) = (granted, self.machine.data_mut(key))
+        {
+            item.granted = Arc::new(granted);
         }
         self.machine.answer(now, call, answer);
     }
 
     fn tell(&mut self, key: Key, news: News) {
-        let complaint = self.complaint.clone();
         let Some(item) = self.machine.data_mut(key) else { return };
         match news {
             News::Granted(standing) => {
@@ -399,15 +550,14 @@ impl Driver {
             News::Jeopardy => item.belief.in_jeopardy(),
             News::GaveUp => {
                 if let Some(acquired) = item.acquired.take() {
-                    let said = format!("no answer came in time; {complaint}");
+                    let said = format!("no answer came in time; {}", self.complaint);
                     let _ = acquired.send(Err(Error::unanswered(said)));
                 }
             }
         }
     }
 
-    fn end(&mut self, _key: Key, mut item: Item, how: Ended) {
-        self.by_number.remove(&item.number);
+    fn end(&mut self, mut item: Item, how: Ended) {
         let (belief, released) = match &how {
             Ended::Lost(loss) => {
                 let by = lost_by(loss);
@@ -443,6 +593,23 @@ impl Driver {
     }
 }
 
+/// Over HTTP there is no connection to speak of: a server that accepts one is there.
+async fn probe(link: LinkId, address: &str) -> Arrived {
+    match tokio::net::TcpStream::connect(crate::address::authority(address)).await {
+        Ok(_) => Arrived::Up(link),
+        Err(error) => Arrived::Down(link, format!("{address}: {error}")),
+    }
+}
+
+async fn next_message(open: &mut Option<Open>) -> Result<AttachResponse, String> {
+    let Some(open) = open else { return std::future::pending().await };
+    match open.stream.incoming.message().await {
+        Ok(Some(message)) => Ok(message),
+        Ok(None) => Err("the server ended the stream".into()),
+        Err(status) => Err(status.message().to_string()),
+    }
+}
+
 fn lost_by(loss: &Loss) -> LostBy {
     match loss {
         Loss::Lapsed => LostBy::Lapse,
@@ -451,7 +618,7 @@ fn lost_by(loss: &Loss) -> LostBy {
     }
 }
 
-fn told_by(problem: &leasehold_api::Problem) -> LostBy {
+fn told_by(problem: &Problem) -> LostBy {
     LostBy::Server { code: problem.code, detail: problem.detail.clone() }
 }
 

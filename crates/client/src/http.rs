@@ -10,7 +10,7 @@ use hyper::{Method, Request, Response};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use leasehold_api::Problem;
+use leasehold_api::{Code, Problem};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -58,6 +58,18 @@ impl Ask {
     pub(crate) fn post(path: String, body: &impl Serialize) -> Ask {
         let body = serde_json::to_vec(body).expect("a request has no keys that are not text");
         Ask { method: Method::POST, path, body: body.into() }
+    }
+}
+
+impl Ask {
+    /// Whether the same request may be sent again: it was not carried out, or it changes nothing.
+    pub(crate) fn may_be_repeated(&self, answered: &Result<Answered, (Failure, String)>) -> bool {
+        match answered {
+            Err((Failure::Unsent, _)) => true,
+            Err((Failure::Unknown, _)) => self.method == Method::GET,
+            Ok(answered) if answered.is_success => false,
+            Ok(answered) => answered.problem().is_some_and(|p| p.code == Code::NotLeader),
+        }
     }
 }
 

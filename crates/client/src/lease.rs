@@ -11,7 +11,7 @@ use crate::belief::Belief;
 use crate::client::Client;
 use crate::driver::Order;
 use crate::error::{Error, LostBy, Result};
-use crate::machine::{Key, State};
+use crate::machine::{Key, Standing, State};
 use crate::payload::{Granted, Payload};
 
 /// A lock, or a set of them, that is held. Dropping it gives it back in the background.
@@ -35,8 +35,8 @@ pub struct LeaseHandle {
 struct Inner {
     client: Client,
     key: Key,
-    payload: Payload,
-    granted: Granted,
+    payload: Arc<Payload>,
+    granted: Arc<Granted>,
     belief: Arc<Belief>,
 }
 
@@ -44,8 +44,8 @@ impl LeaseHandle {
     pub(crate) fn new(
         client: Client,
         key: Key,
-        payload: Payload,
-        granted: Granted,
+        payload: Arc<Payload>,
+        granted: Arc<Granted>,
         belief: Arc<Belief>,
     ) -> LeaseHandle {
         LeaseHandle { inner: Arc::new(Inner { client, key, payload, granted, belief }) }
@@ -104,6 +104,16 @@ impl LeaseHandle {
         self.state() == State::Valid
     }
 
+    /// The lease as it stands: what it counts from, on the client's clock, and how long it is.
+    pub fn standing(&self) -> Standing {
+        self.inner.belief.standing()
+    }
+
+    /// Follows what becomes of it, from now on.
+    pub fn changes(&self) -> Changes {
+        Changes { handle: self.clone(), seen: (self.state(), self.standing()) }
+    }
+
     /// How long the work may go on if no further renewal is confirmed.
     pub fn time_to_work(&self) -> Duration {
         self.inner.belief.time_to_work()
@@ -147,6 +157,39 @@ impl LeaseHandle {
     /// Sends a heartbeat now.
     pub fn renew(&self) {
         let _ = self.inner.client.order(Order::Renew(self.inner.key));
+    }
+}
+
+/// What becomes of a lease: see [`LeaseHandle::changes`].
+#[derive(Clone, Debug)]
+pub struct Changes {
+    handle: LeaseHandle,
+    seen: (State, Standing),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A heartbeat was confirmed.
+    Renewed(Standing),
+    /// The work must stop.
+    Jeopardy,
+    Lost(LostBy),
+}
+
+impl Changes {
+    /// The next change. After the loss there is none, and this never ends.
+    pub async fn next(&mut self) -> Change {
+        if self.seen.0 == State::Lost {
+            std::future::pending::<()>().await;
+        }
+        let before = self.seen.0;
+        self.seen = self.handle.inner.belief.other_than(self.seen).await;
+        match self.seen {
+            (State::Valid, standing) => Change::Renewed(standing),
+            (State::Jeopardy, standing) if before == State::Jeopardy => Change::Renewed(standing),
+            (State::Jeopardy, _) => Change::Jeopardy,
+            (State::Lost, _) => Change::Lost(self.handle.lost_by()),
+        }
     }
 }
 

@@ -85,18 +85,25 @@ impl Payload {
                 format!("/v1/sessions/{}/keepalive{query}", granted.lease_id),
                 &leasehold_api::KeepAliveRequest::default(),
             ),
+            // With the first of a set its whole token ends, and the session goes on.
+            (Request::Release, What::Set(claims)) if self.session.is_some() => {
+                let lock = claims.first().map_or("", |claim| claim.lock.as_str());
+                Ask::post(release_path(lock, query), &self.release(granted))
+            }
             (Request::Release, What::Lock(claim)) => {
-                let path = format!("/v1/locks/{}/release{query}", path_part(&claim.lock));
-                let body = ReleaseRequest {
-                    owner_id: self.owner.clone(),
-                    lease_id: granted.lease_id.clone(),
-                    fencing_token: granted.token,
-                };
-                Ask::post(path, &body)
+                Ask::post(release_path(&claim.lock, query), &self.release(granted))
             }
             (Request::Release, What::Set(_) | What::Session { .. }) => {
                 Ask::delete(format!("/v1/sessions/{}{query}", granted.lease_id))
             }
+        }
+    }
+
+    fn release(&self, granted: &Granted) -> ReleaseRequest {
+        ReleaseRequest {
+            owner_id: self.owner.clone(),
+            lease_id: granted.lease_id.clone(),
+            fencing_token: granted.token,
         }
     }
 
@@ -225,6 +232,10 @@ impl Payload {
             What::Session { .. } => &[],
         }
     }
+}
+
+fn release_path(lock: &str, query: &str) -> String {
+    format!("/v1/locks/{}/release{query}", path_part(lock))
 }
 
 pub(crate) fn claim(lock: &str, mode: Mode, permits: Option<u32>) -> Claim {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use leasehold_api::{Code, Event, News};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::address::query_value;
 use crate::error::Error;
@@ -63,16 +63,18 @@ pub(crate) fn feed(
 }
 
 impl Feed {
-    pub(crate) async fn run(mut self, http: Http) {
+    pub(crate) async fn run(mut self, server: watch::Receiver<Http>) {
         let events = self.events.clone();
         tokio::select! {
-            () = self.follow(http) => {}
+            () = self.follow(server) => {}
             () = events.closed() => {}
         }
     }
 
-    async fn follow(&mut self, http: Http) {
+    /// From the server that is in use, one connection after the other.
+    async fn follow(&mut self, server: watch::Receiver<Http>) {
         loop {
+            let http = server.borrow().clone();
             match self.stream(&http).await {
                 Ok(()) => {}
                 Err(error) => {

@@ -22,6 +22,7 @@ use crate::history::{Acquired, Event, Kept, LockIndex, Mode, Moment, Operation, 
 
 /// Longer than any request of ours may take beyond its wait.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One connection, opened when it is needed.
 #[derive(Debug)]
@@ -29,6 +30,7 @@ pub struct Http {
     address: SocketAddr,
     accept: Option<&'static str>,
     connection: Option<SendRequest<Full<Bytes>>>,
+    answer_timeout: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -55,7 +57,13 @@ impl Answer {
 
 impl Http {
     pub fn new(address: SocketAddr) -> Http {
-        Http { address, accept: None, connection: None }
+        Http { address, accept: None, connection: None, answer_timeout: ANSWER_TIMEOUT }
+    }
+
+    /// Gives up sooner: for servers that stand still now and then.
+    #[must_use]
+    pub fn impatient(self, answer_timeout: Duration) -> Http {
+        Http { answer_timeout, ..self }
     }
 
     /// Asks for answers of this type.
@@ -86,7 +94,9 @@ impl Http {
             return Ok(());
         }
         self.connection = None;
-        let stream = TcpStream::connect(self.address).await.map_err(|_| NoAnswer::Unsent)?;
+        let connecting = TcpStream::connect(self.address);
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+        let stream = connected.map_err(|_| NoAnswer::Unsent)?.map_err(|_| NoAnswer::Unsent)?;
         let _ = stream.set_nodelay(true);
         let shaken = handshake(TokioIo::new(stream)).await;
         let (sender, connection) = shaken.map_err(|_| NoAnswer::Unsent)?;
@@ -122,7 +132,7 @@ impl Http {
             let body = answer.into_body().collect().await?.to_bytes();
             Ok::<Answer, hyper::Error>(Answer { status, body })
         };
-        match tokio::time::timeout(wait + ANSWER_TIMEOUT, answer).await {
+        match tokio::time::timeout(wait + self.answer_timeout, answer).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) | Err(_) => {
                 self.connection = None;
@@ -206,6 +216,18 @@ impl Client {
     pub fn new(address: SocketAddr, id: u32, recorder: &Recorder) -> Client {
         let owner = format!("client-{id}");
         Client { id, owner, http: Http::new(address), recorder: recorder.clone() }
+    }
+
+    /// Goes to another server from now on.
+    pub fn turn_to(&mut self, address: SocketAddr) {
+        let answer_timeout = self.http.answer_timeout;
+        self.http = Http::new(address).impatient(answer_timeout);
+    }
+
+    /// Gives up sooner: for servers that stand still now and then.
+    #[must_use]
+    pub fn impatient(self, answer_timeout: Duration) -> Client {
+        Client { http: self.http.impatient(answer_timeout), ..self }
     }
 
     pub fn id(&self) -> u32 {
@@ -346,6 +368,13 @@ pub fn bound_unknown(history: &mut [Operation]) {
     for operation in history.iter_mut().filter(|operation| operation.returned == Moment::NEVER) {
         let next = downs.partition_point(|&down| down < operation.invoked);
         operation.returned = downs.get(next).copied().unwrap_or(Moment::NEVER);
+    }
+}
+
+/// What nobody got an answer to within `length` did not happen later: by then no server can have it any more.
+pub fn bound_unknown_to(history: &mut [Operation], length: Duration) {
+    for operation in history.iter_mut().filter(|operation| operation.returned == Moment::NEVER) {
+        operation.returned = operation.invoked + length;
     }
 }
 

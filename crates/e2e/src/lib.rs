@@ -9,8 +9,12 @@
 //! What is here serves the tests in `tests/`. Only here may a test sleep.
 
 pub mod client;
+pub mod browser;
 pub mod server;
+pub mod worker;
+pub mod cluster;
 pub mod faults;
+pub mod proxy;
 pub mod power;
 pub mod tools;
 

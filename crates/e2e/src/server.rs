@@ -100,8 +100,25 @@ impl Server {
 
     /// Starts a server that is not running on the same data and address.
     pub async fn start_again(&mut self) -> Result<()> {
-        self.child = spawn(self.address, &self.data, &self.flags, self.planted, &self.log)?;
+        self.spawn_again()?;
         self.wait_until_ready().await
+    }
+
+    /// The same, without waiting until it serves.
+    pub fn spawn_again(&mut self) -> Result<()> {
+        self.child = spawn(self.address, &self.data, &self.flags, self.planted, &self.log)?;
+        Ok(())
+    }
+
+    /// The same with a fault in its system calls from the very first on: `what` is what strace takes after `inject=`.
+    /// It is not awaited.
+    pub fn start_again_injected(&mut self, what: &str) -> Result<()> {
+        let mut strace = Command::new("strace");
+        // The server is the child, and strace its grandchild, which ends with it.
+        strace.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", &format!("inject={what}")]);
+        strace.arg(binary()?);
+        self.child = serve(&mut strace, self.address, &self.data, &self.flags, &self.log)?;
+        Ok(())
     }
 
     /// Kills the server and starts it again; the history says so.
@@ -116,15 +133,29 @@ impl Server {
         Ok(())
     }
 
-    /// Asks the process to end (SIGTERM) and waits until it has.
-    pub async fn stop(&mut self) -> Result<ExitStatus> {
+    /// Lets the process stand still (SIGSTOP), as if it slept.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(libc::SIGSTOP)
+    }
+
+    pub fn go_on(&self) -> Result<()> {
+        self.signal(libc::SIGCONT)
+    }
+
+    fn signal(&self, signal: libc::c_int) -> Result<()> {
         let pid = libc::pid_t::try_from(self.pid()).context("a process id is small")?;
         // SAFETY: the process is a child of ours that has not been waited for, so the id is still its own.
         #[allow(unsafe_code, reason = "the standard library can only kill")]
-        let sent = unsafe { libc::kill(pid, libc::SIGTERM) };
+        let sent = unsafe { libc::kill(pid, signal) };
         if sent != 0 {
             bail!("cannot send a signal: {}", std::io::Error::last_os_error());
         }
+        Ok(())
+    }
+
+    /// Asks the process to end (SIGTERM) and waits until it has.
+    pub async fn stop(&mut self) -> Result<ExitStatus> {
+        self.signal(libc::SIGTERM)?;
         let since = Instant::now();
         while since.elapsed() < STOP_TIMEOUT {
             if let Some(status) = self.ended() {
@@ -164,7 +195,6 @@ fn spawn(
     planted: Option<&str>,
     log: &Path,
 ) -> Result<Child> {
-    let log = File::options().create(true).append(true).open(log)?;
     let mut command = match planted {
         None => Command::new(binary()?),
         Some(bug) => {
@@ -173,6 +203,17 @@ fn spawn(
             command
         }
     };
+    serve(&mut command, address, data, flags, log)
+}
+
+fn serve(
+    command: &mut Command,
+    address: SocketAddr,
+    data: &Path,
+    flags: &[String],
+    log: &Path,
+) -> Result<Child> {
+    let log = File::options().create(true).append(true).open(log)?;
     command.arg("serve").arg("--listen").arg(address.to_string());
     if !flags.iter().any(|flag| flag == "--store") {
         command.arg("--data").arg(data);

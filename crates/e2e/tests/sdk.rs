@@ -437,6 +437,12 @@ async fn unreachable_is_not_refused(transport: Transport) -> Result<()> {
     let error = client.lock("a").acquire().await.expect_err("it cannot be done");
     assert!(error.is_unreachable(), "{error}");
     assert_eq!(error.code(), None);
+    // One that accepts and says nothing is no server either.
+    let mute = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", mute.local_addr()?);
+    let mute = Client::builder(&url).transport(transport).patience(patience).start()?;
+    let error = mute.lock("a").acquire().await.expect_err("nobody answers");
+    assert!(error.is_unreachable(), "{error}");
     let nobody = Client::builder("http://127.0.0.1:9").transport(transport).patience(patience);
     let error = nobody.connect().await.expect_err("it cannot be done");
     assert!(error.is_unreachable(), "{error}");

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use leasehold_core::{Acquire, Answer, CallId, Cancel, Command, Event, Grant, LeaseId, Namespace};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -24,6 +25,14 @@ pub struct Handle {
     pub(crate) condition: watch::Receiver<Condition>,
     pub(crate) publisher: Publisher,
     pub(crate) commits: Arc<Mutex<Commits>>,
+    pub(crate) wishes: mpsc::UnboundedSender<Wish>,
+}
+
+/// What the other groups of this server make of this one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wish {
+    HandOver,
+    Hesitate(Duration),
 }
 
 impl Handle {
@@ -79,6 +88,16 @@ impl Handle {
         Port::new(self.lanes.clone(), self.ports.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Lets another server lead, if this one does.
+    pub fn hand_over(&self) {
+        let _ = self.wishes.send(Wish::HandOver);
+    }
+
+    /// When nobody leads, others may ask first for so long.
+    pub fn hesitate(&self, length: Duration) {
+        let _ = self.wishes.send(Wish::Hesitate(length));
+    }
+
     /// How the engine is doing now.
     pub fn status(&self) -> Status {
         self.status.borrow().clone()
@@ -105,6 +124,11 @@ impl Handle {
     /// Everything the holder of this lease should hear without asking, from now on.
     pub fn follow(&self, namespace: Namespace, lease: LeaseId) -> mpsc::Receiver<Notice> {
         self.publisher.follow(namespace, lease)
+    }
+
+    /// Events after this revision can still be watched.
+    pub fn events_after(&self) -> leasehold_core::Revision {
+        self.publisher.complete_after()
     }
 
     /// The grants that ended last, as far as they are remembered.

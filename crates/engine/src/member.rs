@@ -78,6 +78,8 @@ pub struct Member {
     /// No record is asked for or written before this: the store has just failed.
     row_at: Timestamp,
     stopping: bool,
+    /// How long others may ask first when nobody leads.
+    hesitation: Millis,
     store_failure: Option<Arc<str>>,
     fault: Option<StartError>,
     asked: Vec<Asking>,
@@ -107,6 +109,8 @@ enum Role {
 struct Following {
     /// The leader as it was last seen, and since when it has been so.
     seen: Option<(Arc<Leader>, Timestamp)>,
+    /// Since when nobody has been seen to lead.
+    vacant_since: Option<Timestamp>,
     looked: bool,
 }
 
@@ -150,6 +154,7 @@ impl Member {
             campaign_at: now,
             row_at: now,
             stopping: false,
+            hesitation: Millis::ZERO,
             store_failure: None,
             fault: None,
             asked: Vec::new(),
@@ -225,8 +230,16 @@ impl Member {
 
     /// Lets another server lead: as a stop, but this one goes on as a follower.
     pub fn hand_over(&mut self, now: Timestamp) {
-        let why = self.not_leader();
-        self.close(now, &why);
+        // Nobody else can have a store that is not shared.
+        if self.traits.shared {
+            let why = self.not_leader();
+            self.close(now, &why);
+        }
+    }
+
+    /// Leads enough already: when nobody leads here, others may ask first for so long.
+    pub fn hesitate(&mut self, length: Duration) {
+        self.hesitation = part(length, 1);
     }
 
     // What goes out.
@@ -259,7 +272,8 @@ impl Member {
             Role::Following(following) => {
                 let overdue_at = following.overdue_at().filter(|_| self.is_free(Lane::Leadership));
                 moments[0] = self.leadership_due();
-                moments[1] = overdue_at.map(|at| at.plus(Millis::new(1)).max(self.campaign_at));
+                moments[1] = overdue_at
+                    .map(|at| at.plus(self.hesitation).plus(Millis::new(1)).max(self.campaign_at));
             }
             Role::Loading(_) => {
                 moments[0] = self.leadership_due();
@@ -358,7 +372,8 @@ impl Member {
     fn ask_about_leadership(&mut self, now: Timestamp) {
         let request = match &mut self.role {
             Role::Following(following) => {
-                let overdue = following.overdue_at().is_some_and(|at| at < now);
+                let hesitation = self.hesitation;
+                let overdue = following.overdue_at().is_some_and(|at| at.plus(hesitation) < now);
                 let may = self.campaign_at <= now || planted!("campaigns-in-a-loop");
                 if overdue && may && self.is_free(Lane::Leadership) {
                     self.campaign()
@@ -452,9 +467,14 @@ impl Member {
         following.looked = true;
         let Some(leader) = leader else {
             following.seen = None;
-            let request = self.campaign();
-            return self.ask(now, request);
+            let since = *following.vacant_since.get_or_insert(now);
+            if since.plus(self.hesitation) <= now {
+                let request = self.campaign();
+                self.ask(now, request);
+            }
+            return;
         };
+        following.vacant_since = None;
         let known = following.seen.take().filter(|(seen, _)| seen.beat == leader.beat);
         // A campaign of our own whose answer was lost: nobody has to be outlived.
         let is_me = leader.name == *myself;
@@ -487,11 +507,6 @@ impl Member {
 
     fn confirmed(&mut self, now: Timestamp, sent: Timestamp, result: Result<(), Error>) {
         match result {
-            Ok(()) if planted!("leadership-counted-from-the-answer") => {
-                if let Role::Leading(lead) = &mut self.role {
-                    lead.confirmed(now);
-                }
-            }
             Ok(()) => match &mut self.role {
                 Role::Loading(lead) => lead.confirmed(sent),
                 Role::Leading(lead) => lead.confirmed(sent),
@@ -759,7 +774,8 @@ impl Member {
     fn close(&mut self, now: Timestamp, why: &CallError) {
         let Role::Leading(lead) = &mut self.role else { return };
         lead.work.engine.close(now, why);
-        lead.work.closing = Some(Closing { until: now.plus(DRAIN_MAX) });
+        let until = lead.work.closing.map_or(now.plus(DRAIN_MAX), |closing| closing.until);
+        lead.work.closing = Some(Closing { until });
     }
 
     /// Everything is written.

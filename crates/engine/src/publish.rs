@@ -108,12 +108,13 @@ impl Publisher {
         self.history.note(&published);
         let mut memory = self.memory();
         memory.counts.count(&published.event);
-        memory.events.push_back(published.clone());
-        if memory.events.len() > memory.len_max
+        // First one out, then one in: a deque that is full would double for the one too many.
+        if memory.events.len() >= memory.len_max
             && let Some(forgotten) = memory.events.pop_front()
         {
             memory.complete_after = forgotten.event.revision;
         }
+        memory.events.push_back(published.clone());
         // Nobody watching is no failure.
         let _ = memory.live.send(published);
     }
@@ -132,6 +133,11 @@ impl Publisher {
         };
         // Under the lock, so that nothing falls between the backlog and what comes after it.
         Ok(Watch { backlog, live: memory.live.subscribe() })
+    }
+
+    /// Everything after this revision is remembered.
+    pub(crate) fn complete_after(&self) -> Revision {
+        self.memory().complete_after
     }
 
     pub(crate) fn counts(&self) -> Counts {

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use leasehold_core::{Command, Limits, Timestamp};
 use leasehold_store::{Candidate, Journal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::call::Call;
 use crate::clock::Clock;
 use crate::counts::Commits;
-use crate::handle::Handle;
+use crate::handle::{Handle, Wish};
 use crate::history::HistoryLimits;
 use crate::lanes::{Asked, Lanes, Parcel, lanes};
 use crate::member::{Member, Plan};
@@ -80,6 +80,7 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
     let (status_out, status) = watch::channel(member.status(now));
     let (condition_out, condition) = watch::channel(member.status(now).condition());
     let (stop, stopping) = oneshot::channel();
+    let (wishes, wishes_in) = mpsc::unbounded_channel();
     let commits: Arc<Mutex<Commits>> = Arc::default();
     let task = Task {
         member,
@@ -92,6 +93,7 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         under_way: Default::default(),
         appending: None,
         commits: commits.clone(),
+        wishes: wishes_in,
         stopping: false,
         orphaned: false,
     };
@@ -106,6 +108,7 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         condition,
         publisher,
         commits,
+        wishes,
     };
     (handle, Stop { stop: Some(stop), status, task })
 }
@@ -147,6 +150,7 @@ enum Happened {
     Answered(u64, Response),
     Calls,
     Time,
+    Wish(Wish),
     Stop,
     /// Nobody can call any more.
     Orphaned,
@@ -164,6 +168,7 @@ struct Task {
     under_way: [Option<(u64, Answering)>; Lane::ALL.len()],
     appending: Option<Appending>,
     commits: Arc<Mutex<Commits>>,
+    wishes: mpsc::UnboundedReceiver<Wish>,
     stopping: bool,
     orphaned: bool,
 }
@@ -198,6 +203,8 @@ impl Task {
                 }
                 Happened::Calls => self.submit(now, &mut calls),
                 Happened::Time => self.member.tick(now),
+                Happened::Wish(Wish::HandOver) => self.member.hand_over(now),
+                Happened::Wish(Wish::Hesitate(length)) => self.member.hesitate(length),
                 Happened::Stop | Happened::Orphaned => {
                     self.orphaned |= matches!(happened, Happened::Orphaned);
                     self.stopping = true;
@@ -232,6 +239,7 @@ impl Task {
             }
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Happened::Time,
             (id, response) = answer(snapshot) => Happened::Answered(id, response),
+            Some(wish) = self.wishes.recv() => Happened::Wish(wish),
             _ = stopping, if !self.stopping => Happened::Stop,
         }
     }
@@ -321,8 +329,12 @@ impl Task {
         self.condition
             .send_if_modified(|current| std::mem::replace(current, condition) != condition);
         self.status.send_if_modified(|current| {
+            // Every commit moves the revision: that alone wakes nobody.
+            current.revision = status.revision;
             let changed = *current != status;
-            *current = status;
+            if changed {
+                *current = status;
+            }
             changed
         });
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{Answer, Command, Namespace, Stats, Timestamp};
 use leasehold_engine::{CallError, Clock, Handle, Query, SystemClock, View};
 
+use crate::balance::Servers;
 use crate::config::Config;
 use crate::convert;
 use crate::forward::Forwarder;
@@ -19,6 +20,7 @@ use crate::samples::Samples;
 pub(crate) struct App {
     pub(crate) groups: Groups,
     pub(crate) forwarder: Forwarder,
+    pub(crate) servers: Servers,
     /// As other servers see this one.
     pub(crate) name: String,
     pub(crate) address: String,

@@ -129,7 +129,7 @@ impl Default for Config {
             body_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             watch_heartbeat: Duration::from_secs(15),
-            events_max: 65_536,
+            events_max: 16_384,
             watcher_backlog_max: 16_384,
             history: HistoryLimits::default(),
             grace: Grace { policy: GracePolicy::Conflicting, length: Duration::from_secs(30) },
@@ -172,6 +172,11 @@ impl Config {
         if !(1..=GROUPS_MAX).contains(&cluster.groups) {
             let value = cluster.groups.to_string();
             return fault("cluster.groups", value, "there must be between 1 and 64");
+        }
+        if cluster.groups > 1 && !self.store.is_shared() {
+            let value = cluster.groups.to_string();
+            let message = "only a store that servers share has more than one: postgres or etcd";
+            return fault("cluster.groups", value, message);
         }
         if !LEADERSHIP_TTL.contains(&cluster.leadership_ttl) {
             let value = format_duration(cluster.leadership_ttl);
@@ -439,6 +444,7 @@ mod tests {
             "listen = \"0.0.0.0:80\"",
             "threads = 0",
             "[cluster]\ngroups = 0",
+            "[cluster]\ngroups = 2",
             "[cluster]\nleadership_ttl = \"100ms\"",
             "[cluster]\nadvertise = \"locks-1:8080\"",
             "[limits]\nttl_min = \"2h\"\nttl_max = \"1h\"",

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::accept;
 use crate::app::App;
+use crate::balance::{self, Servers};
 use crate::config::{Config, ConfigError, Store};
 use crate::forward::Forwarder;
 use crate::groups::Groups;
@@ -36,6 +37,7 @@ pub struct Server {
     engines: Vec<Stop>,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
+    balancing: Option<JoinHandle<()>>,
 }
 
 /// Why a server could not start.
@@ -47,6 +49,10 @@ pub enum StartError {
     Listen { address: SocketAddr, source: io::Error },
     #[error("{}", with_cause(.0))]
     Store(#[from] OpenError),
+    #[error(
+        "the store has {stored} groups of namespaces, this server is set to {wanted}: set cluster.groups to {stored}"
+    )]
+    Groups { stored: u32, wanted: u32 },
     #[error("cannot take over what is stored: {}", with_cause(.0))]
     Engine(#[from] leasehold_engine::StartError),
 }
@@ -78,8 +84,11 @@ impl Server {
         let candidate = candidate(&config, address);
         let mut handles = Vec::new();
         let mut engines = Vec::new();
+        let first = open(&config.store, 0).await?;
+        agree_on_groups(&*first, config.cluster.groups).await?;
         for group in 0..config.cluster.groups {
-            let journal = open(&config.store, group).await?;
+            let journal =
+                if group == 0 { first.clone() } else { open(&config.store, group).await? };
             let runner = runner(&config, candidate.clone());
             let (handle, engine) = leasehold_engine::start(runner, Arc::new(clock), journal);
             handles.push(handle);
@@ -88,6 +97,7 @@ impl Server {
         let app = Arc::new(App {
             groups: Groups::new(handles),
             forwarder: Forwarder::new(),
+            servers: Servers::default(),
             name: candidate.name,
             address: candidate.address,
             clock,
@@ -99,11 +109,15 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let routers = Routers { http: http::router(app.clone()), grpc: grpc::router(&app) };
         tokio::spawn(samples::sample(app.clone(), stopped.clone()));
+        let balancing = first
+            .traits()
+            .shared
+            .then(|| tokio::spawn(balance::keep(app.clone(), first, stopped.clone())));
         let accepting = tokio::spawn(accept::accept(listener, app, routers, stopped));
         for engine in &mut engines {
             engine.settled().await?;
         }
-        Ok(Server { address, engines, stop, accepting })
+        Ok(Server { address, engines, stop, accepting, balancing })
     }
 
     /// Where it listens.
@@ -127,6 +141,9 @@ impl Server {
         if tokio::time::timeout(CONNECTIONS_STOP_MAX, self.accepting).await.is_err() {
             tracing::warn!("some connections were cut off");
         }
+        if let Some(balancing) = self.balancing {
+            let _ = tokio::time::timeout(CONNECTIONS_STOP_MAX, balancing).await;
+        }
     }
 
     /// Waits until one of its engines ends by itself, because it lost its store.
@@ -139,6 +156,16 @@ impl Server {
         });
         Ok(ended.await?)
     }
+}
+
+/// A namespace belongs to a group by the number of groups: with another one it would be looked for in the wrong place.
+async fn agree_on_groups(first: &dyn Journal, wanted: usize) -> Result<(), StartError> {
+    let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+    let stored = first.groups(wanted).await.map_err(leasehold_engine::StartError::from)?;
+    if stored == wanted {
+        return Ok(());
+    }
+    Err(StartError::Groups { stored, wanted })
 }
 
 /// This server as the others see it. No two have the same name, whatever they are called: a name found in the store tells a

@@ -249,7 +249,7 @@ impl Plan {
             limits: limits(&mut dice, ttl),
             grace: GracePolicy::Conflicting,
             grace_length: dice.spread(ttl / 4, ttl * 4),
-            snapshot_bytes: dice.spread(2_000, 200_000),
+            snapshot_bytes: dice.spread(300, 20_000),
             faults: Vec::new(),
         };
         plan.faults = faults(&plan);

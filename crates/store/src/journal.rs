@@ -109,6 +109,29 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// One page of what is stored, for its leader. Begin at [`Position::Start`] and go on at [`Page::next`]: first
     /// the chunks of the latest complete snapshot, then the records after it, in order.
     fn load(&self, epoch: Epoch, from: Position) -> Pending<Page>;
+
+    /// How many groups the store's namespaces are spread over. The first server to ask says how many; from then on it
+    /// is so, whatever others want. Asked of the journal of the first group.
+    fn groups(&self, wanted: u32) -> Pending<u32> {
+        ready(Ok(wanted))
+    }
+
+    /// Puts this server on the list of those around the store, as it says it is. Nothing rests on that list: it is for
+    /// people who want to see the servers, and for the servers to share the groups among them. A store that only one
+    /// server can have open needs none.
+    fn announce(&self, _server: Announced) -> Pending<()> {
+        ready(Ok(()))
+    }
+
+    /// Takes a server off the list.
+    fn forget(&self, _name: String) -> Pending<()> {
+        ready(Ok(()))
+    }
+
+    /// Everybody on the list, by name.
+    fn servers(&self) -> Pending<Vec<Announced>> {
+        ready(Ok(Vec::new()))
+    }
 }
 
 /// What kind of store it is, for the engine's choices and for people.
@@ -166,6 +189,15 @@ pub struct Leader {
 pub struct Beat {
     pub epoch: Epoch,
     /// Moves with each confirmation.
+    pub count: u64,
+}
+
+/// A server on the list of those around a store, as it describes itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announced {
+    pub name: String,
+    pub address: String,
+    /// Moves as long as the server is there.
     pub count: u64,
 }
 

@@ -36,8 +36,8 @@ pub mod conformance;
 
 pub use error::{Cause, Conflict, Error, OpenError};
 pub use journal::{
-    Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending, Position,
-    Pruned, Seq, Traits, ready,
+    Announced, Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending,
+    Position, Pruned, Seq, Traits, ready,
 };
 pub use location::{EtcdLocation, Location, LocationError, PostgresLocation, Tls, TlsFiles};
 pub use memory::MemoryJournal;

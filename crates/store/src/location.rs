@@ -20,7 +20,7 @@ use parts::Parts;
 pub(crate) use parts::Secret;
 
 /// How long a store behind a network may take for an answer before another way is tried.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(2);
 const TIMEOUT_MIN: Duration = Duration::from_millis(100);
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 

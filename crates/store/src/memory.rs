@@ -4,7 +4,7 @@
 //! etcd are by several machines. So it is also what a simulated store wraps, and the plainest way to see what the port
 //! means.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::{Epoch, planted};
@@ -13,8 +13,8 @@ use leasehold_core::{Epoch, planted};
 use crate::conformance::Harm;
 use crate::error::{Conflict, Error};
 use crate::journal::{
-    Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending, Position,
-    Pruned, Seq, Traits, ready,
+    Announced, Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending,
+    Position, Pruned, Seq, Traits, ready,
 };
 use crate::mishap::Mishap;
 use crate::record::{Batch, Chunk};
@@ -44,6 +44,7 @@ struct Shelf {
     open: Option<Snapshot>,
     bytes: usize,
     bytes_max: Option<usize>,
+    servers: BTreeMap<String, Announced>,
     mishap: Option<Mishap>,
 }
 
@@ -173,6 +174,20 @@ impl Journal for MemoryJournal {
 
     fn load(&self, epoch: Epoch, from: Position) -> Pending<Page> {
         ready(self.shelf().load(epoch, from))
+    }
+
+    fn announce(&self, server: Announced) -> Pending<()> {
+        self.shelf().servers.insert(server.name.clone(), server);
+        ready(Ok(()))
+    }
+
+    fn forget(&self, name: String) -> Pending<()> {
+        self.shelf().servers.remove(&name);
+        ready(Ok(()))
+    }
+
+    fn servers(&self) -> Pending<Vec<Announced>> {
+        ready(Ok(self.shelf().servers.values().cloned().collect()))
     }
 }
 

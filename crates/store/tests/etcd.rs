@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 mod common;
 
+use common::certificates::{Certificates, text};
 use common::shared;
 use leasehold_store::conformance::servers::{Etcd, EtcdCluster, Proxy};
 use leasehold_store::conformance::{Harm, Harness, Mishap, Step};
@@ -115,6 +116,15 @@ fn append_that_arrives_late_is_refused() {
         let proxy = Proxy::start(server().port());
         let store = open_on(proxy.port(), "late", 1000).await;
         shared::late_append_is_refused(&store, &proxy).await;
+    });
+}
+
+#[test]
+fn read_back_that_arrives_late_is_no_hindrance() {
+    block_on(async {
+        let proxy = Proxy::start(server().port());
+        let store = open_on(proxy.port(), "late-again", 1000).await;
+        shared::late_read_back_is_no_hindrance(&store, &proxy).await;
     });
 }
 
@@ -237,5 +247,70 @@ fn opening_says_what_is_wrong() {
         let said = EtcdJournal::open(&location(&url), 0).await.expect_err("there are no users");
         let said = said.to_string();
         assert!(said.contains("leave user and password out"), "{said}");
+    });
+}
+
+#[test]
+fn both_sides_show_their_certificates() {
+    let (known, unknown) = (Certificates::new(), Certificates::new());
+    let own = Etcd::start_with_tls(&known.authority(), &known.certificate(), &known.key());
+    let url = |authority: &Certificates| {
+        let (authority, certificate, key) =
+            (text(&authority.authority()), text(&known.certificate()), text(&known.key()));
+        own.url(&format!("cacert={authority}&cert={certificate}&key={key}&timeout_ms=20000"))
+    };
+    block_on(async {
+        let store: shared::Store = open(&url(&known)).await;
+        let epoch = shared::lead(&store, "node-1").await;
+        store.append(common::batch(epoch, 1)).await.expect("it can be written");
+        assert_eq!(shared::loaded(&store, epoch).await, [1]);
+        for refused in [url(&unknown), own.url(&format!("cacert={}", text(&known.authority())))] {
+            let opened = EtcdJournal::open(&location(&refused), 0).await;
+            opened.expect_err("one of the two does not trust the other");
+        }
+    });
+}
+
+#[test]
+fn user_and_password_are_shown_when_asked_for() {
+    let own = Etcd::start();
+    block_on(async {
+        let before: shared::Store = open(&own.url("prefix=before")).await;
+        own.ask_for_password("hush");
+        let store: shared::Store = open(&own.url("user=root&password=hush")).await;
+        let epoch = shared::lead(&store, "node-1").await;
+        store.append(common::batch(epoch, 1)).await.expect("it can be written");
+        assert_eq!(shared::loaded(&store, epoch).await, [1]);
+        let refused = before.leader().await;
+        assert!(matches!(refused, Err(leasehold_store::Error::Unavailable { .. })), "{refused:?}");
+        let wrong = EtcdJournal::open(&location(&own.url("user=root&password=hash")), 0).await;
+        let said = wrong.expect_err("it is wrong").to_string();
+        assert!(said.ends_with("user or password are wrong"), "{said}");
+    });
+}
+
+/// Tokens of etcd are forgotten when it restarts.
+#[test]
+fn password_is_shown_again_when_the_token_is_no_longer_known() {
+    let mut own = Etcd::start();
+    block_on(async {
+        own.ask_for_password("hush");
+        let store: shared::Store = open(&own.url("user=root&password=hush")).await;
+        let epoch = shared::lead(&store, "node-1").await;
+        tokio::task::block_in_place(|| {
+            own.kill();
+            own.start_again();
+            own.wait_until_ready();
+        });
+        let mut seq = 1;
+        while seq <= 3 {
+            if shared::append_for_certain(&store, common::batch(epoch, seq))
+                .await
+                .expect("it leads")
+            {
+                seq += 1;
+            }
+        }
+        assert_eq!(shared::loaded(&store, epoch).await, [1, 2, 3]);
     });
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 mod common;
 
+use common::certificates::{Certificates, text};
 use common::shared;
 use leasehold_store::conformance::servers::{Pgbouncer, Postgres, Proxy};
 use leasehold_store::conformance::{Harm, Harness, Mishap, Step};
@@ -174,6 +175,15 @@ fn append_that_arrives_late_is_refused() {
 }
 
 #[test]
+fn read_back_that_arrives_late_is_no_hindrance() {
+    block_on(async {
+        let proxy = Proxy::start(server().port());
+        let store = open_on(proxy.port(), "late_again", 1000).await;
+        shared::late_read_back_is_no_hindrance(&store, &proxy).await;
+    });
+}
+
+#[test]
 fn appends_survive_a_server_that_crashes() {
     let mut own = Postgres::start();
     block_on(async {
@@ -323,4 +333,37 @@ fn server_that_does_not_sync_is_refused() {
     let own = Postgres::start_with(&["fsync=off"]);
     let said = block_on(open_error(&own.url("")));
     assert!(said.ends_with("would not be durable: fsync is off, it must be on"), "{said}");
+}
+
+#[test]
+fn way_is_protected_as_it_was_asked_for() {
+    let (known, unknown) = (Certificates::new(), Certificates::new());
+    let own = Postgres::start_with_tls(&known.certificate(), &known.key());
+    let url = |host: &str, sslmode: &str, authority: &Certificates| {
+        let authority = text(&authority.authority());
+        let parameters = format!("sslmode={sslmode}&sslrootcert={authority}");
+        own.url(&parameters).replace("127.0.0.1", host)
+    };
+    block_on(async {
+        for (host, sslmode) in [
+            ("127.0.0.1", "verify-full"),
+            ("localhost", "verify-full"),
+            ("127.0.0.1", "verify-ca"),
+            ("127.0.0.1", "require"),
+            ("127.0.0.1", "disable"),
+        ] {
+            let location = location(&url(host, sslmode, &known));
+            let opened = PostgresJournal::open(&location, 0).await;
+            let store: shared::Store = Arc::new(opened.expect("it can be opened"));
+            let epoch = shared::lead(&store, "node-1").await;
+            store.confirm(epoch).await.expect("it leads");
+            store.resign(epoch).await.expect("it leads");
+        }
+        let said = open_error(&url("127.0.0.1", "verify-full", &unknown)).await;
+        assert!(said.contains("certificate"), "{said}");
+        let said = open_error(&url("127.0.0.1", "verify-ca", &unknown)).await;
+        assert!(said.contains("certificate"), "{said}");
+        let unverified = location(&url("127.0.0.1", "require", &unknown));
+        PostgresJournal::open(&unverified, 0).await.expect("nothing is verified");
+    });
 }

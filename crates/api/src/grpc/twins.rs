@@ -404,6 +404,7 @@ impl From<&crate::Graph> for wire::Graph {
                 crate::EdgeKind::Holds => wire::edge::Kind::Holds,
                 crate::EdgeKind::Waits => wire::edge::Kind::Waits,
                 crate::EdgeKind::Overlaps => wire::edge::Kind::Overlaps,
+                crate::EdgeKind::Refused => wire::edge::Kind::Refused,
             }
             .into(),
             from: edge.from.clone(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_api::Problem;
 
-use super::acquiring::is_undecided;
+use super::acquiring::says_nothing_of_the_lease;
 use super::entry::{Ask, Beat, Held, Phase};
 use super::jitter::doubled;
 use super::link::Link;
@@ -15,6 +15,8 @@ use super::time::Moment;
 
 /// A heartbeat that is not answered is sent again after this part of the ttl: three fit between a third and a half.
 const RESEND_PART: u32 = 18;
+/// No ttl that a server grants is so short that it needs more.
+const RESEND_MIN: Duration = Duration::from_millis(5);
 /// A connection over which nothing came for this part of the ttl, though a heartbeat is out, is given up.
 const STALL_PART: u32 = 9;
 
@@ -87,7 +89,7 @@ impl<T> Machine<T> {
     pub(super) fn send_beat(&mut self, now: Moment, key: Key) {
         self.give_up_stalled_link(now, key);
         let Some(held) = self.held_mut(key) else { return };
-        let resend = held.standing.ttl() / RESEND_PART;
+        let resend = (held.standing.ttl() / RESEND_PART).max(RESEND_MIN);
         let resend = self.jitter.spread(resend);
         if self.send(now, key, Request::Renew)
             && let Some(held) = self.held_mut(key)
@@ -153,7 +155,7 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn renewal_refused(&mut self, now: Moment, key: Key, problem: Box<Problem>) {
-        if is_undecided(&problem) {
+        if says_nothing_of_the_lease(&problem) {
             let hint = problem.recommended_retry_ms.map(Duration::from_millis);
             self.beat_failed(now, key, hint);
         } else {
@@ -173,7 +175,7 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn confirm_refused(&mut self, now: Moment, key: Key, problem: &Problem) {
-        if is_undecided(problem) {
+        if says_nothing_of_the_lease(problem) {
             let hint = problem.recommended_retry_ms.map(Duration::from_millis);
             self.beat_failed(now, key, hint);
         } else {

@@ -130,6 +130,14 @@ impl<T> Machine<T> {
         }
     }
 
+    /// Something that was asked beside the machine failed: another server may do better, if there is one.
+    pub fn suspect(&mut self, now: Moment) {
+        self.work_off(now);
+        if let Link::Up { id, .. } = self.link {
+            self.try_another(now, id);
+        }
+    }
+
     /// Another server may do better.
     pub(super) fn try_another(&mut self, now: Moment, link: LinkId) {
         if self.servers.len() > 1 && self.is_current(link) {

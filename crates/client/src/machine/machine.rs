@@ -212,6 +212,11 @@ impl<T> Machine<T> {
         self.work_off(now);
     }
 
+    /// What a request on its way is about.
+    pub fn key_of(&self, call: CallId) -> Option<Key> {
+        self.calls.get(call.0).map(|call| call.key)
+    }
+
     pub fn data(&self, key: Key) -> Option<&T> {
         self.entries.get(key).map(|entry| &entry.data)
     }

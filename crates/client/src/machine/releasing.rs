@@ -2,7 +2,7 @@
 
 use leasehold_api::{Code, Problem};
 
-use super::acquiring::is_undecided;
+use super::acquiring::says_nothing_of_the_lease;
 use super::entry::{Ask, Entry, Phase, Releasing};
 use super::jitter::doubled;
 use super::machine::{Ended, Failure, Loss, Machine, Request};
@@ -113,7 +113,7 @@ impl<T> Machine<T> {
 
     pub(super) fn release_refused(&mut self, now: Moment, key: Key, problem: Box<Problem>) {
         let Some(releasing) = self.releasing_mut(key) else { return };
-        if is_undecided(&problem) {
+        if says_nothing_of_the_lease(&problem) {
             let is_unknown = problem.outcome == leasehold_api::Happened::Unknown;
             let failure = if is_unknown { Failure::Unknown } else { Failure::Unsent };
             self.release_failed(now, key, failure);

@@ -72,7 +72,8 @@ impl<V> Slab<V> {
             return None;
         }
         let value = place.take()?;
-        *generation = generation.wrapping_add(1).max(1);
+        // The highest bit stays free for those who send the number.
+        *generation = (generation.wrapping_add(1) & (u32::MAX >> 1)).max(1);
         self.free.push(key.index);
         Some(value)
     }

@@ -281,7 +281,13 @@ fn a_refused_renewal_ends_the_lease_at_once() {
 
 #[test]
 fn a_server_that_cannot_renew_just_now_is_asked_again() {
-    for code in [Code::NotLeader, Code::StoreUnavailable, Code::Draining, Code::Internal] {
+    for code in [
+        Code::NotLeader,
+        Code::StoreUnavailable,
+        Code::Draining,
+        Code::Internal,
+        Code::QuotaExceeded,
+    ] {
         let (mut hands, _) = Hands::hold("a");
         hands.until_said();
         assert_eq!(hands.refuse(code), "");

@@ -4,12 +4,13 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, Uri};
 use leasehold_api::{Edge, EdgeKind, Graph, LockNode, Node, NodeKind};
 use leasehold_core as core;
-use leasehold_core::Timestamp;
+use leasehold_core::{Event, Namespace, News, Timestamp};
 use leasehold_engine::{Query, View};
 
 use super::locks::unexpected;
@@ -21,6 +22,9 @@ use crate::problem::Failure;
 
 /// More waiters than that nobody can look at.
 const WAITS_MAX: usize = 1000;
+/// A deadlock is part of the picture for so long.
+const REFUSED_SHOWN: Duration = Duration::from_secs(600);
+const REFUSED_MAX: usize = 20;
 
 /// Who waits for whom
 #[utoipa::path(
@@ -54,7 +58,7 @@ pub(crate) async fn graph(State(app): State<Arc<App>>, uri: Uri) -> Answered {
         Some("true") => true,
         Some(_) => return Err(Failure::field("layout", "is true or false")),
     };
-    let mut graph = now(&app, namespace).await?;
+    let mut graph = now(&app, namespace, with_layout).await?;
     layout::keep_matching(&mut graph, &filter);
     if with_layout {
         layout::lay_out(&mut graph);
@@ -66,11 +70,19 @@ pub(crate) async fn graph(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     ok(&graph)
 }
 
-/// The graph as it is now.
-pub(crate) async fn now(app: &App, namespace: core::Namespace) -> Result<Graph, Failure> {
-    let query = Query::Graph { namespace, waits_max: WAITS_MAX };
-    let View::Graph(view) = app.query(query).await? else { return Err(unexpected()) };
-    Ok(drawn(app.now(), &view))
+/// The graph as it is now; for a drawing with the waits that were refused lately.
+pub(crate) async fn now(
+    app: &App,
+    namespace: Namespace,
+    with_refused: bool,
+) -> Result<Graph, Failure> {
+    let query = Query::Graph { namespace: namespace.clone(), waits_max: WAITS_MAX };
+    let View::Graph(mut view) = app.query(query).await? else { return Err(unexpected()) };
+    let refused = match with_refused {
+        true => refused(app, &namespace, &mut view).await?,
+        false => Vec::new(),
+    };
+    Ok(drawn(app.now(), &view, refused))
 }
 
 fn owner_node(owner: &core::Owner) -> String {
@@ -81,7 +93,54 @@ fn lock_node(scope: &core::Scope) -> String {
     format!("lock:{scope}")
 }
 
-fn drawn(now: Timestamp, view: &core::Graph) -> Graph {
+/// The waits that were refused lately, as long as what they would have closed still stands. What they were for is drawn too,
+/// although nobody waits for it.
+async fn refused(
+    app: &App,
+    namespace: &Namespace,
+    view: &mut core::Graph,
+) -> Result<Vec<Edge>, Failure> {
+    let now = app.now();
+    let is_fresh =
+        |event: &Event| event.namespace == *namespace && now.since(event.at) < REFUSED_SHOWN;
+    let mut edges: Vec<Edge> = Vec::new();
+    for published in app.engine(namespace).deadlocks(is_fresh, REFUSED_MAX).events {
+        let News::Deadlock { victim, cycle } = &published.event.news else { continue };
+        let Some(last) = cycle.iter().find(|edge| edge.waiter == *victim) else { continue };
+        let stands = cycle.iter().all(|edge| edge == last || is_waiting(view, edge));
+        let (from, to) = (owner_node(victim), lock_node(&last.scope));
+        if !stands || edges.iter().any(|edge| edge.from == from && edge.to == to) {
+            continue;
+        }
+        let query = Query::Get { namespace: namespace.clone(), scope: last.scope.clone() };
+        let View::Lock(lock) = app.query(query).await? else { return Err(unexpected()) };
+        let held = lock.holders.into_iter().filter(|holder| holder.since <= published.event.at);
+        let held: Vec<core::Holder> = held.filter(|h| h.owner == last.blocker).collect();
+        if held.is_empty() {
+            continue;
+        }
+        view.holds.extend(held.into_iter().filter(|h| !view.holds.contains(h)).collect::<Vec<_>>());
+        edges.push(Edge {
+            kind: EdgeKind::Refused,
+            from,
+            to,
+            mode: leasehold_api::Mode::default(),
+            since_ms: convert::millis(now.since(published.event.at)),
+            blockers: vec![last.blocker.to_string()],
+        });
+    }
+    Ok(edges)
+}
+
+fn is_waiting(view: &core::Graph, edge: &core::WaitEdge) -> bool {
+    view.waits.iter().any(|wait| {
+        wait.waiter == edge.waiter
+            && wait.scope == edge.scope
+            && wait.blockers.contains(&edge.blocker)
+    })
+}
+
+fn drawn(now: Timestamp, view: &core::Graph, refused: Vec<Edge>) -> Graph {
     let waits = view.waits.iter().map(|wait| Edge {
         kind: EdgeKind::Waits,
         from: owner_node(&wait.waiter),
@@ -99,6 +158,7 @@ fn drawn(now: Timestamp, view: &core::Graph) -> Graph {
         blockers: Vec::new(),
     });
     let mut edges: Vec<Edge> = waits.chain(holds).collect();
+    edges.extend(refused);
     edges.extend(overlaps(view));
     let ends: BTreeSet<&str> =
         edges.iter().flat_map(|edge| [edge.from.as_str(), edge.to.as_str()]).collect();
@@ -186,6 +246,7 @@ fn dot(graph: &Graph) -> String {
             EdgeKind::Holds => (format!("held by {} ms", edge.since_ms), "solid"),
             EdgeKind::Waits => (format!("waits {} ms", edge.since_ms), "dashed"),
             EdgeKind::Overlaps => ("overlaps".to_string(), "dotted"),
+            EdgeKind::Refused => (format!("refused {} ms ago", edge.since_ms), "dashed"),
         };
         let (from, to) = (quoted(&edge.from), quoted(&edge.to));
         line(format_args!("{from} -> {to} [label={}, style={style}];", quoted(&label)));

@@ -5,17 +5,23 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
-use leasehold_api::{Check, Cluster, Code, Grace, Group, Health, LeaderView, Problem, Version};
+use leasehold_api::{
+    Check, Cluster, Code, Grace, Group, Health, LeaderView, Problem, ServerView, Version,
+};
 use leasehold_core::Stats;
 use leasehold_engine::{Phase, Status};
 
 use super::{Answered, input, ok, with_type};
 use crate::app::App;
+use crate::balance::Seen;
 use crate::convert;
 use crate::metrics::Format;
 use crate::openapi::Problems;
 use crate::problem::Failure;
 use crate::readings::Readings;
+
+/// Who asks whether the server is ready asks again soon.
+const NOT_READY_RETRY_MS: u64 = 1000;
 
 /// Whether the process lives
 #[utoipa::path(get, path = "/livez", tag = "service",
@@ -61,7 +67,9 @@ fn not_ready(status: &Status) -> Option<Failure> {
         (Phase::Following, _) => (Code::NotLeader, "nobody is known to lead"),
         (Phase::Draining | Phase::Stopped, _) => (Code::Draining, "the server is stopping"),
     };
-    Some(Failure::new(code, said))
+    let mut failure = Failure::new(code, said);
+    failure.0.recommended_retry_ms = Some(NOT_READY_RETRY_MS);
+    Some(failure)
 }
 
 fn checks(status: &Status) -> Vec<Check> {
@@ -148,7 +156,17 @@ pub(crate) async fn cluster_now(app: &App) -> Cluster {
         waiters: groups.iter().map(|group| group.waiters).sum(),
         last_fencing_token: groups.iter().map(|group| group.last_fencing_token).max().unwrap_or(0),
         groups,
+        servers: servers(app),
     }
+}
+
+fn servers(app: &App) -> Vec<ServerView> {
+    let view = |seen: Seen| ServerView {
+        seen_ms_ago: convert::millis(seen.moved.elapsed()),
+        name: seen.server.name,
+        address: seen.server.address,
+    };
+    app.servers.all().into_iter().map(view).collect()
 }
 
 fn group(app: &App, number: u64, status: &Status, stats: &Stats) -> Group {

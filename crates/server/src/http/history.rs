@@ -52,6 +52,7 @@ pub(crate) async fn history(State(app): State<Arc<App>>, uri: Uri) -> Answered {
         holders: endings.events.iter().filter_map(past).collect(),
         deadlocks,
         complete_after: endings.complete_after.map(convert::moment),
+        events_after: app.engine(&namespace).events_after().0,
         now: convert::moment(now),
     })
 }

@@ -19,10 +19,10 @@ const OWNER_HEIGHT: f64 = 32.0;
 /// Between two nodes above each other.
 const ROW_GAP: f64 = 22.0;
 /// Between two columns: an arrow and the words on it.
-const COLUMN_GAP: f64 = 104.0;
+const COLUMN_GAP: f64 = 118.0;
 /// Between parts that do not hang together.
-const PART_GAP: f64 = 40.0;
-const MARGIN: f64 = 24.0;
+const PART_GAP: f64 = 58.0;
+const MARGIN: f64 = 40.0;
 
 /// Keeps what hangs together with a name that contains the text.
 pub(crate) fn keep_matching(graph: &mut Graph, text: &str) {
@@ -128,7 +128,8 @@ fn cut(graph: &mut Graph) {
         let held = graph.edges.iter().filter(move |edge| edge.from == lock);
         held.map(|edge| edge.to.clone()).collect::<Vec<String>>()
     };
-    for edge in graph.edges.iter().filter(|edge| edge.kind == EdgeKind::Waits) {
+    let is_wait = |edge: &&Edge| matches!(edge.kind, EdgeKind::Waits | EdgeKind::Refused);
+    for edge in graph.edges.iter().filter(is_wait) {
         let mut more = holders(&edge.to);
         more.extend([edge.from.clone(), edge.to.clone()]);
         more.retain(|id| !kept.contains(id));

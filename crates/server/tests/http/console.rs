@@ -147,10 +147,19 @@ async fn deadlock_is_remembered_with_the_tokens_of_its_moment() {
         assert_eq!(step("billing/close")["fencing_token"], token_b);
     };
     check(&world).await;
+    // While the rest of the circle stands, the picture shows what would have closed it.
+    let drawn = async |world: &World| {
+        let graph = world.get("/v1/graph?layout=true").await.ok();
+        let edges = graph["edges"].as_array().unwrap().clone();
+        let refused = edges.into_iter().find(|edge| edge["type"] == "refused");
+        refused.map(|edge| (edge["from"].clone(), edge["to"].clone()))
+    };
+    assert_eq!(drawn(&world).await, Some(("owner:worker-b".into(), "lock:db/migrate".into())));
     // Also when the lock has gone to others since.
     world.release("db/migrate", "worker-a", &lease_a, token_a).await.ok();
     world.acquire("db/migrate", "worker-c").await;
     check(&world).await;
+    assert_eq!(drawn(&world).await, None);
     world.post("/v1/locks/billing/close/break", r#"{"reason":"test"}"#).await.ok();
     assert_eq!(waiting.await.unwrap().status, 200);
 }

@@ -12,4 +12,5 @@ mod proxy;
 pub use etcd::{Etcd, EtcdCluster};
 pub use pgbouncer::Pgbouncer;
 pub use postgres::Postgres;
+pub use process::use_disk;
 pub use proxy::{Proxy, Way};

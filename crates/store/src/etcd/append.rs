@@ -76,12 +76,26 @@ impl Inner {
         if let Err(conflict) = self.check_mandate(mandate, leader) {
             return conflict.into();
         }
-        if leader.first().is_some_and(|leader| leader.mod_revision != mandate.revision) {
-            return Error::unavailable("the record was sent before one that was given up");
+        if let Some(leader) = leader.first()
+            && leader.mod_revision != mandate.revision
+        {
+            // A `read_back` that was given up has arrived late. All appends made before this one have an older
+            // revision and are refused for ever, so the next one may go on from here.
+            self.renewed(mandate.epoch, leader.mod_revision);
+            return Error::unavailable("the record was sent before a record was read back");
         }
         let last = kvs(answer, 1).first().and_then(|found| self.keys.seq_of(&found.key));
         let next = torn.unwrap_or(last.unwrap_or_default().next());
         Conflict::OutOfOrder { seq: batch.seq(), next }.into()
+    }
+
+    /// The leader's key was written again, at this revision.
+    fn renewed(&self, epoch: Epoch, revision: i64) {
+        self.known(|known| {
+            if let Some(mandate) = known.mandate.as_mut().filter(|known| known.epoch == epoch) {
+                mandate.revision = mandate.revision.max(revision);
+            }
+        });
     }
 
     pub(super) async fn read_back(&self, epoch: Epoch, seq: Seq) -> Result<Option<Batch>, Error> {
@@ -91,11 +105,7 @@ impl Inner {
         let answer = self.as_leader(&mandate, Vec::new(), again, task).await?;
         let answer = answer.ok_or_else(|| Error::unavailable(task))?;
         let revision = revision(&answer);
-        self.known(|known| {
-            if let Some(mandate) = known.mandate.as_mut().filter(|known| known.epoch == epoch) {
-                mandate.revision = mandate.revision.max(revision);
-            }
-        });
+        self.renewed(epoch, revision);
         let Some(found) = kvs(&answer, 1).first().filter(|_| seq != Seq(0)) else {
             return Ok(None);
         };

@@ -14,6 +14,8 @@ pub(super) struct Keys {
     pub(super) beat: Vec<u8>,
     pub(super) begun: Vec<u8>,
     pub(super) snapshot: Vec<u8>,
+    pub(super) groups: Vec<u8>,
+    servers: String,
     records: String,
     chunks: String,
 }
@@ -27,6 +29,8 @@ impl Keys {
             beat: key("beat"),
             begun: key("begun"),
             snapshot: key("snapshot"),
+            groups: key("groups"),
+            servers: format!("{prefix}/{group}/server/"),
             records: format!("{prefix}/{group}/record/"),
             chunks: format!("{prefix}/{group}/chunk/"),
         }
@@ -34,6 +38,18 @@ impl Keys {
 
     pub(super) fn record(&self, seq: Seq) -> Vec<u8> {
         format!("{}{:016x}", self.records, seq.0).into_bytes()
+    }
+
+    pub(super) fn server(&self, name: &str) -> Vec<u8> {
+        format!("{}{name}", self.servers).into_bytes()
+    }
+
+    pub(super) fn all_servers(&self) -> (Vec<u8>, Vec<u8>) {
+        (self.servers.clone().into_bytes(), end_of(self.servers.as_bytes()))
+    }
+
+    pub(super) fn server_of<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        std::str::from_utf8(key.strip_prefix(self.servers.as_bytes())?).ok()
     }
 
     /// Behind all records.

@@ -22,6 +22,7 @@ mod append;
 mod client;
 mod keys;
 mod leadership;
+mod servers;
 mod load;
 mod snapshot;
 mod version;
@@ -36,7 +37,8 @@ use tokio::runtime::Handle;
 
 use crate::error::{Error, OpenError};
 use crate::journal::{
-    Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq, Traits,
+    Announced, Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq,
+    Traits,
 };
 use crate::location::EtcdLocation;
 use crate::mishap::Mishap;
@@ -215,6 +217,26 @@ impl Journal for EtcdJournal {
     fn load(&self, epoch: Epoch, from: Position) -> Pending<Page> {
         let inner = self.inner.clone();
         self.start(gone, async move { inner.load(epoch, from).await })
+    }
+
+    fn groups(&self, wanted: u32) -> Pending<u32> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.groups(wanted).await })
+    }
+
+    fn announce(&self, server: Announced) -> Pending<()> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.announce(&server).await })
+    }
+
+    fn forget(&self, name: String) -> Pending<()> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.forget_server(&name).await })
+    }
+
+    fn servers(&self) -> Pending<Vec<Announced>> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.servers().await })
     }
 }
 

@@ -74,7 +74,10 @@ impl Inner {
             return conflict.into();
         }
         if standing.attempt != attempt {
-            return Error::unavailable("the record was sent before one that was given up");
+            // A `read_back` that was given up has arrived late. All appends made before this one have an older
+            // attempt and are refused for ever, so the next one may go on from here.
+            self.attempt.fetch_max(standing.attempt, Ordering::AcqRel);
+            return Error::unavailable("the record was sent before a record was read back");
         }
         Conflict::OutOfOrder { seq: batch.seq(), next: standing.last.next() }.into()
     }

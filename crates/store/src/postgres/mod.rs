@@ -15,13 +15,14 @@
 //!
 //! - `connection.rs`: a connection that comes back, and what its failures mean. `tls.rs` protects it.
 //! - `schema.rs`: the tables.
-//! - `leadership.rs`, `append.rs`, `snapshot.rs`, `load.rs`: the calls.
+//! - `leadership.rs`, `append.rs`, `snapshot.rs`, `load.rs`, `servers.rs`: the calls.
 
 mod append;
 mod connection;
 mod leadership;
 mod load;
 mod schema;
+mod servers;
 mod snapshot;
 mod tls;
 
@@ -35,7 +36,8 @@ use tokio::runtime::Handle;
 
 use crate::error::{Error, OpenError};
 use crate::journal::{
-    Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq, Traits,
+    Announced, Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq,
+    Traits,
 };
 use crate::location::PostgresLocation;
 use crate::mishap::Mishap;
@@ -202,6 +204,26 @@ impl Journal for PostgresJournal {
     fn load(&self, epoch: Epoch, from: Position) -> Pending<Page> {
         let inner = self.inner.clone();
         self.start(gone, async move { inner.load(epoch, from).await })
+    }
+
+    fn groups(&self, wanted: u32) -> Pending<u32> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.groups(wanted).await })
+    }
+
+    fn announce(&self, server: Announced) -> Pending<()> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.announce(&server).await })
+    }
+
+    fn forget(&self, name: String) -> Pending<()> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.forget(&name).await })
+    }
+
+    fn servers(&self) -> Pending<Vec<Announced>> {
+        let inner = self.inner.clone();
+        self.start(gone, async move { inner.servers().await })
     }
 }
 

@@ -18,6 +18,7 @@ pub(super) struct Tables {
     pub(super) leadership: String,
     pub(super) journal: String,
     pub(super) chunks: String,
+    pub(super) servers: String,
 }
 
 impl Tables {
@@ -28,6 +29,7 @@ impl Tables {
             leadership: format!("{schema}.leadership"),
             journal: format!("{schema}.journal"),
             chunks: format!("{schema}.chunks"),
+            servers: format!("{schema}.servers"),
             schema,
         }
     }
@@ -35,12 +37,13 @@ impl Tables {
     // The row of a group changes with every append. It has room beside it on its page for its next versions, so that
     // neither an index nor another page has to be touched. Records are not compressed: they hardly shrink.
     fn create(&self) -> String {
-        let Tables { schema, version, leadership, journal, chunks } = self;
+        let Tables { schema, version, leadership, journal, chunks, servers } = self;
         format!(
             "CREATE SCHEMA IF NOT EXISTS {schema};
              CREATE TABLE {version} (version integer NOT NULL);
              CREATE TABLE {leadership} (
                  group_id integer PRIMARY KEY,
+                 groups integer NOT NULL DEFAULT 0,
                  epoch bigint NOT NULL DEFAULT 0,
                  leads boolean NOT NULL DEFAULT false,
                  beat bigint NOT NULL DEFAULT 0,
@@ -72,6 +75,13 @@ impl Tables {
                  PRIMARY KEY (group_id, snapshot, chunk)
              );
              ALTER TABLE {chunks} ALTER COLUMN record SET STORAGE EXTERNAL;
+             CREATE TABLE {servers} (
+                 group_id integer NOT NULL,
+                 name text NOT NULL,
+                 address text NOT NULL,
+                 count bigint NOT NULL,
+                 PRIMARY KEY (group_id, name)
+             );
              INSERT INTO {version} VALUES ({SCHEMA});"
         )
     }

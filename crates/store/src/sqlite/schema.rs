@@ -113,11 +113,7 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
 
 /// The same for a file that is to be made later, when it is whole.
 pub(super) fn resolve_new(path: &Path) -> Result<PathBuf, OpenError> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        Some(_) | None => Path::new("."),
-    };
-    let folder = folder
+    let folder = folder_of(path)
         .canonicalize()
         .map_err(|error| failed_to_open(path, "its folder cannot be found", error))?;
     Ok(folder.join(path.file_name().unwrap_or_default()))
@@ -300,9 +296,14 @@ pub(super) fn empty_wal(connection: &Connection) -> Result<(), Error> {
 
 /// Makes the folder remember the file's name.
 pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
+    if cfg!(unix) { File::open(folder_of(path))?.sync_all() } else { Ok(()) }
+}
+
+/// A bare name lies where we are.
+fn folder_of(path: &Path) -> &Path {
     match path.parent() {
-        Some(folder) if cfg!(unix) => File::open(folder)?.sync_all(),
-        Some(_) | None => Ok(()),
+        Some(folder) if folder != Path::new("") => folder,
+        Some(_) | None => Path::new("."),
     }
 }
 
@@ -343,6 +344,13 @@ mod tests {
         let connection = Connection::open(&path).unwrap();
         connection.execute_batch(settings).unwrap();
         check_durable(&connection, Path::new("locks.db")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn folder_of_a_bare_name_can_be_synced() {
+        assert_eq!(folder_of(Path::new("backup.db")), Path::new("."));
+        assert_eq!(folder_of(Path::new("copies/backup.db")), Path::new("copies"));
+        sync_folder(Path::new("backup.db")).unwrap();
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What several of these tests need.
 #![allow(dead_code, reason = "no test needs all of it")]
 
+pub(crate) mod certificates;
 pub(crate) mod shared;
 
 use std::path::{Path, PathBuf};

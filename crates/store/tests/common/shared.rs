@@ -138,6 +138,24 @@ pub(crate) async fn late_append_is_refused(store: &Store, proxy: &Proxy) {
     assert_eq!(again(|| store.read_back(epoch, Seq(2))).await, Some(instead));
 }
 
+/// The same with what was to settle it: a `read_back` that arrives after a later one must not be in the way for ever.
+pub(crate) async fn late_read_back_is_no_hindrance(store: &Store, proxy: &Proxy) {
+    let epoch = lead(store, "node-1").await;
+    store.append(super::batch(epoch, 1)).await.expect("it can be written");
+    proxy.set(Way::OldSilent);
+    let lost = store.append(super::batch(epoch, 2)).await;
+    assert!(matches!(lost, Err(Error::OutcomeUnknown { .. })), "{lost:?}");
+    again(|| store.read_back(epoch, Seq(2))).await;
+    proxy.set(Way::OldSilent);
+    // This one hangs too, and is asked again on a new connection.
+    again(|| store.read_back(epoch, Seq(2))).await;
+    proxy.set(Way::Open);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let written = again(|| store.append(super::batch(epoch, 2))).await;
+    assert_eq!(written, ());
+    assert_eq!(loaded(store, epoch).await, [1, 2]);
+}
+
 /// Until the way there is open again.
 async fn again<T>(call: impl Fn() -> leasehold_store::Pending<T>) -> T {
     loop {

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::time::Duration;
 
 use super::process::{Process, folder, free_port, program, wait_until};
@@ -30,6 +31,41 @@ impl Etcd {
     pub fn start() -> Etcd {
         let mut cluster = EtcdCluster::start(1);
         cluster.members.remove(0)
+    }
+
+    /// A cluster of one behind TLS, which asks for a certificate signed by the authority in turn.
+    pub fn start_with_tls(authority: &Path, certificate: &Path, key: &Path) -> Etcd {
+        let place = Place { name: "member-1".into(), client: free_port(), peer: free_port() };
+        let peers = format!("{}=http://127.0.0.1:{}", place.name, place.peer);
+        let path = |path: &Path| path.display().to_string();
+        let tls = [
+            ["--cert-file".to_string(), path(certificate)],
+            ["--key-file".into(), path(key)],
+            ["--trusted-ca-file".into(), path(authority)],
+        ];
+        let tls = tls.into_iter().flatten().chain(["--client-cert-auth".into()]).collect();
+        let etcd = member(&place, &peers, "https", tls);
+        // Without a certificate there is no asking whether it is well.
+        wait_until("etcd starts", || TcpStream::connect(("127.0.0.1", place.client)).is_ok());
+        etcd
+    }
+
+    /// From now on it asks for this password, of the user `root`.
+    pub fn ask_for_password(&self, password: &str) {
+        for (path, body) in [
+            ("user/add", format!(r#"{{"name":"root","password":"{password}"}}"#)),
+            ("role/add", r#"{"name":"root"}"#.into()),
+            ("user/grant", r#"{"user":"root","role":"root"}"#.into()),
+            ("enable", "{}".into()),
+        ] {
+            let request = format!(
+                "POST /v3/auth/{path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\
+                 Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            let answer = ask(self.port, &request).unwrap_or_default();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        }
     }
 
     pub fn port(&self) -> u16 {
@@ -84,7 +120,8 @@ impl EtcdCluster {
             .map(|place| format!("{}=http://127.0.0.1:{}", place.name, place.peer))
             .collect();
         let peers = peers.join(",");
-        let members = places.iter().map(|place| member(place, &peers)).collect();
+        let members =
+            places.iter().map(|place| member(place, &peers, "http", Vec::new())).collect();
         let cluster = EtcdCluster { members };
         for member in &cluster.members {
             member.wait_until_ready();
@@ -111,9 +148,9 @@ impl EtcdCluster {
     }
 }
 
-fn member(place: &Place, peers: &str) -> Etcd {
+fn member(place: &Place, peers: &str, scheme: &str, more: Vec<String>) -> Etcd {
     let folder = folder(None);
-    let client = format!("http://127.0.0.1:{}", place.client);
+    let client = format!("{scheme}://127.0.0.1:{}", place.client);
     let peer = format!("http://127.0.0.1:{}", place.peer);
     let data = folder.join("data").display().to_string();
     let args = [
@@ -128,7 +165,8 @@ fn member(place: &Place, peers: &str) -> Etcd {
         ["--logger", "zap"],
         ["--log-level", "error"],
     ];
-    let args: Vec<String> = args.into_iter().flatten().map(String::from).collect();
+    let args = args.into_iter().flatten().map(String::from);
+    let args: Vec<String> = args.chain(more).collect();
     Etcd { process: Process::start(&folder, None, &program("etcd"), &args), port: place.client }
 }
 
@@ -137,9 +175,12 @@ fn is_healthy(port: u16) -> bool {
 }
 
 fn get(port: u16, path: &str) -> Option<String> {
+    ask(port, &format!("GET {path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n"))
+}
+
+fn ask(port: u16, request: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;

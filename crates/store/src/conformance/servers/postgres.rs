@@ -1,5 +1,6 @@
 //! A PostgreSQL of our own.
 
+use std::path::Path;
 use std::process::Command;
 
 use super::process::{Account, Process, folder, free_port, program, wait_until};
@@ -25,8 +26,26 @@ impl Postgres {
 
     /// With these settings too, as `name=value`.
     pub fn start_with(settings: &[&str]) -> Postgres {
+        let settings: Vec<String> = settings.iter().map(|text| (*text).to_string()).collect();
+        Postgres::start_in(&folder(Account::of_postgres()), settings)
+    }
+
+    /// Behind TLS, with this certificate and its key.
+    pub fn start_with_tls(certificate: &Path, key: &Path) -> Postgres {
         let account = Account::of_postgres();
         let folder = folder(account);
+        let mut settings = vec!["ssl=on".to_string()];
+        for (setting, from) in [("ssl_cert_file", certificate), ("ssl_key_file", key)] {
+            let to = folder.join(setting);
+            std::fs::copy(from, &to).expect("a file can be copied");
+            Account::give(account, &to);
+            settings.push(format!("{setting}={}", to.display()));
+        }
+        Postgres::start_in(&folder, settings)
+    }
+
+    fn start_in(folder: &Path, settings: Vec<String>) -> Postgres {
+        let account = Account::of_postgres();
         let data = folder.join("data");
         let password = folder.join("password");
         std::fs::write(&password, format!("{PASSWORD}\n")).expect("a file can be written");
@@ -47,9 +66,10 @@ impl Postgres {
             "shared_buffers=32MB".into(),
             "dynamic_shared_memory_type=mmap".into(),
         ];
-        let settings = own.into_iter().chain(settings.iter().map(|text| (*text).to_string()));
-        args.extend(settings.flat_map(|setting| ["-c".to_string(), setting]));
-        let process = Process::start(&folder, account, &program("postgres"), &args);
+        args.extend(
+            own.into_iter().chain(settings).flat_map(|setting| ["-c".to_string(), setting]),
+        );
+        let process = Process::start(folder, account, &program("postgres"), &args);
         let server = Postgres { process, port };
         server.wait_until_ready();
         server.ask("postgres", &format!("CREATE DATABASE {}", Postgres::USER));

@@ -2,21 +2,23 @@
 //!
 //! A small shell stands between: it starts the server when it is told to, and ends it and removes its data when its
 //! standard input is closed. That happens when the owner is dropped, and also when the whole test process dies, in
-//! whatever way.
+//! whatever way. A signal to the whole group of processes has the same effect.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const WARDEN: &str = r#"
 folder=$1; shift
 child=
+trap : TERM INT HUP
 while read -r line; do
     "$@" >> "$folder/log" 2>&1 < /dev/null &
     child=$!
@@ -66,6 +68,14 @@ impl Account {
         Some(Account { uid: number(2), gid: number(3) })
     }
 
+    /// Makes a file the account's alone.
+    pub(super) fn give(account: Option<Account>, path: &Path) {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("it is ours");
+        if let Some(account) = account {
+            chown(path, Some(account.uid), Some(account.gid)).expect("root may give it away");
+        }
+    }
+
     pub(super) fn apply(account: Option<Account>, command: &mut Command) {
         if let Some(account) = account {
             command.uid(account.uid).gid(account.gid);
@@ -73,11 +83,20 @@ impl Account {
     }
 }
 
+static ON_DISK: AtomicBool = AtomicBool::new(false);
+
+/// Servers that are started from now on keep their data on a disk: for benchmarks.
+pub fn use_disk() {
+    ON_DISK.store(true, Ordering::SeqCst);
+}
+
 /// A folder in memory where there is such a place: no test of a store that is a server cuts the power.
 pub(super) fn folder(account: Option<Account>) -> PathBuf {
     let memory = Path::new("/dev/shm");
-    let made = tempfile::Builder::new().prefix("leasehold-").tempdir_in(memory);
-    let folder = made.or_else(|_| tempfile::tempdir()).expect("a folder can be made").keep();
+    let is_fast = memory.is_dir() && !ON_DISK.load(Ordering::SeqCst);
+    let above = if is_fast { memory.to_path_buf() } else { std::env::temp_dir() };
+    let made = tempfile::Builder::new().prefix("leasehold-").tempdir_in(above);
+    let folder = made.expect("a folder can be made").keep();
     if let Some(account) = account {
         chown(&folder, Some(account.uid), Some(account.gid)).expect("root may give it away");
     }

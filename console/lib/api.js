@@ -1,0 +1,80 @@
+// Asks the server. Whatever comes back is stamped with the moment it came, because all its times count from there.
+
+import { heard } from './clock.js';
+import { namespace } from './route.js';
+
+/** An answer that says no, or no answer at all (`status` 0). */
+export class Problem extends Error {
+  /** @param {number} status @param {Record<string, any>} body */
+  constructor(status, body) {
+    super(body.detail ?? body.title ?? 'the server does not answer');
+    this.status = status;
+    this.code = /** @type {string} */ (body.code ?? 'unreachable');
+    this.body = body;
+  }
+}
+
+const PATIENCE_MS = 10_000;
+
+/**
+ * @param {string} path
+ * @param {Record<string, string | number | undefined>} [params]
+ * @returns {Promise<any>} the answer, and in `at` when it came
+ */
+export function get(path, params = {}) {
+  return ask(path, params, {});
+}
+
+/**
+ * Changes something: a request of this very page, in JSON, as the server wants it.
+ * @param {string} path
+ * @param {unknown} body
+ * @returns {Promise<any>}
+ */
+export function post(path, body) {
+  const headers = { 'content-type': 'application/json' };
+  return ask(path, {}, { method: 'POST', headers, body: JSON.stringify(body) });
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, string | number | undefined>} params
+ * @param {RequestInit} options
+ */
+async function ask(path, params, options) {
+  const url = new URL(path, location.origin);
+  for (const [name, value] of Object.entries(params)) {
+    if (value !== undefined && value !== '') url.searchParams.set(name, String(value));
+  }
+  if (path.startsWith('/v1/') && !NOT_BY_NAMESPACE.has(path)) url.searchParams.set('namespace', namespace());
+  /** @type {Response} */
+  let response;
+  let text = '';
+  try {
+    response = await fetch(url, { ...options, cache: 'no-store', signal: AbortSignal.timeout(PATIENCE_MS) });
+    text = await response.text();
+  } catch {
+    throw new Problem(0, {});
+  }
+  heard(response.headers.get('date'));
+  const body = parse(text);
+  if (!response.ok) throw new Problem(response.status, body);
+  return { ...body, at: performance.now() };
+}
+
+const NOT_BY_NAMESPACE = new Set(['/v1/version', '/v1/cluster', '/v1/limits']);
+
+/** @param {string} text @returns {Record<string, any>} */
+function parse(text) {
+  try {
+    const value = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? value : {};
+  } catch {
+    return {};
+  }
+}
+
+/** A lock in the path of a request: slashes may stay, everything else is encoded. @param {string} lock */
+export function pathOf(lock) {
+  return `/v1/locks/${lock.split('/').map(encodeURIComponent).join('/')}`;
+}

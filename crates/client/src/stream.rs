@@ -1,0 +1,334 @@
+//! The gRPC stream: one connection, one stream on it, many requests in flight, each message a batch.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::http::{Request as HttpRequest, Response as HttpResponse, Uri};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use leasehold_api::grpc::command::Ask;
+use leasehold_api::grpc::reply::Answer as Said;
+use leasehold_api::grpc::sessions_client::SessionsClient;
+use leasehold_api::grpc::{
+    self, Attach, AttachRequest, AttachResponse, Cancel, CloseSession, Command, Heartbeat, Mode,
+    Reply, StreamAcquire, StreamRelease, StreamRenew,
+};
+use leasehold_api::{Claim, Code, Problem};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tonic::Streaming;
+use tonic::codegen::tokio_stream::Stream;
+use tower_service::Service;
+
+use crate::address::authority;
+use crate::machine::{Answer, CallId, Request, Wait};
+use crate::payload::{Granted, Payload, What, millis};
+
+/// A peer that does not answer a ping is gone, even if nothing is asked of it.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+/// The server reads messages up to 64 KiB.
+const MESSAGE_BYTES_MAX: usize = 48 * 1024;
+/// Large enough that a window is never what a batch waits for.
+const WINDOW_BYTES: u32 = 1 << 20;
+/// A cancel has the id of what it cancels, with this bit: no call has it.
+const CANCEL: u64 = 1 << 63;
+
+/// A stream that stands.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) outgoing: mpsc::UnboundedSender<AttachRequest>,
+    pub(crate) incoming: Streaming<AttachResponse>,
+}
+
+/// Connects, and binds a stream to the namespace. The leases on it are their own: none ends with the stream.
+pub(crate) async fn attach(address: &str, namespace: &str) -> Result<Attached, String> {
+    let said = |error: &dyn std::error::Error| format!("{address}: {error}");
+    let tcp = TcpStream::connect(authority(address)).await.map_err(|error| said(&error))?;
+    tcp.set_nodelay(true).map_err(|error| said(&error))?;
+    let (sender, connection) = Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .handshake(TokioIo::new(tcp))
+        .await
+        .map_err(|error| said(&error))?;
+    drop(tokio::spawn(connection));
+    let origin: Uri = address.parse().map_err(|error| said(&error))?;
+    let (outgoing, messages) = mpsc::unbounded_channel();
+    let hello = Attach { namespace: namespace.into(), session: None };
+    let _ = outgoing.send(AttachRequest { attach: Some(hello), commands: Vec::new() });
+    let mut client = SessionsClient::with_origin(Connection(sender), origin);
+    let answer =
+        client.attach(Messages(messages)).await.map_err(|status| refused(address, &status))?;
+    let mut incoming = answer.into_inner();
+    match incoming.message().await {
+        Ok(Some(_)) => Ok(Attached { outgoing, incoming }),
+        Ok(None) => Err(format!("{address}: the stream ended before it began")),
+        Err(status) => Err(refused(address, &status)),
+    }
+}
+
+fn refused(address: &str, status: &tonic::Status) -> String {
+    format!("{address}: {}", status.message())
+}
+
+/// One HTTP/2 connection as a service.
+#[derive(Clone, Debug)]
+struct Connection(SendRequest<tonic::body::Body>);
+
+impl Service<HttpRequest<tonic::body::Body>> for Connection {
+    type Response = HttpResponse<Incoming>;
+    type Error = hyper::Error;
+    type Future =
+        Pin<Box<dyn Future<Output = Result<HttpResponse<Incoming>, hyper::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: HttpRequest<tonic::body::Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request))
+    }
+}
+
+/// What is to be sent, as it comes.
+#[derive(Debug)]
+struct Messages(mpsc::UnboundedReceiver<AttachRequest>);
+
+impl Stream for Messages {
+    type Item = AttachRequest;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<AttachRequest>> {
+        self.get_mut().0.poll_recv(cx)
+    }
+}
+
+/// Commands of one moment, gathered into as few messages as they fit into.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    commands: Vec<Command>,
+    bytes: usize,
+}
+
+impl Batch {
+    /// Adds a command; returns a message that is full without it.
+    pub(crate) fn push(&mut self, command: Command, size: usize) -> Option<AttachRequest> {
+        let full = if self.bytes + size > MESSAGE_BYTES_MAX { self.take() } else { None };
+        self.bytes += size;
+        self.commands.push(command);
+        full
+    }
+
+    pub(crate) fn take(&mut self) -> Option<AttachRequest> {
+        if self.commands.is_empty() {
+            return None;
+        }
+        self.bytes = 0;
+        // The next batch is probably as large.
+        let room = Vec::with_capacity(self.commands.len());
+        let commands = std::mem::replace(&mut self.commands, room);
+        Some(AttachRequest { attach: None, commands })
+    }
+}
+
+/// The command that cancels a request.
+pub(crate) fn cancel(call: CallId) -> Command {
+    let command_id = call.to_u64();
+    Command { id: command_id | CANCEL, ask: Some(Ask::Cancel(Cancel { command_id })) }
+}
+
+impl Payload {
+    /// The request as a command, and about how large it is; `None` if it does not go over the stream.
+    pub(crate) fn command(
+        &self,
+        call: CallId,
+        request: &Request,
+        granted: &Granted,
+    ) -> Option<(Command, usize)> {
+        let (ask, size) = match (request, &self.what) {
+            (Request::Acquire { .. }, What::Session { .. }) => return None,
+            (Request::Acquire { wait, ticket }, What::Lock(_) | What::Set(_)) => {
+                let (acquire, size) = self.stream_acquire(*wait, ticket.clone());
+                (Ask::Acquire(acquire), size)
+            }
+            (Request::Renew, What::Lock(claim)) => {
+                let renew = StreamRenew {
+                    lock: claim.lock.clone(),
+                    owner_id: self.owner.clone(),
+                    lease_id: granted.lease_id.clone(),
+                    fencing_token: granted.token,
+                    ttl: None,
+                };
+                (Ask::Renew(renew), 0)
+            }
+            (Request::Renew, What::Set(_) | What::Session { .. }) => {
+                (Ask::Heartbeat(Heartbeat { session_id: granted.lease_id.clone(), ttl: None }), 0)
+            }
+            (Request::Release, What::Set(claims)) if self.session.is_some() => {
+                (Ask::Release(self.stream_release(claims.first(), granted)), 0)
+            }
+            (Request::Release, What::Lock(claim)) => {
+                (Ask::Release(self.stream_release(Some(claim), granted)), 0)
+            }
+            (Request::Release, What::Set(_) | What::Session { .. }) => {
+                (Ask::Close(CloseSession { session_id: granted.lease_id.clone() }), 0)
+            }
+        };
+        let names: usize = self.locks().iter().map(|claim| claim.lock.len() + 16).sum();
+        let size = size + names + self.owner.len() + self.request_id.len() + 96;
+        Some((Command { id: call.to_u64(), ask: Some(ask) }, size))
+    }
+
+    fn stream_release(&self, claim: Option<&Claim>, granted: &Granted) -> StreamRelease {
+        StreamRelease {
+            lock: claim.map(|claim| claim.lock.clone()).unwrap_or_default(),
+            owner_id: self.owner.clone(),
+            lease_id: granted.lease_id.clone(),
+            fencing_token: granted.token,
+        }
+    }
+
+    fn stream_acquire(&self, wait: Wait, ticket: Option<String>) -> (StreamAcquire, usize) {
+        let mut acquire = StreamAcquire {
+            owner_id: self.owner.clone(),
+            ttl: self.ttl.map(whole),
+            wait: match wait {
+                Wait::UpTo(wait) => Some(whole(wait)),
+                Wait::Never | Wait::Forever => None,
+            },
+            wait_forever: wait == Wait::Forever,
+            request_id: Some(self.request_id.clone()),
+            reclaim_window: (!self.reclaim_window.is_zero()).then(|| whole(self.reclaim_window)),
+            session_id: self.session.clone(),
+            ticket,
+            ..StreamAcquire::default()
+        };
+        let mut size = 0;
+        if let Some(metadata) = &self.metadata {
+            size = serde_json::to_vec(metadata).map_or(0, |text| text.len() * 2);
+            acquire.metadata = grpc::metadata(metadata);
+        }
+        match &self.what {
+            What::Lock(claim) => {
+                acquire.lock.clone_from(&claim.lock);
+                acquire.mode = mode(claim);
+                acquire.permits = claim.permits;
+            }
+            What::Set(claims) => {
+                let wire = |claim: &Claim| grpc::Claim {
+                    lock: claim.lock.clone(),
+                    mode: mode(claim),
+                    permits: claim.permits,
+                };
+                acquire.locks = claims.iter().map(wire).collect();
+            }
+            What::Session { .. } => {}
+        }
+        (acquire, size)
+    }
+}
+
+fn mode(claim: &Claim) -> i32 {
+    claim.mode.map_or(Mode::Unspecified, Mode::from).into()
+}
+
+/// Lengths of time are sent in whole milliseconds, never shorter than asked.
+fn whole(length: Duration) -> prost_types::Duration {
+    grpc::length(Duration::from_millis(millis(length)))
+}
+
+/// What the server says to a command.
+pub(crate) enum Told {
+    Answer(CallId, Answer, Option<Granted>),
+    /// Something that cannot be an answer to what was asked.
+    Nonsense(CallId),
+    /// News of a cancel that changes nothing.
+    Nothing,
+}
+
+pub(crate) fn read(reply: Reply) -> Told {
+    if reply.id & CANCEL != 0 {
+        let call = CallId::from_u64(reply.id & !CANCEL);
+        return match reply.answer {
+            // It left the queue, and no other answer will come.
+            Some(Said::Cancelled(cancelled)) if cancelled.waiting => {
+                let problem = Problem::new(Code::LockHeld, "the request was cancelled");
+                Told::Answer(call, Answer::Refused(Box::new(problem)), None)
+            }
+            Some(_) | None => Told::Nothing,
+        };
+    }
+    let call = CallId::from_u64(reply.id);
+    match reply.answer {
+        Some(Said::Problem(problem)) => {
+            Told::Answer(call, Answer::Refused(Box::new(Problem::from(&problem))), None)
+        }
+        Some(Said::Granted(grant)) => {
+            let answer = Answer::Granted {
+                ttl: read_length(grant.ttl),
+                left: read_length(grant.expires_in),
+            };
+            let granted = Granted {
+                lease_id: grant.lease_id,
+                token: grant.fencing_token,
+                lock: Some(grant.lock).filter(|lock| !lock.is_empty()),
+                waited: read_length(grant.waited),
+                replayed: grant.replayed,
+                epoch: grant.epoch,
+                session_number: None,
+            };
+            Told::Answer(call, answer, Some(granted))
+        }
+        Some(Said::Renewed(extended)) => {
+            let (ttl, left) = (read_length(extended.ttl), read_length(extended.expires_in));
+            Told::Answer(call, Answer::Renewed { ttl, left }, None)
+        }
+        Some(Said::Released(_) | Said::Closed(_)) => Told::Answer(call, Answer::Released, None),
+        Some(
+            Said::Cancelled(_)
+            | Said::Tested(_)
+            | Said::Checked(_)
+            | Said::Lock(_)
+            | Said::Accepted(_),
+        )
+        | None => Told::Nonsense(call),
+    }
+}
+
+/// A length that is missing is none: what cannot be read must not be believed.
+fn read_length(length: Option<prost_types::Duration>) -> Duration {
+    length.and_then(grpc::duration).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_cut_before_it_is_too_large_to_be_read() {
+        let mut batch = Batch::default();
+        let command = || Command { id: 1, ask: None };
+        assert!(batch.take().is_none());
+        assert!(batch.push(command(), 40_000).is_none());
+        let full = batch.push(command(), 40_000).expect("both do not fit");
+        assert_eq!(full.commands.len(), 1);
+        assert_eq!(batch.take().map(|message| message.commands.len()), Some(1));
+    }
+
+    #[test]
+    fn a_cancelled_request_is_refused_only_if_it_still_waited() {
+        let call = CallId::from_u64(0x1_0000_0007);
+        let id = cancel(call).id;
+        let said = |waiting| Some(Said::Cancelled(grpc::Cancelled { waiting }));
+        assert!(matches!(
+            read(Reply { id, answer: said(true) }),
+            Told::Answer(of, Answer::Refused(_), None) if of == call
+        ));
+        assert!(matches!(read(Reply { id, answer: said(false) }), Told::Nothing));
+    }
+}

@@ -1,0 +1,168 @@
+//! Three servers around one store, in a storm of faults.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use leasehold_e2e::checker::{Rules, check};
+use leasehold_e2e::client::{Ask, Client, bound_unknown_to};
+use leasehold_e2e::cluster::{Cluster, Store, note_leaders};
+use leasehold_e2e::history::Recorder;
+use leasehold_e2e::is_full;
+use leasehold_e2e::random::Random;
+use leasehold_e2e::worker::Worker;
+use leasehold_store::conformance::servers::{EtcdCluster, Postgres, Way};
+
+const CLIENTS: u32 = 8;
+const TTLS: [Duration; 2] = [Duration::from_millis(1500), Duration::from_secs(15)];
+const SETTINGS: &str = "[cluster]\nleadership_ttl = \"1500ms\"\n";
+/// A server that stood still may carry out afterwards what it had been sent before.
+const UNKNOWN_FOR: Duration = Duration::from_secs(20);
+const LEADER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    LeaderKilled,
+    LeaderStops,
+    LeaderLeaves,
+    WireCut(Way),
+    StoreFails,
+}
+
+const FAULTS: [Fault; 7] = [
+    Fault::LeaderKilled,
+    Fault::LeaderStops,
+    Fault::WireCut(Way::Silent),
+    Fault::WireCut(Way::NoAnswers),
+    Fault::WireCut(Way::Broken),
+    Fault::LeaderLeaves,
+    Fault::StoreFails,
+];
+
+fn length() -> Duration {
+    Duration::from_secs(if is_full() { 300 } else { 60 })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_servers_on_postgres_live_through_a_storm() -> Result<()> {
+    let postgres = tokio::task::spawn_blocking(Postgres::start).await?;
+    storm(Store::Postgres(Box::new(postgres)), 1).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_servers_on_three_etcds_live_through_a_storm() -> Result<()> {
+    let etcd = tokio::task::spawn_blocking(|| EtcdCluster::start(3)).await?;
+    storm(Store::Etcd(etcd), 2).await
+}
+
+async fn storm(store: Store, seed: u64) -> Result<()> {
+    let mut cluster = Cluster::start(3, store, SETTINGS).await?;
+    let recorder = Recorder::default();
+    cluster.wait_for_leader(LEADER_TIMEOUT).await?;
+    let watcher = tokio::spawn(note_leaders(cluster.addresses(), recorder.clone()));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let workers: Vec<_> = (0..CLIENTS)
+        .map(|id| {
+            let worker = Worker::new(cluster.addresses(), id, TTLS, &recorder);
+            tokio::spawn(worker.run(is_over.clone()))
+        })
+        .collect();
+    let mut random = Random::new(seed);
+    let began = Instant::now();
+    let mut faults = Vec::new();
+    while began.elapsed() < length() {
+        // Each at least once, then as they come.
+        let next = FAULTS.get(faults.len()).copied();
+        let fault = next.unwrap_or_else(|| FAULTS[pick(&mut random, FAULTS.len())]);
+        let since = Instant::now();
+        inflict(&mut cluster, fault, &mut random).await?;
+        cluster.wait_for_leader(LEADER_TIMEOUT).await?;
+        faults.push((fault, since.elapsed()));
+        tokio::time::sleep(random.between(Duration::from_millis(50), Duration::from_millis(800)))
+            .await;
+    }
+    everybody_is_served(&cluster, &recorder).await?;
+    is_over.store(true, Ordering::Relaxed);
+    let (mut kept, mut refused) = (0, 0);
+    for worker in workers {
+        let work = worker.await?;
+        kept += work.kept;
+        refused += work.refused;
+    }
+    watcher.abort();
+    let mut history = recorder.take();
+    bound_unknown_to(&mut history, UNKNOWN_FOR);
+    let checked = check(&history, Rules::default())?;
+    println!("{} faults: {faults:?}", faults.len());
+    println!("{kept} grants seen again after one, {refused} times told to come back: {checked:?}");
+    ensure!(checked.grants > 200 && kept > 20, "too little happened: {checked:?}");
+    ensure!(checked.restarts >= 3, "too few changes of leader: {checked:?}");
+    Ok(())
+}
+
+async fn inflict(cluster: &mut Cluster, fault: Fault, random: &mut Random) -> Result<()> {
+    let leader = cluster.wait_for_leader(LEADER_TIMEOUT).await?;
+    let pause = random.between(Duration::from_millis(300), Duration::from_secs(4));
+    let node = &mut cluster.nodes[leader];
+    match fault {
+        Fault::LeaderKilled => {
+            node.server.kill()?;
+            cluster.wait_for_leader(LEADER_TIMEOUT).await?;
+            cluster.nodes[leader].server.spawn_again()?;
+        }
+        Fault::LeaderStops => {
+            node.server.pause()?;
+            tokio::time::sleep(pause).await;
+            node.server.go_on()?;
+        }
+        Fault::LeaderLeaves => {
+            let status = node.server.stop().await?;
+            ensure!(status.success(), "{status}: {}", node.server.log());
+            node.server.spawn_again()?;
+        }
+        Fault::WireCut(way) => {
+            node.set_wires(way);
+            tokio::time::sleep(pause).await;
+            node.set_wires(Way::Open);
+        }
+        Fault::StoreFails => store_fails(&mut cluster.store, random, pause).await,
+    }
+    Ok(())
+}
+
+async fn store_fails(store: &mut Store, random: &mut Random, pause: Duration) {
+    match store {
+        Store::Postgres(postgres) => tokio::task::block_in_place(|| postgres.crash()),
+        Store::Etcd(etcd) => {
+            let at = pick(random, etcd.members().len());
+            let member = &mut etcd.members()[at];
+            member.kill();
+            tokio::time::sleep(pause).await;
+            member.start_again();
+            tokio::task::block_in_place(|| member.wait_until_ready());
+        }
+    }
+}
+
+/// When the storm is over, every client gets what it asks for, whichever server it asks.
+async fn everybody_is_served(cluster: &Cluster, recorder: &Recorder) -> Result<()> {
+    cluster.wait_for_leader(LEADER_TIMEOUT).await?;
+    for (id, address) in (1000..).zip(cluster.addresses()) {
+        let mut client = Client::new(address, id, recorder).impatient(Duration::from_secs(5));
+        let since = Instant::now();
+        loop {
+            match client.acquire(id, Ask::exclusive(TTLS[1])).await.done() {
+                Ok(lease) => break client.release(&lease).await.done()?,
+                Err(error) if since.elapsed() > LEADER_TIMEOUT => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn pick(random: &mut Random, len: usize) -> usize {
+    usize::try_from(random.below(len as u64)).expect("there are few")
+}

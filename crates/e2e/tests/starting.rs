@@ -1,0 +1,81 @@
+//! A server that still loads says so: it lives, it is not ready, and it asks to be asked again.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use leasehold_api::{AcquireRequest, Code, Happened, Problem};
+use leasehold_e2e::client::{Ask, Client, Http};
+use leasehold_e2e::history::Recorder;
+use leasehold_e2e::server::Server;
+
+const TTL: Duration = Duration::from_secs(3600);
+const LOCKS: u32 = 150;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn port_answers_while_the_table_is_loaded() -> Result<()> {
+    let mut server = Server::start().await?;
+    let mut client = Client::new(server.address(), 1, &Recorder::default());
+    let mut leases = Vec::new();
+    for lock in 0..LOCKS {
+        leases.push(client.acquire(lock, Ask::exclusive(TTL)).await.done()?);
+    }
+    server.kill()?;
+    // Every page that is read takes a while, so that there is a table to be loaded for a while.
+    server.start_again_injected("pread64:delay_enter=5ms")?;
+    let first = first_answer(&server).await?;
+    ensure!(first == 200, "/livez says {first}");
+    let seen = until_ready(&server).await?;
+    ensure!(seen > 0, "it was ready at once");
+    println!("{seen} times it was not ready yet");
+    for lease in &mut leases {
+        client.renew(lease).await.done().context("what was held is held")?;
+    }
+    Ok(())
+}
+
+/// What `/livez` says as soon as anything is said.
+async fn first_answer(server: &Server) -> Result<u16> {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        if let Ok(answer) = Http::new(server.address()).get("/livez").await {
+            return Ok(answer.status);
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    bail!("no answer in {PATIENCE:?}: {}", server.log())
+}
+
+/// How often it said that it is not ready yet, each time in the same way.
+async fn until_ready(server: &Server) -> Result<usize> {
+    let begun = Instant::now();
+    let mut http = Http::new(server.address());
+    let mut seen = 0;
+    while begun.elapsed() < PATIENCE {
+        // In this order: not ready after a refusal says that the refusal came before, too.
+        let ask = AcquireRequest {
+            owner_id: "early".into(),
+            ttl_ms: Some(1000),
+            ..AcquireRequest::default()
+        };
+        let asked = http.post("/v1/locks/new/acquire", &ask).await?;
+        let ready = http.get("/readyz").await?;
+        if ready.status == 200 {
+            return Ok(seen);
+        }
+        not_yet(&ready)?;
+        not_yet(&asked)?;
+        seen += 1;
+        ensure!(http.get("/livez").await?.status == 200);
+    }
+    bail!("not ready in {PATIENCE:?}: {}", server.log())
+}
+
+fn not_yet(answer: &leasehold_e2e::client::Answer) -> Result<()> {
+    ensure!(answer.status == 503, "{answer:?}");
+    let problem: Problem = answer.json()?;
+    ensure!(problem.code == Code::NotLeader, "{problem:?}");
+    ensure!(problem.outcome == Happened::NotApplied, "{problem:?}");
+    ensure!(problem.recommended_retry_ms.is_some(), "{problem:?}");
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! The groups are shared among the servers: whoever leads two more than another lets one go.
+//!
+//! Only the server that leads most acts, one group at a time, so that nobody has to agree on anything. When it does, those who
+//! lead more than the least hesitate, so that the least gets it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use leasehold_engine::{Handle, Phase};
+use leasehold_store::{Announced, Journal};
+use tokio::sync::watch;
+
+use crate::app::App;
+
+/// A server that has not moved for so many announcements is gone.
+const MISSED_MAX: u32 = 4;
+/// A server that has been gone for so many is taken off the list.
+const FORGOTTEN_AFTER: u32 = 40;
+/// Between two groups that are let go, the first has to find its new leader.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// The servers around the store, as this one sees them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Servers {
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+/// A server on the list.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) server: Announced,
+    /// When its count last moved.
+    pub(crate) moved: Instant,
+}
+
+impl Servers {
+    pub(crate) fn all(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes in the list as it is now.
+    fn look(&self, now: Instant, list: Vec<Announced>) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let known: BTreeMap<String, Seen> =
+            seen.drain(..).map(|seen| (seen.server.name.clone(), seen)).collect();
+        seen.extend(list.into_iter().map(|server| {
+            let moved = match known.get(&server.name) {
+                Some(seen) if seen.server.count == server.count => seen.moved,
+                Some(_) | None => now,
+            };
+            Seen { server, moved }
+        }));
+    }
+}
+
+/// Keeps this server on the list, and its share of the groups fair. Ends when `stop` turns true.
+pub(crate) async fn keep(
+    app: Arc<App>,
+    journal: Arc<dyn Journal>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let every = app.config.cluster.leadership_ttl / 3;
+    let mut count = 0;
+    let mut let_go = Instant::now();
+    loop {
+        count += 1;
+        let (name, address) = (app.name.clone(), app.address.clone());
+        let announced = journal.announce(Announced { name, address, count }).await;
+        match announced.and(journal.servers().await) {
+            Ok(list) => {
+                app.servers.look(Instant::now(), list);
+                forget_the_gone(&app.servers, &*journal, every).await;
+                if balance(&app, every, let_go) {
+                    let_go = Instant::now();
+                }
+            }
+            Err(error) => tracing::debug!(error = %error, "the list of servers cannot be read"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            _ = stop.wait_for(|stopped| *stopped) => break,
+        }
+    }
+    let _ = journal.forget(app.name.clone()).await;
+}
+
+async fn forget_the_gone(servers: &Servers, journal: &dyn Journal, every: Duration) {
+    for seen in servers.all() {
+        if seen.moved.elapsed() > every * FORGOTTEN_AFTER {
+            let _ = journal.forget(seen.server.name).await;
+        }
+    }
+}
+
+/// Whether a group was let go.
+fn balance(app: &App, every: Duration, let_go: Instant) -> bool {
+    let engines = app.groups.all();
+    let mut led: BTreeMap<String, usize> = BTreeMap::new();
+    for seen in app.servers.all() {
+        if seen.moved.elapsed() < every * MISSED_MAX {
+            led.insert(seen.server.name, 0);
+        }
+    }
+    for engine in engines {
+        if let Some(count) = leader_of(app, engine).and_then(|leader| led.get_mut(&leader)) {
+            *count += 1;
+        }
+    }
+    let share = Share::of(&led, &app.name);
+    let hesitation = if share.hesitates { every / 2 } else { Duration::ZERO };
+    engines.iter().for_each(|engine| engine.hesitate(hesitation));
+    if !share.lets_go || let_go.elapsed() < PAUSE {
+        return false;
+    }
+    let led_here = engines.iter().rev().find(|engine| engine.status().phase == Phase::Leading);
+    if let Some(engine) = led_here {
+        tracing::info!("another server leads less: a group is let go");
+        engine.hand_over();
+    }
+    led_here.is_some()
+}
+
+fn leader_of(app: &App, engine: &Handle) -> Option<String> {
+    let status = engine.status();
+    match status.phase {
+        Phase::Leading => Some(app.name.clone()),
+        Phase::Starting | Phase::Doubtful | Phase::Following | Phase::Draining | Phase::Stopped => {
+            status.leader.map(|leader| leader.name.clone())
+        }
+    }
+}
+
+/// What is fair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Share {
+    hesitates: bool,
+    lets_go: bool,
+}
+
+impl Share {
+    /// By how many groups each server leads.
+    fn of(led: &BTreeMap<String, usize>, me: &str) -> Share {
+        let mine = led.get(me).copied().unwrap_or(0);
+        let least = led.values().copied().min().unwrap_or(0);
+        // Of those that lead most the first by name.
+        let most = led.iter().max_by(|(a, x), (b, y)| x.cmp(y).then(b.cmp(a)));
+        let is_most = most.is_some_and(|(name, _)| name == me);
+        Share { hesitates: mine > least, lets_go: is_most && mine >= least + 2 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(led: &[(&str, usize)], me: &str) -> (bool, bool) {
+        let led = led.iter().map(|(name, count)| ((*name).to_string(), *count)).collect();
+        let share = Share::of(&led, me);
+        (share.hesitates, share.lets_go)
+    }
+
+    #[test]
+    fn whoever_leads_two_more_than_another_lets_one_go() {
+        assert_eq!(share(&[("a", 4), ("b", 0)], "a"), (true, true));
+        assert_eq!(share(&[("a", 4), ("b", 0)], "b"), (false, false));
+        assert_eq!(share(&[("a", 2), ("b", 2), ("c", 0)], "a"), (true, true));
+        assert_eq!(share(&[("a", 2), ("b", 2), ("c", 0)], "b"), (true, false), "one at a time");
+    }
+
+    #[test]
+    fn a_difference_of_one_is_fair() {
+        assert_eq!(share(&[("a", 2), ("b", 1), ("c", 1)], "a"), (true, false));
+        assert_eq!(share(&[("a", 1), ("b", 0), ("c", 0)], "a"), (true, false));
+        assert_eq!(share(&[("a", 3)], "a"), (false, false), "alone it leads all");
+    }
+}
