@@ -31,6 +31,7 @@ struct Package {
 
 /// A new one is a line here.
 const PACKAGES: &[Package] = &[
+    Package { name: "procps", program: "ps" },
     Package { name: "strace", program: "strace" },
     // For promtool alone: the server itself is never started.
     Package { name: "prometheus", program: "promtool" },
@@ -38,6 +39,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "postgresql", program: "initdb" },
     Package { name: "pgbouncer", program: "pgbouncer" },
     Package { name: "etcd-server", program: "etcd" },
+    // What the benchmark of clients compares with, beside etcd.
+    Package { name: "redis-server", program: "redis-server" },
     Package { name: "openssl", program: "openssl" },
     // For the tests of the console.
     Package { name: "chromium", program: "chromium" },
