@@ -16,6 +16,8 @@ pub(crate) const CHORE: Chore = Chore {
   store     records: encoding them, writing them to this disk, loading a million locks
   cluster   the journals in PostgreSQL and etcd, beside what those two offer for locks themselves
   service   the server as a process, over HTTP, with SQLite and in memory
+  clients   the server as a process, over its stream, beside Redis and etcd; ARGS name measurements:
+            sqlite memory session redis-durable redis etcd hot renew
 
 Without a NAME all of them run, one after the other. ARGS go to the benchmark as they are.",
     run: bench,
@@ -32,6 +34,7 @@ const BENCHES: &[Bench] = &[
     Bench { name: "store", package: "leasehold-store" },
     Bench { name: "cluster", package: "leasehold-store" },
     Bench { name: "service", package: "leasehold-cli" },
+    Bench { name: "clients", package: "leasehold-cli" },
 ];
 
 fn bench(root: &Path, args: &[String]) -> Result<()> {
@@ -80,7 +83,7 @@ mod tests {
         let fault = choose(&["cores".to_string()]).err().unwrap().to_string();
         assert_eq!(
             fault,
-            "there is no benchmark \"cores\"; there are: core, store, cluster, service"
+            "there is no benchmark \"cores\"; there are: core, store, cluster, service, clients"
         );
     }
 

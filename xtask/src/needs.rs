@@ -38,6 +38,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "postgresql", program: "initdb" },
     Package { name: "pgbouncer", program: "pgbouncer" },
     Package { name: "etcd-server", program: "etcd" },
+    // What the benchmark of clients compares with, beside etcd.
+    Package { name: "redis-server", program: "redis-server" },
     Package { name: "openssl", program: "openssl" },
     // For the tests of the console.
     Package { name: "chromium", program: "chromium" },

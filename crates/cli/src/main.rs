@@ -1,24 +1,36 @@
 //! The `leasehold` command.
 //!
-//! Exit codes are those of sysexits.h: 64 for a command line that cannot be, 78 for a configuration that cannot be used.
-#![forbid(unsafe_code)]
+//! Exit codes are those of sysexits.h where it has one: see `failure.rs`.
+#![deny(unsafe_code)]
 
 mod args;
 mod logs;
+mod failure;
+mod output;
+mod asking;
+mod supervise;
 mod commands;
 
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use clap::Parser;
+use leasehold_client::Transport;
 
-use args::{Args, Command};
+use args::{Args, Command, Global};
+use asking::Server;
+use commands::Answered;
+use failure::{EXIT_USAGE, Failure};
+use supervise::Signals;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const EXIT_USAGE: u8 = 64;
-
 fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == supervise::GUARD) {
+        return supervise::guard_main(words);
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
@@ -30,13 +42,106 @@ fn main() -> ExitCode {
             return if asked { ExitCode::SUCCESS } else { ExitCode::from(EXIT_USAGE) };
         }
     };
-    match args.command {
+    match &args.command {
         Command::Serve(serve) => commands::serve::run(serve),
-        Command::Backup(backup) => commands::backup::run(&backup),
-        Command::Restore(restore) => commands::restore::run(&restore),
-        Command::Migrate(migrate) => commands::migrate::run(&migrate),
+        Command::Backup(backup) => commands::backup::run(backup),
+        Command::Restore(restore) => commands::restore::run(restore),
+        Command::Completions(completions) => commands::completions::run(completions),
+        Command::Man(man) => commands::man::run(man),
+        Command::Migrate(migrate) => commands::migrate::run(migrate),
         Command::Version => commands::version::run(),
+        Command::Run(_)
+        | Command::Elect(_)
+        | Command::Acquire(_)
+        | Command::Renew(_)
+        | Command::Release(_)
+        | Command::Get(_)
+        | Command::Test(_)
+        | Command::Check(_)
+        | Command::Break(_)
+        | Command::List(_)
+        | Command::Watch(_)
+        | Command::Graph(_)
+        | Command::Session(_)
+        | Command::Fence(_)
+        | Command::Cluster
+        | Command::Top(_)
+        | Command::Load(_)
+        | Command::Doctor => ask(&args.global, &args.command),
     }
+}
+
+/// The verbs that ask a server.
+fn ask(global: &Global, command: &Command) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let answered = match runtime {
+        Ok(runtime) => runtime.block_on(answer(global, command)),
+        Err(error) => Err(Failure::from(error)),
+    };
+    match answered {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.tell(&output::Output::of(global)),
+    }
+}
+
+async fn answer(global: &Global, command: &Command) -> Answered {
+    match command {
+        Command::Run(args) => match ready_to_supervise(global).await? {
+            ControlFlow::Continue((server, signals)) => {
+                commands::run::run(&server, &signals, args).await
+            }
+            ControlFlow::Break(code) => Ok(code),
+        },
+        Command::Elect(args) => match ready_to_supervise(global).await? {
+            ControlFlow::Continue((server, signals)) => {
+                commands::elect::run(&server, &signals, args).await
+            }
+            ControlFlow::Break(code) => Ok(code),
+        },
+        Command::Doctor => commands::doctor::run(global).await,
+        Command::Load(args) => commands::load::run(global, args).await,
+        Command::Acquire(args) => commands::acquire::run(&connect(global).await?, args).await,
+        Command::Renew(args) => commands::renew::run(&connect(global).await?, args).await,
+        Command::Release(args) => commands::release::run(&connect(global).await?, args).await,
+        Command::Get(args) => commands::get::run(&connect(global).await?, args).await,
+        Command::Test(args) => commands::test::run(&connect(global).await?, args).await,
+        Command::Check(args) => commands::check::run(&connect(global).await?, args).await,
+        Command::Break(args) => commands::breaking::run(&connect(global).await?, args).await,
+        Command::List(args) => commands::list::run(&connect(global).await?, args).await,
+        Command::Watch(args) => commands::watch::run(&connect(global).await?, args).await,
+        Command::Graph(args) => commands::graph::run(&connect(global).await?, args).await,
+        Command::Session(args) => commands::session::run(&connect(global).await?, args).await,
+        Command::Fence(args) => commands::fence::run(&connect(global).await?, args).await,
+        Command::Cluster => commands::cluster::run(&connect(global).await?).await,
+        Command::Top(args) => commands::top::run(&connect(global).await?, args).await,
+        Command::Serve(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
+        | Command::Migrate(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Version => unreachable!("these ask no server"),
+    }
+}
+
+/// For the verbs that run a command under a lock. The signals are taken before the client starts its thread; one that
+/// comes too early ends us.
+async fn ready_to_supervise(
+    global: &Global,
+) -> Result<ControlFlow<u8, (Server, Signals)>, Failure> {
+    let signals = commands::run::take_signals()?;
+    tokio::select! {
+        server = Server::connect(global, Transport::Stream) => {
+            Ok(ControlFlow::Continue((server?, signals)))
+        }
+        signal = commands::run::told_to_go(&signals) => {
+            Ok(ControlFlow::Break(commands::run::by_signal(signal)))
+        }
+    }
+}
+
+async fn connect(global: &Global) -> Result<Server, Failure> {
+    Server::connect(global, Transport::Http).await
 }
 
 /// One line on stderr, and the code that goes with it.

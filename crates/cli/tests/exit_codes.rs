@@ -1,120 +1,216 @@
-//! A server that cannot start says why in one line, and says it with its exit code too.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! What scripts rely on: how each command ends.
+#![allow(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Command, Stdio};
+mod common;
 
-use tempfile::TempDir;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-/// Starts a server that must not start; returns the one line it says.
-#[track_caller]
-fn refused(args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_leasehold")).args(args).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(78), "{args:?}: {said}");
-    assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
-    assert!(said.starts_with("leasehold: "), "{said}");
-    said.trim_end().to_string()
-}
+use common::{Server, plain, send, text};
 
-fn path(folder: &TempDir, name: &str) -> String {
-    folder.path().join(name).display().to_string()
-}
-
-fn write(folder: &TempDir, name: &str, text: &str) -> String {
-    std::fs::write(folder.path().join(name), text).unwrap();
-    path(folder, name)
+fn code(output: &std::process::Output) -> i32 {
+    output.status.code().expect("it was not killed")
 }
 
 #[test]
-fn busy_port_is_told() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let said = refused(&["serve", "--store", "memory", "--listen", &address]);
-    assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
+fn run_ends_as_its_command_does() {
+    let server = Server::start();
+    for (line, expected) in
+        [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)]
+    {
+        let output = server.run(&["run", "job", "-c", line]);
+        assert_eq!(code(&output), expected, "{line}: {}", text(&output.stderr));
+    }
+    let output = server.run(&["run", "job", "--", "sh", "-c", "exit 9"]);
+    assert_eq!(code(&output), 9);
 }
 
 #[test]
-fn data_that_is_no_directory_is_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = write(&folder, "file", "");
-    let said = refused(&["serve", "--listen", "127.0.0.1:0", "--data", &file]);
-    assert!(said.contains(&file), "{said}");
-    let below = format!("{file}/data");
-    let said = refused(&["serve", "--listen", "127.0.0.1:0", "--data", &below]);
-    assert!(said.contains(&below), "{said}");
+fn run_tells_what_cannot_be_run_from_what_is_not_there() {
+    let server = Server::start();
+    assert_eq!(code(&server.run(&["run", "job", "--", "/no/such/command"])), 127);
+    assert_eq!(code(&server.run(&["run", "job", "--", "no-such-command"])), 127);
+    assert_eq!(code(&server.run(&["run", "job", "--", "/"])), 126);
+    // Given back each time.
+    assert_eq!(code(&server.run(&["test", "job"])), 0);
 }
 
 #[test]
-fn file_that_is_no_database_is_told_and_left_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = write(&folder, "locks.db", &"this is not a database ".repeat(100));
-    let said = refused(&["serve", "--listen", "127.0.0.1:0", "--store", &format!("sqlite:{file}")]);
-    assert!(said.contains("locks.db"), "{said}");
-    assert!(std::fs::read_to_string(Path::new(&file)).unwrap().starts_with("this is not"));
+fn run_that_does_not_get_the_lock_ends_with_75_or_as_asked() {
+    let server = Server::start();
+    assert_eq!(code(&server.run(&["acquire", "job", "--ttl", "1m", "--owner", "other"])), 0);
+    assert_eq!(code(&server.run(&["run", "-n", "job", "--", "true"])), 75);
+    assert_eq!(code(&server.run(&["run", "-w", "100ms", "job", "--", "true"])), 75);
+    assert_eq!(code(&server.run(&["run", "-n", "-E", "5", "job", "--", "true"])), 5);
+    assert_eq!(code(&server.run(&["run", "-n", "free", "job", "--", "true"])), 75);
+    // A second exclusive hold by the same owner is the shortest deadlock.
+    assert_eq!(code(&server.run(&["run", "--owner", "other", "job", "--", "true"])), 75);
 }
 
 #[test]
-fn data_of_a_running_server_is_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = path(&folder, "data");
-    let mut first = Command::new(env!("CARGO_BIN_EXE_leasehold"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--data", &data])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let log = BufReader::new(first.stderr.take().unwrap());
-    log.lines()
-        .find(|line| line.as_ref().unwrap().contains("serving"))
-        .expect("it starts")
-        .unwrap();
-    let said = refused(&["serve", "--listen", "127.0.0.1:0", "--data", &data]);
-    first.kill().unwrap();
-    first.wait().unwrap();
-    assert!(said.contains("another"), "{said}");
+fn server_that_cannot_be_reached_is_69() {
+    let nowhere = ["--addr", "http://127.0.0.1:1", "--timeout", "300ms"];
+    for verb in [
+        vec!["run", "job", "--", "true"],
+        vec!["acquire", "job"],
+        vec!["get", "job"],
+        vec!["list"],
+        vec!["cluster"],
+        vec!["doctor"],
+    ] {
+        let output = plain(&[&nowhere, verb.as_slice()].concat()).output().unwrap();
+        assert_eq!(code(&output), 69, "{verb:?}: {}", text(&output.stderr));
+    }
 }
 
 #[test]
-fn unknown_key_is_told_with_its_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = write(&folder, "leasehold.toml", "listen = \"127.0.0.1:0\"\n\nlisten_on = 3\n");
-    let said = refused(&["serve", "--config", &file]);
-    assert!(said.contains("leasehold.toml:3") || said.contains("line 3"), "{said}");
-    assert!(said.contains("listen_on"), "{said}");
+fn command_line_that_cannot_be_is_64() {
+    for line in [
+        vec!["nonsense"],
+        vec!["run", "job"],
+        vec!["run", "job", "--ttl", "soon", "--", "true"],
+        vec!["run", "-s", "-x", "job", "--", "true"],
+        vec!["run", "-n", "-w", "1s", "job", "--", "true"],
+        vec!["release", "job"],
+        vec!["break", "job"],
+    ] {
+        assert_eq!(code(&plain(&line).output().unwrap()), 64, "{line:?}");
+    }
+    let server = Server::start();
+    assert_eq!(code(&server.run(&["get", "a//b"])), 64);
+    assert_eq!(code(&server.run(&["acquire", "job", "--ttl", "1ms"])), 64);
+    assert_eq!(code(&server.run(&["run", "a//b", "--", "true"])), 64);
 }
 
 #[test]
-fn configuration_that_cannot_be_read_is_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let missing = path(&folder, "missing.toml");
-    assert!(refused(&["serve", "--config", &missing]).contains(&missing));
-    let broken = write(&folder, "broken.toml", "listen = ");
-    assert!(refused(&["serve", "--config", &broken]).contains("broken.toml"));
-    let wrong = write(&folder, "wrong.toml", "listen = \"nowhere\"\n");
-    assert!(
-        refused(&["serve", "--check-config", "--config", &wrong]).contains("wrong.toml, line 1")
+fn address_that_cannot_be_is_78() {
+    let output = plain(&["list", "--addr", "ftp://somewhere"]).output().unwrap();
+    assert_eq!(code(&output), 78, "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("LEASEHOLD_ADDR"));
+}
+
+#[test]
+fn answer_that_is_no_is_1() {
+    let server = Server::start();
+    assert_eq!(code(&server.run(&["test", "job"])), 0);
+    assert_eq!(code(&server.run(&["acquire", "job", "--owner", "other"])), 0);
+    assert_eq!(code(&server.run(&["test", "job"])), 1);
+    assert_eq!(code(&server.run(&["check", "job", "--token", "1"])), 1);
+    assert_eq!(code(&server.run(&["fence", "get", "register"])), 1);
+    assert_eq!(code(&server.run(&["fence", "accept", "register", "--token", "5"])), 0);
+    assert_eq!(code(&server.run(&["fence", "accept", "register", "--token", "4"])), 1);
+    assert_eq!(code(&server.run(&["break", "job", "--reason", "test"])), 0);
+    assert_eq!(code(&server.run(&["break", "job", "--reason", "test"])), 1);
+}
+
+#[test]
+fn lease_that_is_over_is_76() {
+    let server = Server::start();
+    let held = ["--owner", "me", "--lease", "0123456789abcdef0123456789abcdef", "--token", "1"];
+    for verb in ["renew", "release"] {
+        let output = server.run(&[&[verb, "job"], held.as_slice()].concat());
+        assert_eq!(code(&output), 76, "{}", text(&output.stderr));
+    }
+    assert_eq!(code(&server.run(&["session", "close", "0123456789abcdef0123456789abcdef"])), 76);
+}
+
+#[test]
+fn signals_are_handed_on() {
+    let server = Server::start();
+    for (signal, name) in [(libc::SIGTERM, "TERM"), (libc::SIGUSR1, "USR1"), (libc::SIGHUP, "HUP")]
+    {
+        let line = format!("trap 'kill $!; exit 42' {name}; echo ready; sleep 60 & wait");
+        let mut wrapper =
+            server.command(&["run", "job", "-c", &line]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = [0; 6];
+        std::io::Read::read_exact(wrapper.stdout.as_mut().unwrap(), &mut ready).unwrap();
+        send(signal, wrapper.id());
+        assert_eq!(wrapper.wait().unwrap().code(), Some(42), "{name}");
+    }
+}
+
+#[test]
+fn signal_while_waiting_ends_the_wait() {
+    let server = Server::start();
+    assert_eq!(code(&server.run(&["acquire", "job", "--ttl", "1m", "--owner", "other"])), 0);
+    let mut wrapper = server.command(&["run", "job", "--", "true"]).spawn().unwrap();
+    let since = Instant::now();
+    while !server.says(&["get", "job", "-o", "json"]).0.contains("\"waiters_total\":1") {
+        assert!(since.elapsed() < Duration::from_secs(30), "it does not stand in line");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    send(libc::SIGTERM, wrapper.id());
+    assert_eq!(wrapper.wait().unwrap().code(), Some(143));
+    let since = Instant::now();
+    while !server.says(&["get", "job", "-o", "json"]).0.contains("\"waiters_total\":0") {
+        assert!(since.elapsed() < Duration::from_secs(30), "its place in line stays");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What a command leaves in the background would go on without the lock.
+#[test]
+fn what_a_command_leaves_behind_ends_with_it() {
+    let server = Server::start();
+    let since = Instant::now();
+    let line = "setsid -f sleep 300; sleep 300 & exit 3";
+    let output = server.run(&["run", "job", "--grace", "500ms", "-c", line]);
+    assert_eq!(code(&output), 3);
+    assert!(since.elapsed() < Duration::from_secs(60));
+    assert_eq!(code(&server.run(&["test", "job"])), 0);
+}
+
+#[test]
+fn set_is_one_lease_and_the_command_knows_it() {
+    let server = Server::start();
+    let line = r#"echo "$LEASEHOLD_LOCK"; leasehold=$0
+        for lock in $LEASEHOLD_LOCK; do "$1" check "$lock" --token "$LEASEHOLD_FENCING_TOKEN" -q >&2 || exit 1; done"#;
+    let args = ["run", "b", "a", "--", "sh", "-c", line, "sh", common::BINARY];
+    let output = server.run(&args);
+    assert_eq!(
+        (text(&output.stdout).as_str(), code(&output)),
+        ("b a\n", 0),
+        "{}",
+        text(&output.stderr)
     );
 }
 
 #[test]
-fn store_that_does_not_exist_is_told() {
-    assert!(refused(&["serve", "--store", "floppy:a"]).contains("floppy"));
-}
-
-#[test]
-fn address_that_others_can_reach_needs_to_be_asked_for() {
-    let said = refused(&["serve", "--store", "memory", "--listen", "0.0.0.0:0"]);
-    assert!(said.contains("--insecure"), "{said}");
-}
-
-#[test]
-fn good_configuration_is_told_without_starting() {
-    let output = Command::new(env!("CARGO_BIN_EXE_leasehold"))
-        .args(["serve", "--check-config", "--store", "memory"])
-        .output()
+fn stdin_reaches_the_command() {
+    let server = Server::start();
+    let mut wrapper = server
+        .command(&["run", "job", "--", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
         .unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "the configuration can be used\n");
+    std::io::Write::write_all(&mut wrapper.stdin.take().unwrap(), b"through\n").unwrap();
+    let output = wrapper.wait_with_output().unwrap();
+    assert_eq!((text(&output.stdout).as_str(), code(&output)), ("through\n", 0));
+}
+
+#[test]
+fn elected_command_is_followed_by_the_next() {
+    let server = Server::start();
+    let mut first = server.command(&[
+        "elect",
+        "boss",
+        "-q",
+        "--advertise",
+        "one",
+        "-c",
+        "echo one; exec sleep 300",
+    ]);
+    let mut first = first.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = [0; 4];
+    std::io::Read::read_exact(first.stdout.as_mut().unwrap(), &mut line).unwrap();
+    assert!(
+        server.says(&["get", "boss", "-o", "json"]).0.contains(r#""metadata":{"value":"one"}"#)
+    );
+    let second = server.command(&["elect", "boss", "-q", "-c", "echo two; exit 4"]);
+    let second = { second }.stdout(Stdio::piped()).spawn().unwrap();
+    send(libc::SIGTERM, first.id());
+    assert_eq!(first.wait().unwrap().code(), Some(143));
+    let output = second.wait_with_output().unwrap();
+    assert_eq!((text(&output.stdout).as_str(), code(&output)), ("two\n", 4));
 }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::error::LostBy;
-use crate::machine::{Moment, Standing, State};
+use crate::machine::{Key, Moment, Standing, State};
 
 #[derive(Debug)]
 pub(crate) struct Belief {
@@ -21,6 +21,8 @@ pub(crate) struct Belief {
     since: AtomicU64,
     ttl: AtomicU64,
     told: AtomicU8,
+    /// What the driver knows it as; zero before it does.
+    key: AtomicU64,
     changed: Notify,
     lost_by: Mutex<Option<LostBy>>,
     /// For a grant under a session: what is believed of the session.
@@ -38,9 +40,21 @@ impl Belief {
             since: AtomicU64::new(0),
             ttl: AtomicU64::new(0),
             told: AtomicU8::new(VALID),
+            key: AtomicU64::new(0),
             changed: Notify::new(),
             lost_by: Mutex::new(None),
             session,
+        }
+    }
+
+    pub(crate) fn asked_as(&self, key: Key) {
+        self.key.store(key.to_u64(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn key(&self) -> Option<Key> {
+        match self.key.load(Ordering::Relaxed) {
+            0 => None,
+            number => Some(Key::from_u64(number)),
         }
     }
 

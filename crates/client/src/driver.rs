@@ -46,7 +46,7 @@ pub(crate) enum Order {
     /// Nobody holds the guard any more, or waits for it.
     Abandon(Key),
     /// The caller of an acquire went away before it knew its key.
-    AbandonRequest(u64),
+    AbandonRequest(Arc<Belief>),
     Renew(Key),
     StartHeartbeat(Key),
     Http {
@@ -67,10 +67,8 @@ pub(crate) enum Order {
 
 /// What is kept with each lease.
 pub(crate) struct Item {
-    /// Numbers the acquires of one client.
-    pub(crate) number: u64,
-    pub(crate) payload: Payload,
-    pub(crate) granted: Granted,
+    pub(crate) payload: Arc<Payload>,
+    pub(crate) granted: Arc<Granted>,
     pub(crate) belief: Arc<Belief>,
     pub(crate) acquired: Option<oneshot::Sender<Result<Got, Error>>>,
     pub(crate) released: Option<oneshot::Sender<Result<(), Error>>>,
@@ -79,7 +77,7 @@ pub(crate) struct Item {
 /// What the one who asked gets.
 pub(crate) struct Got {
     pub(crate) key: Key,
-    pub(crate) granted: Granted,
+    pub(crate) granted: Arc<Granted>,
 }
 
 /// Something that came from the network.
@@ -131,7 +129,6 @@ pub(crate) struct Driver {
     waiting_for_up: Vec<oneshot::Sender<Result<(), Error>>>,
     flushing: Vec<oneshot::Sender<()>>,
     is_out_of_patience: bool,
-    by_number: HashMap<u64, Key>,
 }
 
 impl Driver {
@@ -167,7 +164,6 @@ impl Driver {
             waiting_for_up: Vec::new(),
             flushing: Vec::new(),
             is_out_of_patience: false,
-            by_number: HashMap::new(),
         }
     }
 
@@ -225,15 +221,14 @@ impl Driver {
             Order::Acquire { item, ask } => {
                 // The caller may be gone already.
                 if item.acquired.as_ref().is_some_and(|sender| !sender.is_closed()) {
-                    let number = item.number;
-                    let key = self.machine.acquire(now, item, ask);
-                    self.by_number.insert(number, key);
+                    let belief = item.belief.clone();
+                    belief.asked_as(self.machine.acquire(now, item, ask));
                 }
             }
             Order::Release { key, done } => self.release(now, key, done),
             Order::Abandon(key) => self.machine.abandon(now, key),
-            Order::AbandonRequest(number) => {
-                if let Some(key) = self.by_number.remove(&number) {
+            Order::AbandonRequest(belief) => {
+                if let Some(key) = belief.key() {
                     self.machine.abandon(now, key);
                 }
             }
@@ -333,7 +328,7 @@ impl Driver {
                 Action::Send { call, key, request } => self.send(call, key, request),
                 Action::Cancel { call, .. } => self.cancel(call),
                 Action::Tell { key, news } => self.tell(key, news),
-                Action::End { key, data, how } => self.end(key, *data, how),
+                Action::End { data, how, .. } => self.end(*data, how),
             }
         }
         if let Some(open) = &mut self.open
@@ -426,7 +421,7 @@ impl Driver {
                     if let (Some(granted), Some(key)) = (granted, self.machine.key_of(call))
                         && let Some(item) = self.machine.data_mut(key)
                     {
-                        item.granted = granted;
+                        item.granted = Arc::new(granted);
                     }
                     self.machine.answer(now, call, answer);
                 }
@@ -535,13 +530,12 @@ impl Driver {
         if self.machine.key_of(call) == Some(key)
             && let (Some(granted), Some(item)) = (granted, self.machine.data_mut(key))
         {
-            item.granted = granted;
+            item.granted = Arc::new(granted);
         }
         self.machine.answer(now, call, answer);
     }
 
     fn tell(&mut self, key: Key, news: News) {
-        let complaint = self.complaint.clone();
         let Some(item) = self.machine.data_mut(key) else { return };
         match news {
             News::Granted(standing) => {
@@ -556,15 +550,14 @@ impl Driver {
             News::Jeopardy => item.belief.in_jeopardy(),
             News::GaveUp => {
                 if let Some(acquired) = item.acquired.take() {
-                    let said = format!("no answer came in time; {complaint}");
+                    let said = format!("no answer came in time; {}", self.complaint);
                     let _ = acquired.send(Err(Error::unanswered(said)));
                 }
             }
         }
     }
 
-    fn end(&mut self, _key: Key, mut item: Item, how: Ended) {
-        self.by_number.remove(&item.number);
+    fn end(&mut self, mut item: Item, how: Ended) {
         let (belief, released) = match &how {
             Ended::Lost(loss) => {
                 let by = lost_by(loss);

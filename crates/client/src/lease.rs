@@ -35,8 +35,8 @@ pub struct LeaseHandle {
 struct Inner {
     client: Client,
     key: Key,
-    payload: Payload,
-    granted: Granted,
+    payload: Arc<Payload>,
+    granted: Arc<Granted>,
     belief: Arc<Belief>,
 }
 
@@ -44,8 +44,8 @@ impl LeaseHandle {
     pub(crate) fn new(
         client: Client,
         key: Key,
-        payload: Payload,
-        granted: Granted,
+        payload: Arc<Payload>,
+        granted: Arc<Granted>,
         belief: Arc<Belief>,
     ) -> LeaseHandle {
         LeaseHandle { inner: Arc::new(Inner { client, key, payload, granted, belief }) }

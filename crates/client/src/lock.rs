@@ -158,12 +158,13 @@ impl LockRequest {
             reclaim_window: self.reclaim_window,
             metadata: self.metadata,
         };
+        let payload = Arc::new(payload);
         let ask = match &self.session {
             Some(session) => Ask::Under { session: session.key, wait: self.wait },
             None => Ask::Lease { ttl: self.ttl, wait: self.wait, is_kept: self.is_kept },
         };
         let belief = client.belief(self.session.map(|session| session.belief));
-        let got = ask_for(&client, number, payload.clone(), ask, belief.clone()).await?;
+        let got = ask_for(&client, payload.clone(), ask, belief.clone()).await?;
         Ok(Lease::new(LeaseHandle::new(client, got.key, payload, got.granted, belief)))
     }
 
@@ -253,37 +254,35 @@ impl LockRequest {
 /// Orders an acquire and waits for what comes of it.
 pub(crate) async fn ask_for(
     client: &Client,
-    number: u64,
-    payload: Payload,
+    payload: Arc<Payload>,
     ask: Ask,
     belief: Arc<Belief>,
 ) -> Result<Got> {
     let (sender, acquired) = oneshot::channel();
     let item = Item {
-        number,
         payload,
-        granted: Granted::default(),
-        belief,
+        granted: Arc::new(Granted::default()),
+        belief: belief.clone(),
         acquired: Some(sender),
         released: None,
     };
     client.order(Order::Acquire { item: Box::new(item), ask })?;
-    let mut pending = Pending { client, number: Some(number) };
+    let mut pending = Pending { client, belief: Some(belief) };
     let got = acquired.await.map_err(|_| Error::Closed)?;
-    pending.number = None;
+    pending.belief = None;
     got
 }
 
 /// An acquire that somebody waits for. When the caller goes, so does the request.
 struct Pending<'a> {
     client: &'a Client,
-    number: Option<u64>,
+    belief: Option<Arc<Belief>>,
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        if let Some(number) = self.number {
-            let _ = self.client.order(Order::AbandonRequest(number));
+        if let Some(belief) = self.belief.take() {
+            let _ = self.client.order(Order::AbandonRequest(belief));
         }
     }
 }

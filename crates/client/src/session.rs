@@ -1,6 +1,7 @@
 //! Sessions: one heartbeat, many locks.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_api::{Claim, Metadata, OnDisconnect};
@@ -85,9 +86,10 @@ impl SessionRequest {
             reclaim_window: Duration::ZERO,
             metadata: self.metadata,
         };
+        let payload = Arc::new(payload);
         let belief = client.belief(None);
         let ask = Ask::Lease { ttl: self.ttl, wait: Wait::Never, is_kept: true };
-        let got = ask_for(&client, number, payload.clone(), ask, belief.clone()).await?;
+        let got = ask_for(&client, payload.clone(), ask, belief.clone()).await?;
         let session = got.granted.session_number.unwrap_or(0);
         let under =
             Under { key: got.key, id: got.granted.lease_id.clone(), belief: belief.clone() };

@@ -1,19 +1,37 @@
 //! What must not be guessed, and what must only differ.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use leasehold_core::LeaseId;
 
+/// How many random bytes are asked of the operating system at a time: a call for each lease would cost more than the rest.
+const POOL_BYTES: usize = 1024;
+
 /// 128 bits from the operating system: the secret of a lease.
 pub(crate) fn lease_id() -> LeaseId {
-    LeaseId::from_u128((u128::from(secret()) << 64) | u128::from(secret()))
+    POOL.with_borrow_mut(|(pool, left)| {
+        if *left == 0 {
+            getrandom::fill(pool).expect(NO_RANDOMNESS);
+            *left = POOL_BYTES / 16;
+        }
+        *left -= 1;
+        let at = *left * 16;
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&pool[at..at + 16]);
+        // What was given out is nobody's business any more.
+        pool[at..at + 16].fill(0);
+        LeaseId::from_u128(u128::from_le_bytes(bytes))
+    })
 }
 
+const NO_RANDOMNESS: &str = "an operating system that has no randomness cannot run a lock service";
+
 pub(crate) fn secret() -> u64 {
-    getrandom::u64().expect("an operating system that has no randomness cannot run a lock service")
+    getrandom::u64().expect(NO_RANDOMNESS)
 }
 
 thread_local! {
+    static POOL: RefCell<([u8; POOL_BYTES], usize)> = const { RefCell::new(([0; POOL_BYTES], 0)) };
     static STATE: Cell<u64> = Cell::new(secret());
 }
 

@@ -1,7 +1,59 @@
 //! One file for each verb.
 
 pub(crate) mod serve;
+pub(crate) mod run;
+pub(crate) mod elect;
+pub(crate) mod acquire;
+pub(crate) mod renew;
+pub(crate) mod release;
+pub(crate) mod get;
+pub(crate) mod test;
+pub(crate) mod check;
+pub(crate) mod breaking;
+pub(crate) mod list;
+pub(crate) mod watch;
+pub(crate) mod graph;
+pub(crate) mod session;
+pub(crate) mod fence;
+pub(crate) mod cluster;
+pub(crate) mod top;
+pub(crate) mod load;
+pub(crate) mod doctor;
 pub(crate) mod backup;
 pub(crate) mod restore;
+pub(crate) mod completions;
+pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod version;
+
+mod views;
+mod waiting;
+
+use std::time::Duration;
+
+use crate::failure::Failure;
+
+/// The exit code of a verb that was carried out.
+pub(crate) type Answered = Result<u8, Failure>;
+
+/// Rounded up: nothing is ever shorter than asked.
+pub(crate) fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// Who you are when you do not say: `you@host`.
+pub(crate) fn default_owner() -> String {
+    let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+    format!("{}@{}", user.unwrap_or_else(|| "someone".into()), host())
+}
+
+/// One run of a command: nobody else has the same name.
+pub(crate) fn process_owner() -> String {
+    let random = getrandom::u32().unwrap_or_default();
+    format!("{}:{}:{random:08x}", host(), std::process::id())
+}
+
+fn host() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_str().unwrap_or("host").into()
+}

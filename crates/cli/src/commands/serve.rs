@@ -13,8 +13,8 @@ use crate::{fail, logs};
 const EXIT_LOST: u8 = 70;
 const EXIT_CONFIG: u8 = 78;
 
-pub(crate) fn run(args: Serve) -> ExitCode {
-    let config = match configured(&args) {
+pub(crate) fn run(args: &Serve) -> ExitCode {
+    let config = match configured(args) {
         Ok(config) => config,
         Err(error) => return fail(EXIT_CONFIG, &one_line(&error)),
     };
@@ -25,7 +25,6 @@ pub(crate) fn run(args: Serve) -> ExitCode {
     if let Err(said) = logs::start(args.log_format, &args.log) {
         return fail(EXIT_CONFIG, &said);
     }
-    drop(args);
     match runtime(config.threads) {
         Ok(runtime) => runtime.block_on(serve(config)),
         Err(error) => fail(EXIT_CONFIG, &format!("cannot start threads: {error}")),

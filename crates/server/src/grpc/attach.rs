@@ -109,10 +109,11 @@ async fn bind(
 ) -> Result<(Option<Bound>, grpc::Attached), Failure> {
     let session = match whose {
         None => {
-            return Ok((
-                None,
-                grpc::Attached { epoch: app.epoch(namespace), ..Default::default() },
-            ));
+            // Whoever does not lead says so now, not with the first command.
+            let led = app.engine(namespace).query(Query::Stats).await;
+            led.map_err(|error| app.failure(&error))?;
+            let hello = grpc::Attached { epoch: app.epoch(namespace), ..Default::default() };
+            return Ok((None, hello));
         }
         Some(Whose::SessionId(id)) => convert::lease_id("session_id", &id)?,
         Some(Whose::Open(open)) => {

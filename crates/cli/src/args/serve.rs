@@ -1,32 +1,12 @@
-//! The command line.
+//! The command line of the verbs that run a server or handle its data.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::ValueEnum;
 
-/// A lock service: leases, fencing tokens, fair queues
-#[derive(Debug, Parser)]
-#[command(name = "leasehold", version, max_term_width = 100, arg_required_else_help = true)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Start a server
-    Serve(Serve),
-    /// Copy a server's data to a file, while the server runs
-    Backup(Backup),
-    /// Make new data from a backup
-    Restore(Restore),
-    /// Copy everything from one store to another
-    Migrate(Migrate),
-    /// Say which version this is
-    Version,
-}
+use super::length;
 
 /// Start a server
 ///
@@ -146,27 +126,4 @@ pub(crate) struct Migrate {
     /// Replace what the store to copy to has
     #[arg(long)]
     pub(crate) force: bool,
-}
-
-fn length(text: &str) -> Result<Duration, leasehold_api::DurationError> {
-    leasehold_api::parse_duration(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn command_line_is_well_formed() {
-        Args::command().debug_assert();
-    }
-
-    #[test]
-    fn lengths_are_read_as_everywhere() {
-        let args = Args::try_parse_from(["leasehold", "serve", "--simple-grace", "1m30s"]).unwrap();
-        let Command::Serve(serve) = args.command else { unreachable!("it says serve") };
-        assert_eq!(serve.simple_grace, Some(Duration::from_secs(90)));
-        assert!(Args::try_parse_from(["leasehold", "serve", "--simple-grace", "soon"]).is_err());
-    }
 }

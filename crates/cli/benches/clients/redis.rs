@@ -1,0 +1,131 @@
+//! Redis as people use it for locks: `SET NX PX` to take one, a script that compares and deletes to give it back.
+//!
+//! One connection with all workers' requests in flight. Answers come in the order of the requests.
+
+use std::collections::VecDeque;
+use std::io::Write as _;
+use std::process::Command as Program;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::load::{Load, Meter};
+use crate::process::{Folder, Server, free_port, is_installed};
+use crate::{WORKERS, run};
+
+const RELEASE: &str =
+    "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+
+#[derive(Clone, Copy)]
+enum Asked {
+    Acquire(usize),
+    Release(usize),
+}
+
+pub(crate) async fn pairs(folder: &Folder, durable: bool) -> Result<Load, String> {
+    if !is_installed("redis-server") {
+        return Err("redis-server is not installed (Debian package redis-server)".into());
+    }
+    let port = free_port();
+    let mut program = Program::new("redis-server");
+    program.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+    program.arg("--dir").arg(folder.fresh("redis"));
+    program.args(match durable {
+        true => ["--appendonly", "yes", "--appendfsync", "always"],
+        false => ["--appendonly", "no", "--appendfsync", "no"],
+    });
+    let server = Server::start(&mut program, port).await?;
+    drive(&server, port).await.map_err(|error| error.to_string())
+}
+
+async fn drive(server: &Server, port: u16) -> std::io::Result<Load> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    stream.set_nodelay(true)?;
+    let (mut out, mut input) = (Vec::new(), Vec::new());
+    command(&mut out, &["SCRIPT", "LOAD", RELEASE]);
+    stream.write_all(&out).await?;
+    let mut buffer = vec![0; 64 * 1024];
+    let sha = loop {
+        let read = stream.read(&mut buffer).await?;
+        input.extend_from_slice(&buffer[..read]);
+        if let Some((_, text, used)) = reply(&input) {
+            let sha = String::from_utf8_lossy(text).into_owned();
+            input.drain(..used);
+            break sha;
+        }
+    };
+    let mut asked = VecDeque::new();
+    out.clear();
+    for worker in 0..WORKERS {
+        acquire(&mut out, worker);
+        asked.push_back(Asked::Acquire(worker));
+    }
+    stream.write_all(&out).await?;
+    let mut meter = Meter::start(server.id());
+    let (mut pairs, mut warm) = (0, false);
+    loop {
+        let read = stream.read(&mut buffer).await?;
+        if read == 0 {
+            return Err(std::io::Error::other("redis closed the connection"));
+        }
+        input.extend_from_slice(&buffer[..read]);
+        out.clear();
+        let mut at = 0;
+        while let Some((kind, text, used)) = reply(&input[at..]) {
+            match asked.pop_front() {
+                Some(Asked::Acquire(worker)) if kind == b'+' => {
+                    release(&mut out, &sha, worker);
+                    asked.push_back(Asked::Release(worker));
+                }
+                Some(Asked::Release(worker)) if text == b"1" => {
+                    pairs += 1;
+                    acquire(&mut out, worker);
+                    asked.push_back(Asked::Acquire(worker));
+                }
+                Some(_) | None => {
+                    let said = String::from_utf8_lossy(text).into_owned();
+                    return Err(std::io::Error::other(format!("unexpected: {said}")));
+                }
+            }
+            at += used;
+        }
+        input.drain(..at);
+        stream.write_all(&out).await?;
+        if !warm && meter.elapsed() > Duration::from_millis(500) {
+            (meter, pairs, warm) = (Meter::start(server.id()), 0, true);
+        }
+        if warm && meter.elapsed() > run() {
+            return Ok(meter.stop(pairs));
+        }
+    }
+}
+
+fn acquire(out: &mut Vec<u8>, worker: usize) {
+    let (key, token) = (format!("bench/lock-{worker}"), format!("worker-{worker}"));
+    command(out, &["SET", &key, &token, "NX", "PX", "30000"]);
+}
+
+fn release(out: &mut Vec<u8>, sha: &str, worker: usize) {
+    let (key, token) = (format!("bench/lock-{worker}"), format!("worker-{worker}"));
+    command(out, &["EVALSHA", sha, "1", &key, &token]);
+}
+
+fn command(out: &mut Vec<u8>, words: &[&str]) {
+    let _ = write!(out, "*{}\r\n", words.len());
+    for word in words {
+        let _ = write!(out, "${}\r\n{word}\r\n", word.len());
+    }
+}
+
+/// The first whole reply: its kind, its text, and how many bytes it takes.
+fn reply(input: &[u8]) -> Option<(u8, &[u8], usize)> {
+    let end = input.windows(2).position(|two| two == b"\r\n")?;
+    let (kind, line) = (*input.first()?, &input[1..end]);
+    if kind != b'$' || line == b"-1" {
+        return Some((kind, line, end + 2));
+    }
+    let len: usize = std::str::from_utf8(line).ok()?.parse().ok()?;
+    let text = input.get(end + 2..end + 2 + len)?;
+    (input.len() >= end + 4 + len).then_some((kind, text, end + 4 + len))
+}

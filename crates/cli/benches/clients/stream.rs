@@ -1,0 +1,272 @@
+//! Our own server over its stream: the least that a client can be, without the library.
+//!
+//! Every answer makes the next request of its worker; what came in one message goes out in one message.
+
+use std::process::Command as Program;
+use std::time::{Duration, Instant};
+
+use leasehold_api::grpc::sessions_client::SessionsClient;
+use leasehold_api::grpc::{
+    Attach, AttachRequest, AttachResponse, Command, OpenRequest, StreamAcquire, StreamRelease,
+    StreamRenew, attach, command::Ask, length, reply::Answer,
+};
+use tokio::sync::mpsc;
+use tonic::Streaming;
+use tonic::codegen::tokio_stream::Stream;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::load::{Load, Meter};
+use crate::process::{Folder, Server, free_port, written_bytes};
+use crate::{WORKERS, run};
+
+const TTL: Duration = Duration::from_secs(30);
+
+async fn start(folder: &Folder, store: &str) -> Result<(Server, Link), String> {
+    start_with(folder, store, None).await
+}
+
+async fn start_with(
+    folder: &Folder,
+    store: &str,
+    session: Option<attach::Session>,
+) -> Result<(Server, Link), String> {
+    let port = free_port();
+    let store = match store {
+        "sqlite" => format!("sqlite:{}", folder.fresh("sqlite").join("locks.db").display()),
+        other => other.to_owned(),
+    };
+    let mut program = Program::new(env!("CARGO_BIN_EXE_leasehold"));
+    program.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--store", &store]);
+    program.env("LEASEHOLD_LOG", "error");
+    let server = Server::start(&mut program, port).await?;
+    let link = Link::open(port, session).await?;
+    Ok((server, link))
+}
+
+/// One stream.
+struct Link {
+    say: mpsc::UnboundedSender<AttachRequest>,
+    hear: Streaming<AttachResponse>,
+    _channel: Channel,
+}
+
+struct Said(mpsc::UnboundedReceiver<AttachRequest>);
+
+impl Stream for Said {
+    type Item = AttachRequest;
+
+    fn poll_next(
+        self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<AttachRequest>> {
+        self.get_mut().0.poll_recv(cx)
+    }
+}
+
+impl Link {
+    async fn open(port: u16, session: Option<attach::Session>) -> Result<Link, String> {
+        let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}"))
+            .map_err(|error| error.to_string())?
+            .tcp_nodelay(true);
+        let began = Instant::now();
+        loop {
+            let opened = Link::try_open(&endpoint, session.clone()).await;
+            if opened.is_ok() || began.elapsed() > Duration::from_secs(10) {
+                return opened;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn try_open(
+        endpoint: &Endpoint,
+        session: Option<attach::Session>,
+    ) -> Result<Link, String> {
+        let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
+        let (say, said) = mpsc::unbounded_channel();
+        let attach = Attach { session, ..Attach::default() };
+        let _ = say.send(AttachRequest { attach: Some(attach), commands: vec![] });
+        let mut sessions = SessionsClient::new(channel.clone());
+        let hear = sessions.attach(Said(said)).await.map_err(|status| status.to_string())?;
+        let mut link = Link { say, hear: hear.into_inner(), _channel: channel };
+        link.hear().await?;
+        Ok(link)
+    }
+
+    fn say(&self, commands: Vec<Command>) {
+        let _ = self.say.send(AttachRequest { attach: None, commands });
+    }
+
+    async fn hear(&mut self) -> Result<AttachResponse, String> {
+        let heard = self.hear.message().await.map_err(|status| status.to_string())?;
+        heard.ok_or_else(|| "the stream ended".to_owned())
+    }
+}
+
+fn owner(worker: u64) -> String {
+    format!("worker-{worker}")
+}
+
+fn acquire(worker: u64, lock: String, wait_forever: bool) -> Command {
+    Command {
+        id: worker,
+        ask: Some(Ask::Acquire(StreamAcquire {
+            lock,
+            owner_id: owner(worker),
+            ttl: Some(length(TTL)),
+            wait_forever,
+            ..StreamAcquire::default()
+        })),
+    }
+}
+
+fn release(worker: u64, lock: String, lease_id: String, fencing_token: u64) -> Command {
+    let owner_id = owner(worker);
+    let release = StreamRelease { lock, owner_id, lease_id, fencing_token };
+    Command { id: worker, ask: Some(Ask::Release(release)) }
+}
+
+/// Each worker takes and gives back a lock of its own.
+pub(crate) async fn pairs(folder: &Folder, store: &str) -> Result<Load, String> {
+    let (server, mut link) = start(folder, store).await?;
+    let lock = |worker: u64| format!("bench/lock-{worker}");
+    measure(
+        &server,
+        &mut link,
+        |worker| acquire(worker, lock(worker), false),
+        |worker, lease, token| release(worker, lock(worker), lease, token),
+    )
+    .await
+}
+
+/// The same under one session: what a client with one heartbeat for all does.
+pub(crate) async fn session_pairs(folder: &Folder) -> Result<Load, String> {
+    let open =
+        OpenRequest { owner_id: "bench".into(), ttl: Some(length(TTL)), ..OpenRequest::default() };
+    let (server, mut link) =
+        start_with(folder, "sqlite", Some(attach::Session::Open(open))).await?;
+    let lock = |worker: u64| format!("bench/lock-{worker}");
+    let ask = |worker: u64, ask| Command { id: worker, ask: Some(ask) };
+    measure(
+        &server,
+        &mut link,
+        |worker| {
+            ask(worker, Ask::Acquire(StreamAcquire { lock: lock(worker), ..Default::default() }))
+        },
+        |worker, _, fencing_token| {
+            let lock = lock(worker);
+            ask(worker, Ask::Release(StreamRelease { lock, fencing_token, ..Default::default() }))
+        },
+    )
+    .await
+}
+
+async fn measure(
+    server: &Server,
+    link: &mut Link,
+    acquire: impl Fn(u64) -> Command,
+    release: impl Fn(u64, String, u64) -> Command,
+) -> Result<Load, String> {
+    link.say((0..WORKERS as u64).map(&acquire).collect());
+    let mut meter = Meter::start(server.id());
+    let (mut pairs, mut warm) = (0, false);
+    loop {
+        let heard = link.hear().await?;
+        let mut next = Vec::with_capacity(heard.replies.len());
+        for reply in heard.replies {
+            match reply.answer {
+                Some(Answer::Granted(grant)) => {
+                    next.push(release(reply.id, grant.lease_id, grant.fencing_token));
+                }
+                Some(Answer::Released(_)) => {
+                    pairs += 1;
+                    next.push(acquire(reply.id));
+                }
+                other => return Err(format!("unexpected: {other:?}")),
+            }
+        }
+        link.say(next);
+        if !warm && meter.elapsed() > Duration::from_millis(500) {
+            (meter, pairs, warm) = (Meter::start(server.id()), 0, true);
+        }
+        if warm && meter.elapsed() > run() {
+            return Ok(meter.stop(pairs));
+        }
+    }
+}
+
+pub(crate) struct Hot {
+    pub(crate) rate: f64,
+    pub(crate) p50: Duration,
+}
+
+/// All workers want the same lock and wait for it.
+pub(crate) async fn hot(folder: &Folder) -> Result<Hot, String> {
+    let (server, mut link) = start(folder, "sqlite").await?;
+    let lock = || "bench/hot".to_owned();
+    link.say((0..WORKERS as u64).map(|worker| acquire(worker, lock(), true)).collect());
+    let meter = Meter::start(server.id());
+    let mut released: Option<Instant> = None;
+    let mut lengths = Vec::new();
+    while meter.elapsed() < run() {
+        let heard = link.hear().await?;
+        let mut next = Vec::new();
+        for reply in heard.replies {
+            match reply.answer {
+                Some(Answer::Granted(grant)) => {
+                    lengths.extend(released.take().map(|at| at.elapsed()));
+                    next.push(release(reply.id, lock(), grant.lease_id, grant.fencing_token));
+                    released = Some(Instant::now());
+                }
+                Some(Answer::Released(_)) => next.push(acquire(reply.id, lock(), true)),
+                other => return Err(format!("unexpected: {other:?}")),
+            }
+        }
+        link.say(next);
+    }
+    let rate = lengths.len() as f64 / meter.elapsed().as_secs_f64();
+    lengths.sort_unstable();
+    Ok(Hot { rate, p50: lengths.get(lengths.len() / 2).copied().unwrap_or_default() })
+}
+
+/// Each worker renews its lock over and over.
+pub(crate) async fn renewals(folder: &Folder) -> Result<(Load, u64), String> {
+    let (server, mut link) = start(folder, "sqlite").await?;
+    let lock = |worker: u64| format!("bench/lock-{worker}");
+    link.say((0..WORKERS as u64).map(|worker| acquire(worker, lock(worker), false)).collect());
+    let mut held: Vec<StreamRenew> = vec![StreamRenew::default(); WORKERS];
+    let mut missing = WORKERS;
+    while missing > 0 {
+        for reply in link.hear().await?.replies {
+            let Some(Answer::Granted(grant)) = reply.answer else {
+                return Err("it was not granted".into());
+            };
+            let worker = usize::try_from(reply.id).unwrap_or(0);
+            held[worker] = StreamRenew {
+                lock: lock(reply.id),
+                owner_id: owner(reply.id),
+                lease_id: grant.lease_id,
+                fencing_token: grant.fencing_token,
+                ttl: None,
+            };
+            missing -= 1;
+        }
+    }
+    // What the grants had written is on the disk by now.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let renew = |worker: u64| {
+        let held = held[usize::try_from(worker).unwrap_or(0)].clone();
+        Command { id: worker, ask: Some(Ask::Renew(held)) }
+    };
+    let written = written_bytes(server.id());
+    let meter = Meter::start(server.id());
+    let mut done = 0;
+    link.say((0..WORKERS as u64).map(renew).collect());
+    while meter.elapsed() < run() {
+        let heard = link.hear().await?;
+        done += heard.replies.len() as u64;
+        link.say(heard.replies.into_iter().map(|reply| renew(reply.id)).collect());
+    }
+    let load = meter.stop(done);
+    Ok((load, written_bytes(server.id()) - written))
+}

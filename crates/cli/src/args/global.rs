@@ -1,0 +1,75 @@
+//! What every verb that asks a server understands.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::length;
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Server and output")]
+pub(crate) struct Global {
+    /// The server, or several of them with commas between
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "LEASEHOLD_ADDR",
+        default_value = "http://127.0.0.1:8080",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    pub(crate) addr: Vec<String>,
+    /// The namespace of the locks
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "LEASEHOLD_NAMESPACE",
+        default_value = "default",
+        hide_env_values = true
+    )]
+    pub(crate) namespace: String,
+    /// How long to try before the server counts as unreachable
+    #[arg(long, global = true, value_name = "LENGTH", default_value = "10s", value_parser = length)]
+    pub(crate) timeout: Duration,
+    /// How to print: a table for people, json as the server says it, or jsonl with a line for each item
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "table",
+        hide_possible_values = true
+    )]
+    pub(crate) output: Format,
+    /// When to use colours: auto, always or never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    pub(crate) color: Color,
+    /// Say nothing but what was asked for
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Say more on the way
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Table,
+    Json,
+    Jsonl,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}

@@ -1,0 +1,271 @@
+//! The command line of the verbs about one lock, a session or a fence register.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use leasehold_api::{Metadata, Mode, OnDisconnect};
+
+use super::length;
+
+/// How a lock is to be held.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ModeArgs {
+    /// Shared: any number may hold it like this
+    #[arg(short, long)]
+    pub(crate) shared: bool,
+    /// Exclusive: nobody else may hold it (this is the default)
+    #[arg(short = 'x', short_alias = 'e', long, conflicts_with_all = ["shared", "permits"])]
+    pub(crate) exclusive: bool,
+    /// Up to so many may hold it at once; all who ask must say the same number
+    #[arg(long, value_name = "NUMBER", conflicts_with = "shared")]
+    pub(crate) permits: Option<u32>,
+}
+
+impl ModeArgs {
+    pub(crate) fn mode(&self) -> Option<Mode> {
+        match (self.shared, self.permits) {
+            (true, _) => Some(Mode::Shared),
+            (false, Some(_)) => Some(Mode::Permits),
+            (false, None) => None,
+        }
+    }
+}
+
+/// What shows that a lock is held.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Held {
+    /// Who holds it
+    #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
+    pub(crate) owner: Option<String>,
+    /// The lease id that came with the lock
+    #[arg(long, value_name = "ID", env = "LEASEHOLD_LEASE_ID", hide_env_values = true)]
+    pub(crate) lease: String,
+    /// The fencing token that came with the lock
+    #[arg(long, value_name = "NUMBER", env = "LEASEHOLD_FENCING_TOKEN", hide_env_values = true)]
+    pub(crate) token: u64,
+}
+
+/// Take a lock, and print its lease and fencing token
+///
+/// The lock is not kept alive: renew it before its length is over, or use `leasehold run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  leasehold acquire job/nightly --ttl 5m
+      take it for five minutes
+  leasehold acquire job/nightly -w 30s -o json | jq -r .lease_id
+      wait in line for up to half a minute
+  leasehold acquire 'path:/srv/a/**' 'path:/srv/b/**'
+      several locks are one set: all or none, under one lease
+
+Exit codes: 0 got it, 75 not got")]
+pub(crate) struct Acquire {
+    /// The lock, or several that are taken together
+    #[arg(value_name = "LOCK", required = true)]
+    pub(crate) locks: Vec<String>,
+    #[command(flatten)]
+    pub(crate) mode: ModeArgs,
+    /// How long it is yours without a renewal
+    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length)]
+    pub(crate) ttl: Duration,
+    /// How long to wait in line if it is not free
+    #[arg(short, long, value_name = "LENGTH", value_parser = length)]
+    pub(crate) wait: Option<Duration>,
+    /// Who is to hold it [default: you@host]
+    #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
+    pub(crate) owner: Option<String>,
+    /// The session that it is to stand under
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// A JSON object that others see beside your name
+    #[arg(long, value_name = "JSON", value_parser = metadata)]
+    pub(crate) metadata: Option<Metadata>,
+}
+
+/// Keep a lock for its full length again
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  leasehold renew job/nightly --owner me --lease 05ef3f… --token 42
+
+Inside `leasehold run` the lease and the token are taken from the environment.
+Exit codes: 0 renewed, 76 the lease is over")]
+pub(crate) struct Renew {
+    /// The lock
+    #[arg(value_name = "LOCK")]
+    pub(crate) lock: String,
+    #[command(flatten)]
+    pub(crate) held: Held,
+    /// Another length from here on
+    #[arg(long, value_name = "LENGTH", value_parser = length)]
+    pub(crate) ttl: Option<Duration>,
+}
+
+/// Give a lock back
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  leasehold release job/nightly --owner me --lease 05ef3f… --token 42
+
+Exit codes: 0 released, 76 it was no longer yours")]
+pub(crate) struct Release {
+    /// The lock
+    #[arg(value_name = "LOCK")]
+    pub(crate) lock: String,
+    #[command(flatten)]
+    pub(crate) held: Held,
+}
+
+/// Show one lock: its holders, and who waits
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  leasehold get job/nightly")]
+pub(crate) struct Get {
+    /// The lock
+    #[arg(value_name = "LOCK")]
+    pub(crate) lock: String,
+}
+
+/// Say whether a lock could be had now
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  leasehold test -s inode:42@0..100 && echo free
+
+Exit codes: 0 it is free, 1 somebody is in the way")]
+pub(crate) struct Test {
+    /// The lock
+    #[arg(value_name = "LOCK")]
+    pub(crate) lock: String,
+    #[command(flatten)]
+    pub(crate) mode: ModeArgs,
+    /// Who would hold it [default: you@host]
+    #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
+    pub(crate) owner: Option<String>,
+}
+
+/// Say whether a fencing token is a current holder's
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  leasehold check job/nightly --token 42 && ./write.sh
+
+Exit codes: 0 it is, 1 it is not")]
+pub(crate) struct Check {
+    /// The lock
+    #[arg(value_name = "LOCK")]
+    pub(crate) lock: String,
+    /// The fencing token
+    #[arg(long, value_name = "NUMBER", env = "LEASEHOLD_FENCING_TOKEN", hide_env_values = true)]
+    pub(crate) token: u64,
+    /// The lease id, to check it too
+    #[arg(long, value_name = "ID")]
+    pub(crate) lease: Option<String>,
+}
+
+/// End somebody else's hold on a lock
+///
+/// The next in line gets it at once. The holder learns of it with its next renewal; until then it may still believe
+/// that it holds the lock, and only a fence keeps its writes out.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  leasehold break job/nightly --reason 'worker-3 hangs, ticket 812'
+
+Exit codes: 0 broken, 1 nobody held it")]
+pub(crate) struct Break {
+    /// The lock
+    #[arg(value_name = "LOCK")]
+    pub(crate) lock: String,
+    /// Why; it goes into the record
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    /// Only the holder with this fencing token
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) token: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionCommand {
+    /// Open a session, and print its id
+    #[command(after_help = "Example:
+  id=$(leasehold session open --ttl 1m -o json | jq -r .session_id)
+  leasehold acquire job/a --session $id")]
+    Open(SessionOpen),
+    /// Keep a session, and all that stands under it, for its full length again
+    #[command(name = "keepalive")]
+    KeepAlive(SessionKeepAlive),
+    /// List the sessions that are open
+    List,
+    /// Close a session; everything under it is released
+    Close(SessionId),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionOpen {
+    /// How long it stands without a keepalive
+    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length)]
+    pub(crate) ttl: Duration,
+    /// Whose it is [default: you@host]
+    #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
+    pub(crate) owner: Option<String>,
+    /// The way in that it counts for
+    #[arg(long, value_name = "NAME")]
+    pub(crate) adapter: Option<String>,
+    /// Keep everything for so long when a stream that is bound to it breaks; without this it is released at once
+    #[arg(long, value_name = "LENGTH", value_parser = length)]
+    pub(crate) disconnect_ttl: Option<Duration>,
+    /// A JSON object that others see beside your name
+    #[arg(long, value_name = "JSON", value_parser = metadata)]
+    pub(crate) metadata: Option<Metadata>,
+}
+
+impl SessionOpen {
+    pub(crate) fn on_disconnect(&self) -> OnDisconnect {
+        if self.disconnect_ttl.is_some() { OnDisconnect::Keep } else { OnDisconnect::Release }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionKeepAlive {
+    /// The session's id, or the lease id of a set
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// Another length from here on
+    #[arg(long, value_name = "LENGTH", value_parser = length)]
+    pub(crate) ttl: Option<Duration>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionId {
+    /// The session's id, or the lease id of a set
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FenceCommand {
+    /// Show a register a token: it takes it unless it has seen a higher one
+    #[command(after_help = "Example:
+  leasehold fence accept bucket/reports --token 42 && ./upload.sh
+
+Exit codes: 0 accepted, 1 the token is stale")]
+    Accept(FenceAccept),
+    /// Show the highest token that a register has seen
+    Get(FenceGet),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FenceAccept {
+    /// The register
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// The fencing token
+    #[arg(long, value_name = "NUMBER", env = "LEASEHOLD_FENCING_TOKEN", hide_env_values = true)]
+    pub(crate) token: u64,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FenceGet {
+    /// The register
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+pub(super) fn metadata(text: &str) -> Result<Metadata, String> {
+    serde_json::from_str(text).map_err(|error| format!("is not a JSON object: {error}"))
+}

@@ -1,0 +1,114 @@
+//! The command line of the verbs that run a command under a lock.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use leasehold_api::Metadata;
+
+use super::length;
+use super::locks::{ModeArgs, metadata};
+use crate::supervise::{OnLost, Plan};
+
+/// Run a command while holding a lock
+///
+/// The lock is kept while the command runs and released when it has ended. When the lock is lost, because the server
+/// is away or somebody broke it, the command and all it has started are stopped before another can hold the lock:
+/// first with SIGTERM, then with SIGKILL. The same happens when leasehold itself is killed or stopped. What the
+/// command leaves running in the background ends with it.
+///
+/// The command gets LEASEHOLD_LOCK, LEASEHOLD_FENCING_TOKEN, LEASEHOLD_LEASE_ID, LEASEHOLD_OWNER and LEASEHOLD_ADDR.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  leasehold run job/nightly -- ./nightly.sh
+      wait in line, then run it
+  leasehold run -n job/nightly -- ./nightly.sh || echo 'runs elsewhere'
+      do not wait
+  leasehold run db/a db/b -w 1m -c 'pg_dump a > a.sql && pg_dump b > b.sql'
+      two locks, all or none, and a line for the shell
+  leasehold run --permits 3 render -- ./render.sh
+      not more than three at once
+
+Exit codes: the command's own (128+N if signal N ended it); 75 not got (or what -E says), 76 lease lost and
+command stopped, 69 server unreachable, 77 not allowed, 78 wrong configuration, 64 wrong usage,
+126 the command cannot be run, 127 there is no such command, 70 our own guard was killed")]
+pub(crate) struct Run {
+    /// The lock, or several that are taken together
+    #[arg(value_name = "LOCK", required = true)]
+    pub(crate) locks: Vec<String>,
+    #[command(flatten)]
+    pub(crate) mode: ModeArgs,
+    #[command(flatten)]
+    pub(crate) supervision: Supervision,
+}
+
+/// Run a command on one of several machines, and on another if that one fails
+///
+/// All who name the same election compete for it. The one that wins runs its command; when it loses its lease, the
+/// command is stopped and it stands in line again. It resigns when the command ends.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  leasehold elect scheduler --advertise 10.0.0.7:9000 -- ./scheduler
+      on each machine; one of them runs it
+  leasehold get scheduler -o json | jq -r '.holders[0].metadata.value'
+      where it runs now
+
+Exit codes: as those of `leasehold run`, but a lost lease does not end it")]
+pub(crate) struct Elect {
+    /// The election: the name of a lock
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// What others need to find the winner, such as its address
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) advertise: Option<String>,
+    #[command(flatten)]
+    pub(crate) supervision: Supervision,
+}
+
+/// What `run` and `elect` have in common.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Supervision {
+    /// Do not wait if it is not free
+    #[arg(short, long = "no-wait", visible_alias = "nonblock", conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    /// How long to wait in line if it is not free [default: for ever]
+    #[arg(short, long, visible_alias = "timeout-wait", value_name = "LENGTH", value_parser = length)]
+    pub(crate) wait: Option<Duration>,
+    /// The exit code when the lock was not got
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 75)]
+    pub(crate) conflict_exit_code: u8,
+    /// How long the lease stands without a renewal: how soon others can have it if this machine fails
+    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length)]
+    pub(crate) ttl: Duration,
+    /// What to do first when the lock is lost: term or kill
+    #[arg(long, value_name = "HOW", default_value = "term", hide_possible_values = true)]
+    pub(crate) on_lost: OnLost,
+    /// How long the command has between SIGTERM and SIGKILL, as far as the lease allows
+    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = length)]
+    pub(crate) grace: Duration,
+    /// Who holds it [default: host, process and a random part]
+    #[arg(long, value_name = "OWNER")]
+    pub(crate) owner: Option<String>,
+    /// A JSON object that others see beside the owner
+    #[arg(long, value_name = "JSON", value_parser = metadata)]
+    pub(crate) metadata: Option<Metadata>,
+    /// A line for the shell instead of a command
+    #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
+    pub(crate) line: Option<OsString>,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", last = true, required_unless_present = "line")]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl Supervision {
+    pub(crate) fn plan(&self) -> Plan {
+        Plan { on_lost: self.on_lost, grace: self.grace }
+    }
+
+    /// What is to be run.
+    pub(crate) fn command(&self) -> Vec<OsString> {
+        match &self.line {
+            Some(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
+            None => self.command.clone(),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The command line of the verbs that look at the whole service.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::length;
+
+/// List the locks that are held
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  leasehold list
+  leasehold list job/ --state held
+  leasehold list -o jsonl | jq -r .lock")]
+pub(crate) struct List {
+    /// Only those whose text begins with this
+    #[arg(value_name = "PREFIX", default_value = "")]
+    pub(crate) prefix: String,
+    /// Only those in this state: held, recovering or reclaim_window
+    #[arg(long, value_name = "STATE")]
+    pub(crate) state: Option<String>,
+    /// Only those of this owner
+    #[arg(long, value_name = "OWNER")]
+    pub(crate) owner: Option<String>,
+    /// Stop after so many
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) limit: Option<usize>,
+}
+
+/// Follow what happens, line by line
+///
+/// Goes on for ever, over restarts of the server too.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  leasehold watch job/
+  leasehold watch --after 812 -o jsonl")]
+pub(crate) struct Watch {
+    /// Only locks whose text begins with this
+    #[arg(value_name = "PREFIX", default_value = "")]
+    pub(crate) prefix: String,
+    /// Begin after this revision [default: with what happens from now on]
+    #[arg(long, value_name = "REVISION")]
+    pub(crate) after: Option<u64>,
+}
+
+/// Draw who waits for whom
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  leasehold graph
+  leasehold graph --dot | dot -Tsvg > graph.svg")]
+pub(crate) struct Graph {
+    /// In the language of Graphviz
+    #[arg(long)]
+    pub(crate) dot: bool,
+}
+
+/// A live screen of locks, holders and waiters
+///
+/// Keys: q leaves, up and down move, / filters by what a lock begins with, g goes back to all.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  leasehold top --every 500ms job/")]
+pub(crate) struct Top {
+    /// Only locks whose text begins with this
+    #[arg(value_name = "PREFIX", default_value = "")]
+    pub(crate) prefix: String,
+    /// How often to look
+    #[arg(long, value_name = "LENGTH", default_value = "1s", value_parser = length)]
+    pub(crate) every: Duration,
+    /// Draw it once, as text, and leave
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+/// Put a server under load, and check what it promises meanwhile
+///
+/// Clients take locks, write to a fenced register for each, and give the locks back. While they do, it is checked that
+/// no register accepts a write with a stale token, that no two clients believe at once that they hold the same lock, and
+/// that the tokens of a lock only rise.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  leasehold load --clients 80 --duration 20s
+  leasehold load --hot 1 --ttl 2s --crash-rate 5
+      one lock for all, and one in twenty holders goes without a word
+
+Exit codes: 0 all promises held, 1 one was broken, 69 server unreachable")]
+pub(crate) struct Load {
+    /// How many clients
+    #[arg(long, value_name = "NUMBER", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) clients: u32,
+    /// For how long
+    #[arg(long, value_name = "LENGTH", default_value = "20s", value_parser = length)]
+    pub(crate) duration: Duration,
+    /// How many locks they compete for; each client its own if there are as many as clients
+    #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) hot: u32,
+    /// How long a lease stands
+    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = length)]
+    pub(crate) ttl: Duration,
+    /// How long a lock is held
+    #[arg(long, value_name = "LENGTH", default_value = "0ms", value_parser = length)]
+    pub(crate) hold: Duration,
+    /// How long to wait for a lock; 0 tries again instead
+    #[arg(long, value_name = "LENGTH", default_value = "1s", value_parser = length)]
+    pub(crate) wait: Duration,
+    /// Of a hundred holders, how many vanish without releasing
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) crash_rate: u8,
+    /// How clients talk to the server
+    #[arg(long, value_name = "HOW", default_value = "stream")]
+    pub(crate) transport: Transport,
+    /// What the locks' names begin with
+    #[arg(long, value_name = "TEXT", default_value = "load/")]
+    pub(crate) prefix: String,
+    /// Break a promise on purpose, to see that it is noticed: stale-write, two-believers or token-repeated
+    #[arg(long, value_name = "WHICH", hide_possible_values = true)]
+    pub(crate) plant: Option<Fault>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Transport {
+    Http,
+    Stream,
+}
+
+/// A fault of the load generator's own, to show that its checks can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Fault {
+    StaleWrite,
+    TwoBelievers,
+    TokenRepeated,
+}
+
+/// Print the completions for a shell
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  leasehold completions bash > /etc/bash_completion.d/leasehold")]
+pub(crate) struct Completions {
+    /// bash, elvish, fish, powershell or zsh
+    #[arg(value_name = "SHELL", hide_possible_values = true)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print the manual page, or write all of them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  leasehold man | man -l -
+  leasehold man --dir /usr/local/share/man/man1")]
+pub(crate) struct Man {
+    /// Write one page for each verb into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}

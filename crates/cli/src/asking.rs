@@ -1,0 +1,65 @@
+//! Asking a server.
+
+use std::time::Duration;
+
+use leasehold_client::{Client, ClientBuilder, Transport};
+
+use crate::args::Global;
+use crate::failure::{EXIT_UNREACHABLE, Failure};
+use crate::output::Output;
+
+/// A server, and how to print what it says.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) client: Client,
+    pub(crate) out: Output,
+    /// As the user gave them, for those who ask on our behalf.
+    pub(crate) addresses: String,
+    timeout: Duration,
+}
+
+impl Server {
+    /// Connects to the first server that can be reached. A stream is for those who hold locks; the others ask and go.
+    pub(crate) async fn connect(global: &Global, transport: Transport) -> Result<Server, Failure> {
+        let builder = builder(global).transport(transport);
+        let connected = tokio::time::timeout(global.timeout, builder.connect()).await;
+        match connected {
+            Ok(client) => Ok(Server::of(global, client?)),
+            Err(_) => Err(late(&global.addr.join(","))),
+        }
+    }
+
+    fn of(global: &Global, client: Client) -> Server {
+        let addresses = global.addr.join(",");
+        Server { client, out: Output::of(global), addresses, timeout: global.timeout }
+    }
+
+    /// What comes of it, or that nothing did.
+    pub(crate) async fn ask<T>(
+        &self,
+        asked: impl Future<Output = leasehold_client::Result<T>>,
+    ) -> Result<T, Failure> {
+        self.ask_waiting(asked, Duration::ZERO).await
+    }
+
+    /// As `ask`, for what the server may take its time with.
+    pub(crate) async fn ask_waiting<T>(
+        &self,
+        asked: impl Future<Output = leasehold_client::Result<T>>,
+        wait: Duration,
+    ) -> Result<T, Failure> {
+        match tokio::time::timeout(self.timeout + wait, asked).await {
+            Ok(answered) => answered.map_err(Failure::from),
+            Err(_) => Err(late(&self.addresses)),
+        }
+    }
+}
+
+pub(crate) fn builder(global: &Global) -> ClientBuilder {
+    Client::builder(&global.addr.join(",")).namespace(&global.namespace).patience(global.timeout)
+}
+
+fn late(addresses: &str) -> Failure {
+    Failure::new(EXIT_UNREACHABLE, format!("{addresses} did not answer in time"))
+        .next("raise --timeout, or let `leasehold doctor` look into it")
+}

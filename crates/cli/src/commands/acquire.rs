@@ -1,0 +1,120 @@
+//! `leasehold acquire`
+
+use std::time::{Duration, Instant};
+
+use leasehold_api::{AcquireRequest, AcquireSetRequest, Claim, Code};
+
+use super::{Answered, default_owner, millis};
+use crate::args::Acquire;
+use crate::asking::Server;
+use crate::failure::Failure;
+use crate::output::{Output, short, shown};
+
+/// The server waits no longer in one request; a ticket keeps the place for the next.
+const WAIT_MAX: Duration = Duration::from_secs(50);
+
+pub(crate) async fn run(server: &Server, args: &Acquire) -> Answered {
+    match args.locks.as_slice() {
+        [lock] => one(server, args, lock).await,
+        _ => set(server, args).await,
+    }
+}
+
+async fn one(server: &Server, args: &Acquire, lock: &str) -> Answered {
+    let request = |wait_ms, ticket| AcquireRequest {
+        owner_id: owner(args),
+        ttl_ms: ttl_ms(args),
+        wait_ms,
+        mode: args.mode.mode(),
+        permits: args.mode.permits,
+        session_id: args.session.clone(),
+        request_id: None,
+        reclaim_ms: 0,
+        reclaim: false,
+        ticket,
+        metadata: args.metadata.clone(),
+    };
+    let grant = in_line(args, async |wait: Duration, ticket| {
+        let request = request(millis(wait), ticket);
+        server.ask_waiting(server.client.api().acquire(lock, &request), wait).await
+    })
+    .await?;
+    server.out.answer(&grant, |out| {
+        told(out, &grant.lock, &grant.lease_id, grant.fencing_token, &grant.owner_id, grant.ttl_ms)
+    });
+    Ok(0)
+}
+
+async fn set(server: &Server, args: &Acquire) -> Answered {
+    let claim = |lock: &String| Claim {
+        lock: lock.clone(),
+        mode: args.mode.mode(),
+        permits: args.mode.permits,
+    };
+    let request = |wait_ms, ticket| AcquireSetRequest {
+        locks: args.locks.iter().map(claim).collect(),
+        owner_id: owner(args),
+        ttl_ms: ttl_ms(args),
+        wait_ms,
+        session_id: args.session.clone(),
+        request_id: None,
+        reclaim_ms: 0,
+        reclaim: false,
+        ticket,
+        metadata: args.metadata.clone(),
+    };
+    let grant = in_line(args, async |wait: Duration, ticket| {
+        let request = request(millis(wait), ticket);
+        server.ask_waiting(server.client.api().acquire_set(&request), wait).await
+    })
+    .await?;
+    let locks: Vec<&str> = grant.locks.iter().map(|claim| claim.lock.as_str()).collect();
+    server.out.answer(&grant, |out| {
+        let locks = locks.join(" ");
+        told(out, &locks, &grant.lease_id, grant.fencing_token, &grant.owner_id, grant.ttl_ms)
+    });
+    Ok(0)
+}
+
+fn owner(args: &Acquire) -> String {
+    args.owner.clone().unwrap_or_else(default_owner)
+}
+
+fn ttl_ms(args: &Acquire) -> Option<u64> {
+    args.session.is_none().then(|| millis(args.ttl))
+}
+
+/// Asks again with the ticket while there is time.
+async fn in_line<T>(
+    args: &Acquire,
+    ask: impl AsyncFn(Duration, Option<String>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let until = Instant::now() + args.wait.unwrap_or_default();
+    let mut ticket = None;
+    loop {
+        let wait = until.saturating_duration_since(Instant::now()).min(WAIT_MAX);
+        let refused = match ask(wait, ticket.take()).await {
+            Err(failure) if Instant::now() < until => failure,
+            done => return done,
+        };
+        match &refused.problem {
+            Some(problem)
+                if matches!(problem.code, Code::LockHeld | Code::ReclaimWindow)
+                    && problem.ticket.is_some() =>
+            {
+                ticket.clone_from(&problem.ticket);
+            }
+            Some(_) | None => return Err(refused),
+        }
+    }
+}
+
+fn told(out: &Output, lock: &str, lease: &str, token: u64, owner: &str, ttl_ms: u64) -> String {
+    out.fields(&[
+        ("lock", shown(lock)),
+        ("owner", shown(owner)),
+        ("lease", lease.into()),
+        ("token", token.to_string()),
+        ("for", short(ttl_ms)),
+    ])
+}

@@ -1,0 +1,277 @@
+//! `leasehold doctor`: looks at everything that is often wrong, and says what to do.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use leasehold_api::{OpenRequest, Version};
+use leasehold_client::Transport;
+use serde::Serialize;
+
+use super::{Answered, default_owner};
+use crate::args::Global;
+use crate::asking::Server;
+use crate::failure::{EXIT_NO, EXIT_UNREACHABLE, Failure};
+use crate::output::{Output, Style, shown};
+
+/// Below this a server or a busy client runs out of connections.
+const OPEN_FILES_WANTED: u64 = 4096;
+/// Times in answers are for people: a difference matters when they compare logs.
+const DRIFT_MAX: Duration = Duration::from_secs(2);
+const SLOW_COMMIT: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Ok,
+    Warning,
+    Bad,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    verdict: Verdict,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &'static str, detail: impl Into<String>) -> Finding {
+        Finding { check, verdict: Verdict::Ok, detail: detail.into(), advice: None }
+    }
+
+    fn warning(
+        check: &'static str,
+        detail: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Finding {
+        let (detail, advice) = (detail.into(), Some(advice.into()));
+        Finding { check, verdict: Verdict::Warning, detail, advice }
+    }
+
+    fn bad(check: &'static str, detail: impl Into<String>, advice: impl Into<String>) -> Finding {
+        let (detail, advice) = (detail.into(), Some(advice.into()));
+        Finding { check, verdict: Verdict::Bad, detail, advice }
+    }
+}
+
+pub(crate) async fn run(global: &Global) -> Answered {
+    let out = Output::of(global);
+    let mut findings = vec![open_files(), processes()];
+    let mut reached = 0;
+    for address in &global.addr {
+        let mut one = global.clone();
+        one.addr = vec![address.clone()];
+        match look_at(&one, address).await {
+            Ok(more) => {
+                reached += 1;
+                findings.extend(more);
+            }
+            Err(failure) => findings.push(Finding::bad(
+                "server",
+                format!("{}: {}", shown(address), failure.said),
+                "start it with `leasehold serve`, or set --addr or LEASEHOLD_ADDR to where it is",
+            )),
+        }
+    }
+    show(&out, &findings);
+    let is_bad = findings.iter().any(|finding| finding.verdict == Verdict::Bad);
+    Ok(match (reached, is_bad) {
+        (0, _) => EXIT_UNREACHABLE,
+        (_, true) => EXIT_NO,
+        (_, false) => 0,
+    })
+}
+
+fn show(out: &Output, findings: &[Finding]) {
+    if out.format == crate::args::Format::Jsonl {
+        findings.iter().for_each(|finding| out.json_line(finding));
+    } else if out.is_json() {
+        out.json(&findings);
+    } else {
+        for finding in findings {
+            let (word, style) = match finding.verdict {
+                Verdict::Ok => ("ok  ", Style::Good),
+                Verdict::Warning => ("warn", Style::Head),
+                Verdict::Bad => ("BAD ", Style::Bad),
+            };
+            out.line(&format!(
+                "{}  {}: {}",
+                out.styled(style, word),
+                finding.check,
+                finding.detail
+            ));
+            if let Some(advice) = &finding.advice {
+                out.line(&format!("      {advice}"));
+            }
+        }
+    }
+}
+
+/// An error means that the server could not be reached; everything else is a finding.
+async fn look_at(global: &Global, address: &str) -> Result<Vec<Finding>, Failure> {
+    let server = Server::connect(global, Transport::Http).await?;
+    let start = Instant::now();
+    let version = server.ask(server.client.api().version()).await?;
+    let took = start.elapsed();
+    let mut findings = vec![
+        Finding::ok("server", format!("{} answers in {took:.1?}", shown(address))),
+        same_version(&version),
+    ];
+    findings.push(store(&server).await);
+    findings.extend(leaders(&server).await);
+    findings.extend(write(&server).await);
+    Ok(findings)
+}
+
+fn same_version(server: &Version) -> Finding {
+    let ours = env!("CARGO_PKG_VERSION");
+    let detail = format!("the server is {}, this command is {ours}", shown(&server.version));
+    if !server.api.iter().any(|api| api == "v1") {
+        return Finding::bad(
+            "version",
+            detail,
+            "they have no interface in common: use the same version",
+        );
+    }
+    if server.version == ours {
+        Finding::ok("version", detail)
+    } else {
+        Finding::warning(
+            "version",
+            detail,
+            "they understand each other; newer features may be missing",
+        )
+    }
+}
+
+async fn store(server: &Server) -> Finding {
+    match server.ask(server.client.api().ready()).await {
+        Ok(health) => {
+            let details: Vec<String> =
+                health.checks.iter().map(|check| shown(&check.detail)).collect();
+            Finding::ok("ready", details.join("; "))
+        }
+        Err(failure) => Finding::bad(
+            "ready",
+            failure.said,
+            "look into the server's log: it says what failed and how it goes on",
+        ),
+    }
+}
+
+async fn leaders(server: &Server) -> Vec<Finding> {
+    let cluster = match server.ask(server.client.api().cluster()).await {
+        Ok(cluster) => cluster,
+        Err(failure) => {
+            return vec![Finding::bad("leader", failure.said, "is this a Leasehold server?")];
+        }
+    };
+    let without = cluster.groups.iter().filter(|group| group.leader.is_none()).count();
+    let mut findings = Vec::new();
+    findings.push(if without == 0 {
+        let leader = cluster.groups.first().and_then(|group| group.leader.as_ref());
+        let name = leader.map_or_else(String::new, |leader| shown(&leader.name));
+        Finding::ok("leader", format!("{name} leads, epoch {}", cluster.epoch))
+    } else {
+        let detail = format!("{without} of {} groups have no leader", cluster.groups.len());
+        Finding::bad(
+            "leader",
+            detail,
+            "wait for the election; if it stays so, the servers cannot reach their store",
+        )
+    });
+    if let Some(grace) = &cluster.grace {
+        let detail =
+            format!("on for another {} ms, {} leases expected", grace.ends_in_ms, grace.expected);
+        findings.push(Finding::warning(
+            "grace",
+            detail,
+            "holders of before the restart go first; it ends by itself",
+        ));
+    }
+    findings
+}
+
+/// Opens and closes a session: a real change, durable, of nothing that matters.
+async fn write(server: &Server) -> Vec<Finding> {
+    let request = OpenRequest {
+        owner_id: format!("doctor:{}", default_owner()),
+        ttl_ms: 10_000,
+        ..OpenRequest::default()
+    };
+    let (start, asked) = (Instant::now(), SystemTime::now());
+    let opened = server.ask(server.client.api().open_session(&request)).await;
+    let took = start.elapsed();
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(failure) => {
+            let advice = failure.next.unwrap_or_else(|| "look into the server's log".into());
+            return vec![Finding::bad("write", failure.said, advice)];
+        }
+    };
+    let closed = server.ask(server.client.api().close_session(&opened.session_id)).await;
+    let mut findings = vec![if took > SLOW_COMMIT {
+        Finding::warning(
+            "write",
+            format!("a change took {took:.1?}"),
+            "the store's disk or network is slow: every new lock waits for it",
+        )
+    } else {
+        Finding::ok("write", format!("a change is durable in {took:.1?}"))
+    }];
+    if let Err(failure) = closed {
+        findings.push(Finding::bad(
+            "write",
+            failure.said,
+            "a session could be opened but not closed",
+        ));
+    }
+    let server_now = opened.lease_expiry_ms.saturating_sub(opened.expires_in_ms);
+    findings.push(drift(asked + took / 2, server_now));
+    findings
+}
+
+fn drift(ours: SystemTime, server_ms: u64) -> Finding {
+    let server = UNIX_EPOCH + Duration::from_millis(server_ms);
+    let apart = server.duration_since(ours).unwrap_or_else(|behind| behind.duration());
+    let detail = format!("the server's wall clock is {apart:.1?} from ours");
+    if apart > DRIFT_MAX {
+        Finding::warning(
+            "clock",
+            detail,
+            "no lease depends on it, but times in logs and lists do: set up NTP on both",
+        )
+    } else {
+        Finding::ok("clock", detail)
+    }
+}
+
+fn open_files() -> Finding {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    match limit.current {
+        Some(soft) if soft < OPEN_FILES_WANTED => Finding::warning(
+            "limits",
+            format!("{soft} open files at most (ulimit -n)"),
+            format!(
+                "for a server or many clients raise it: ulimit -n {OPEN_FILES_WANTED}, or LimitNOFILE= in its unit"
+            ),
+        ),
+        Some(soft) => Finding::ok("limits", format!("{soft} open files at most")),
+        None => Finding::ok("limits", "any number of open files"),
+    }
+}
+
+/// `leasehold run` finds the processes of its command there.
+fn processes() -> Finding {
+    if Path::new("/proc/self/stat").exists() {
+        Finding::ok("processes", "/proc can be read")
+    } else {
+        Finding::bad(
+            "processes",
+            "/proc cannot be read",
+            "mount it: `leasehold run` needs it to stop a command",
+        )
+    }
+}

@@ -1,0 +1,191 @@
+//! `leasehold load`: many clients that compete for locks, and a judge that looks on.
+
+mod judge;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use super::Answered;
+use crate::args::{Global, Load, Transport};
+use crate::asking::builder;
+use crate::failure::{EXIT_NO, EXIT_UNREACHABLE, Failure};
+use crate::output::{Output, Style};
+use judge::{Broken, Judge};
+use worker::{Counts, Worker};
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+struct Report {
+    clients: u32,
+    locks: u32,
+    transport: &'static str,
+    seconds: f64,
+    acquired: u64,
+    pairs_per_second: f64,
+    acquire_ms: Percentiles,
+    release_ms: Percentiles,
+    refused: u64,
+    /// Of all tries, how many met somebody else.
+    conflict_percent: f64,
+    crashed: u64,
+    lost: u64,
+    register_writes: u64,
+    stale_writes_refused: u64,
+    unreachable: u64,
+    broken: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Percentiles {
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+pub(crate) async fn run(global: &Global, args: &Load) -> Answered {
+    let out = Output::of(global);
+    let transport = match args.transport {
+        Transport::Http => leasehold_client::Transport::Http,
+        Transport::Stream => leasehold_client::Transport::Stream,
+    };
+    let client = builder(global).transport(transport).connect().await.map_err(Failure::from)?;
+    // Names of its own: an earlier load may have left locks and registers.
+    let run = getrandom::u32().unwrap_or_default();
+    let judge = Arc::new(Judge::new(args.hot, args.plant));
+    let stop = Arc::new(AtomicBool::new(false));
+    let start = Instant::now();
+    let workers: Vec<_> = (0..args.clients)
+        .map(|number| {
+            let (judge, stop) = (judge.clone(), stop.clone());
+            let worker = Worker::new(number, run, client.clone(), args, judge, stop);
+            tokio::spawn(worker.run())
+        })
+        .collect();
+    wait(&out, args.duration, &judge).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut counts = Counts::new();
+    for worker in workers {
+        match worker.await {
+            Ok(done) => counts.add(&done),
+            Err(error) => return Err(Failure::new(crate::failure::EXIT_FAULT, error.to_string())),
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    client.close().await;
+    let report = report(args, &counts, seconds, &judge.broken());
+    out.answer(&report, |out| told(out, &report));
+    Ok(match (report.broken.is_empty(), report.acquired) {
+        (false, _) => EXIT_NO,
+        (true, 0) => EXIT_UNREACHABLE,
+        (true, _) => 0,
+    })
+}
+
+/// Until the time is over; the bar is for terminals alone.
+async fn wait(out: &Output, length: Duration, judge: &Judge) {
+    let target =
+        if out.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let total = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+    let bar = ProgressBar::with_draw_target(Some(total), target);
+    if let Ok(style) = ProgressStyle::with_template("{elapsed} [{bar:40}] {msg}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    let start = Instant::now();
+    while start.elapsed() < length {
+        tokio::time::sleep((length - start.elapsed()).min(Duration::from_millis(200))).await;
+        bar.set_position(u64::try_from(start.elapsed().as_millis()).unwrap_or(total));
+        let rate = judge.granted() as f64 / start.elapsed().as_secs_f64();
+        bar.set_message(format!(
+            "{} grants, {rate:.0}/s, {} broken",
+            judge.granted(),
+            judge.broken().len()
+        ));
+    }
+    bar.finish_and_clear();
+}
+
+fn report(args: &Load, counts: &Counts, seconds: f64, broken: &[Broken]) -> Report {
+    let tries = counts.acquired + counts.refused;
+    Report {
+        clients: args.clients,
+        locks: args.hot,
+        transport: match args.transport {
+            Transport::Http => "http",
+            Transport::Stream => "stream",
+        },
+        seconds,
+        acquired: counts.acquired,
+        pairs_per_second: counts.acquired as f64 / seconds,
+        acquire_ms: percentiles(&counts.acquire_micros),
+        release_ms: percentiles(&counts.release_micros),
+        refused: counts.refused,
+        conflict_percent: 100.0 * (counts.refused + counts.waited) as f64 / tries.max(1) as f64,
+        crashed: counts.crashed,
+        lost: counts.lost,
+        register_writes: counts.written,
+        stale_writes_refused: counts.stale_refused,
+        unreachable: counts.unreachable,
+        broken: broken.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn percentiles(micros: &Histogram<u64>) -> Percentiles {
+    let at = |quantile| micros.value_at_quantile(quantile) as f64 / 1000.0;
+    Percentiles { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: at(1.0) }
+}
+
+fn told(out: &Output, report: &Report) -> String {
+    let Report { clients, locks, transport, seconds, .. } = report;
+    let line = |of: &Percentiles| {
+        format!(
+            "p50 {:.2} ms, p90 {:.2} ms, p99 {:.2} ms, p99.9 {:.2} ms, max {:.2} ms",
+            of.p50, of.p90, of.p99, of.p999, of.max
+        )
+    };
+    let mut text = format!("{clients} clients, {locks} locks, {transport}, {seconds:.1} s\n\n");
+    text += &out.fields(&[
+        (
+            "acquire + release",
+            format!("{:.0}/s ({} in all)", report.pairs_per_second, report.acquired),
+        ),
+        ("acquire", line(&report.acquire_ms)),
+        ("release", line(&report.release_ms)),
+        (
+            "met somebody else",
+            format!("{:.1} %, {} of them were refused", report.conflict_percent, report.refused),
+        ),
+        (
+            "vanished",
+            format!("{} holders; {} leases were lost on the way", report.crashed, report.lost),
+        ),
+        (
+            "register writes",
+            format!(
+                "{} accepted, {} stale ones refused",
+                report.register_writes, report.stale_writes_refused
+            ),
+        ),
+        ("unreachable", format!("{} requests", report.unreachable)),
+    ]);
+    text.push('\n');
+    if report.broken.is_empty() {
+        text += &out.styled(Style::Good, "all promises held");
+        text +=
+            ": no stale write was accepted, no two clients believed at once, tokens only rose\n";
+    } else {
+        text += &out.styled(Style::Bad, &format!("{} promises were broken", report.broken.len()));
+        text.push('\n');
+        for broken in &report.broken {
+            text += &format!("  {broken}\n");
+        }
+    }
+    text
+}

@@ -1,0 +1,221 @@
+//! `leasehold run`
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use leasehold_api::{Claim, Metadata};
+use leasehold_client::machine::Standing;
+use leasehold_client::{Change, Changes, Lease, LockRequest};
+
+use super::{Answered, process_owner, waiting};
+use crate::args::{Run, Supervision};
+use crate::asking::Server;
+use crate::failure::{EXIT_FAULT, EXIT_LOST, EXIT_NOT_GOT, Failure};
+use crate::supervise::{Deadlines, Ended, FORWARDED, News, Signals, Supervised};
+
+/// How long the lock is given back before we leave; then it lapses by itself.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same when the server was not heard of for a while.
+const RELEASE_TIMEOUT_LOST: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(server: &Server, signals: &Signals, args: &Run) -> Answered {
+    let claim = |lock: &String| Claim {
+        lock: lock.clone(),
+        mode: args.mode.mode(),
+        permits: args.mode.permits,
+    };
+    let request = match args.locks.as_slice() {
+        [lock] => {
+            let request = server.client.lock(lock);
+            let request = if args.mode.shared { request.shared() } else { request };
+            args.mode.permits.into_iter().fold(request, LockRequest::permits)
+        }
+        locks => server.client.claims(locks.iter().map(claim).collect()),
+    };
+    let work = Work::of(server, signals, &args.supervision, args.locks.clone());
+    let lease = match work.acquire(request, args.supervision.metadata.clone()).await? {
+        Got::Lease(lease) => lease,
+        Got::Signal(signal) => return Ok(by_signal(signal)),
+    };
+    match work.run(lease).await? {
+        Done::Exited(code) => Ok(code),
+        Done::Lost(why) => Err(lost(&why)),
+    }
+}
+
+pub(super) fn lost(why: &str) -> Failure {
+    Failure::new(EXIT_LOST, format!("the lock was lost and the command stopped: {why}"))
+}
+
+pub(crate) fn by_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(EXIT_FAULT)
+}
+
+/// The signals must be taken before the client starts its thread.
+pub(crate) fn take_signals() -> std::io::Result<Signals> {
+    let taken: Vec<i32> = FORWARDED.into_iter().chain([libc::SIGCHLD]).collect();
+    Signals::take(&taken)
+}
+
+/// While there is no command, signals mean us.
+pub(crate) async fn told_to_go(signals: &Signals) -> i32 {
+    loop {
+        let signal = signals.next().await.signal;
+        if [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&signal) {
+            return signal;
+        }
+    }
+}
+
+/// One command, and the lock it needs.
+pub(super) struct Work<'a> {
+    server: &'a Server,
+    signals: &'a Signals,
+    args: &'a Supervision,
+    locks: Vec<String>,
+    owner: String,
+}
+
+pub(super) enum Got {
+    Lease(Box<Lease>),
+    /// We were told to go while waiting.
+    Signal(i32),
+}
+
+pub(super) enum Done {
+    Exited(u8),
+    Lost(String),
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn of(
+        server: &'a Server,
+        signals: &'a Signals,
+        args: &'a Supervision,
+        locks: Vec<String>,
+    ) -> Work<'a> {
+        let owner = args.owner.clone().unwrap_or_else(process_owner);
+        Work { server, signals, args, locks, owner }
+    }
+
+    pub(super) async fn acquire(
+        &self,
+        request: LockRequest,
+        metadata: Option<Metadata>,
+    ) -> Result<Got, Failure> {
+        let request = request.owner(&self.owner).ttl(self.args.ttl);
+        let request = metadata.into_iter().fold(request, LockRequest::metadata);
+        let request = match self.args.wait {
+            Some(wait) => request.wait(wait),
+            None if self.args.no_wait => request,
+            None => request.wait_forever(),
+        };
+        tokio::select! {
+            lease = request.acquire() => match lease {
+                Ok(lease) => Ok(Got::Lease(Box::new(lease))),
+                Err(error) => Err(self.not_got(error.into())),
+            },
+            signal = told_to_go(self.signals) => Ok(Got::Signal(signal)),
+            () = waiting::show(self.server, &self.locks, &self.owner) => {
+                unreachable!("it shows until it is dropped")
+            }
+        }
+    }
+
+    fn not_got(&self, mut failure: Failure) -> Failure {
+        if failure.code == EXIT_NOT_GOT {
+            failure.code = self.args.conflict_exit_code;
+        }
+        failure.while_doing(&format!("{} was not got", self.locks.join(" ")))
+    }
+
+    /// Runs the command until it ends or the lease does, and gives the lock back. Nothing of the command is left then.
+    pub(super) async fn run(&self, lease: Box<Lease>) -> Result<Done, Failure> {
+        let changes = lease.changes();
+        let standing = lease.standing();
+        let command = self.args.command();
+        let environment = self.environment(&lease);
+        let supervised =
+            Supervised::start(&command, &environment, self.args.plan(), deadlines(standing));
+        let mut supervised = match supervised {
+            Ok(supervised) => supervised,
+            Err(error) => {
+                self.give_back(*lease).await;
+                return Err(Failure::from(error).while_doing("the command cannot be guarded"));
+            }
+        };
+        let ended = self.watch(changes, &mut supervised).await;
+        let why = lease.lost_by().to_string();
+        self.give_back(*lease).await;
+        match ended {
+            Ended::Exited(code) => Ok(Done::Exited(code)),
+            Ended::Stopped => Ok(Done::Lost(why)),
+            Ended::CannotStart(errno) => Err(cannot_start(&command, errno)),
+            Ended::GuardLost => Err(Failure::new(
+                EXIT_FAULT,
+                "the guard of the command was killed, so the command was killed too",
+            )),
+        }
+    }
+
+    async fn watch(&self, mut changes: Changes, supervised: &mut Supervised) -> Ended {
+        loop {
+            tokio::select! {
+                news = supervised.next() => match news {
+                    News::Started => {}
+                    News::Stopping => self.say("the lock is about to be lost: stopping the command"),
+                    News::Ended(ended) => return ended,
+                },
+                change = changes.next() => match change {
+                    Change::Renewed(standing) => supervised.keep(deadlines(standing)),
+                    Change::Jeopardy | Change::Lost(_) => supervised.stop(),
+                },
+                received = self.signals.next() => {
+                    if received.signal == libc::SIGCHLD {
+                        supervised.look_after_guard();
+                    } else if received.by_process {
+                        supervised.forward(received.signal);
+                    }
+                }
+            }
+        }
+    }
+
+    fn environment(&self, lease: &Lease) -> Vec<(&'static str, OsString)> {
+        let locks: Vec<&str> = match lease.locks() {
+            [_] => vec![lease.lock()],
+            claims => claims.iter().map(|claim| claim.lock.as_str()).collect(),
+        };
+        vec![
+            ("LEASEHOLD_LOCK", locks.join(" ").into()),
+            ("LEASEHOLD_FENCING_TOKEN", lease.fencing_token().to_string().into()),
+            ("LEASEHOLD_LEASE_ID", lease.lease_id().into()),
+            ("LEASEHOLD_OWNER", lease.owner().into()),
+            ("LEASEHOLD_ADDR", self.server.addresses.clone().into()),
+        ]
+    }
+
+    async fn give_back(&self, mut lease: Lease) {
+        let timeout = if lease.is_valid() { RELEASE_TIMEOUT } else { RELEASE_TIMEOUT_LOST };
+        let released = tokio::time::timeout(timeout, lease.release_once()).await;
+        if !matches!(released, Ok(Ok(()))) && self.server.out.verbose {
+            self.say("the lock could not be given back; it lapses by itself");
+        }
+    }
+
+    fn say(&self, text: &str) {
+        self.server.out.say(&format!("leasehold: {text}"));
+    }
+}
+
+fn deadlines(standing: Standing) -> Deadlines {
+    Deadlines::of(standing.since().as_nanos(), standing.ttl())
+}
+
+fn cannot_start(command: &[OsString], errno: i32) -> Failure {
+    let error = std::io::Error::from_raw_os_error(errno);
+    let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    let name = command.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Failure::new(code, format!("cannot run {name}: {error}"))
+        .next("the lock was given back; without -c no shell looks at the command")
+}

@@ -1,0 +1,311 @@
+//! `leasehold top`: a live screen of locks, holders, countdowns, waiters and deadlocks.
+
+use std::time::{Duration, Instant};
+
+use leasehold_api::{Cluster, EdgeKind, Graph, LockPage};
+use leasehold_client::ListQuery;
+use ratatui::Frame;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Borders, Paragraph, Row, Table, TableState};
+
+use super::Answered;
+use super::views::{mode, state};
+use crate::args::Top;
+use crate::asking::Server;
+use crate::failure::Failure;
+use crate::output::{short, shown};
+
+const LOCKS_SHOWN: u64 = 200;
+/// How often countdowns and keys are looked at.
+const TICK: Duration = Duration::from_millis(100);
+const HEAD: [&str; 7] = ["LOCK", "STATE", "OWNER", "MODE", "TOKEN", "LEFT", "WAITERS"];
+const ONCE: (u16, u16) = (110, 30);
+
+/// What is on the screen.
+struct View {
+    prefix: String,
+    locks: LockPage,
+    cluster: Cluster,
+    graph: Graph,
+    looked: Instant,
+    /// Why the last look failed, if it did.
+    trouble: Option<String>,
+    table: TableState,
+    /// What has been typed after `/` so far.
+    typing: Option<String>,
+    colors: bool,
+}
+
+pub(crate) async fn run(server: &Server, args: &Top) -> Answered {
+    let mut view = View::look(server, &args.prefix).await?;
+    if args.once {
+        server.out.text(&text(&mut view));
+        return Ok(0);
+    }
+    let mut terminal = ratatui::init();
+    let done = live(server, args, &mut terminal, &mut view).await;
+    ratatui::restore();
+    done.map(|()| 0)
+}
+
+async fn live(
+    server: &Server,
+    args: &Top,
+    terminal: &mut ratatui::DefaultTerminal,
+    view: &mut View,
+) -> Result<(), Failure> {
+    loop {
+        terminal.draw(|frame| view.draw(frame))?;
+        while event::poll(Duration::ZERO)? {
+            if !view.typed(&event::read()?) {
+                return Ok(());
+            }
+        }
+        if view.looked.elapsed() >= args.every {
+            view.look_again(server).await;
+        }
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+/// The screen as plain text.
+fn text(view: &mut View) -> String {
+    let (width, height) = ONCE;
+    let mut terminal = ratatui::Terminal::new(TestBackend::new(width, height))
+        .unwrap_or_else(|never| match never {});
+    let drawn = terminal.draw(|frame| view.draw(frame)).unwrap_or_else(|never| match never {});
+    let mut text = String::new();
+    for y in 0..height {
+        let line: String = (0..width).map(|x| drawn.buffer[(x, y)].symbol()).collect();
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+impl View {
+    async fn look(server: &Server, prefix: &str) -> Result<View, Failure> {
+        let (locks, cluster, graph) = look(server, prefix).await?;
+        Ok(View {
+            prefix: prefix.into(),
+            locks,
+            cluster,
+            graph,
+            looked: Instant::now(),
+            trouble: None,
+            table: TableState::default(),
+            typing: None,
+            colors: server.out.colors,
+        })
+    }
+
+    /// What is there stays on the screen if the server cannot be asked.
+    async fn look_again(&mut self, server: &Server) {
+        match look(server, &self.prefix).await {
+            Ok((locks, cluster, graph)) => {
+                (self.locks, self.cluster, self.graph) = (locks, cluster, graph);
+                self.trouble = None;
+            }
+            Err(failure) => self.trouble = Some(failure.said),
+        }
+        self.looked = Instant::now();
+    }
+
+    /// False when it is time to leave.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "there are many keys, and few mean anything"
+    )]
+    fn typed(&mut self, event: &Event) -> bool {
+        let Event::Key(key) = event else { return true };
+        if key.kind != KeyEventKind::Press {
+            return true;
+        }
+        if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
+            return false;
+        }
+        if let Some(mut typing) = self.typing.take() {
+            match key.code {
+                KeyCode::Enter => self.filter(typing),
+                KeyCode::Esc => {}
+                KeyCode::Backspace => {
+                    typing.pop();
+                    self.typing = Some(typing);
+                }
+                KeyCode::Char(c) => {
+                    typing.push(c);
+                    self.typing = Some(typing);
+                }
+                _ => self.typing = Some(typing),
+            }
+            return true;
+        }
+        match key.code {
+            KeyCode::Char('q') | KeyCode::Esc => return false,
+            KeyCode::Char('/') => self.typing = Some(String::new()),
+            KeyCode::Char('g') => self.filter(String::new()),
+            KeyCode::Down | KeyCode::Char('j') => self.table.select_next(),
+            KeyCode::Up | KeyCode::Char('k') => self.table.select_previous(),
+            _ => {}
+        }
+        true
+    }
+
+    fn filter(&mut self, prefix: String) {
+        self.prefix = prefix;
+        // Due at once.
+        self.looked = self.looked.checked_sub(Duration::from_secs(3600)).unwrap_or(self.looked);
+    }
+
+    fn draw(&mut self, frame: &mut Frame<'_>) {
+        let waits = u16::try_from(self.waiting().len()).unwrap_or(u16::MAX).min(8);
+        let [head, locks, waiters, foot] = Layout::vertical([
+            Constraint::Length(2),
+            Constraint::Min(4),
+            Constraint::Length(waits + 1),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        self.draw_head(frame, head);
+        self.draw_locks(frame, locks);
+        self.draw_waiters(frame, waiters);
+        self.draw_foot(frame, foot);
+    }
+
+    fn draw_head(&self, frame: &mut Frame<'_>, area: Rect) {
+        let cluster = &self.cluster;
+        let first = format!(
+            "leasehold  {}  {}  epoch {}  revision {}",
+            shown(&cluster.name),
+            shown(&cluster.store),
+            cluster.epoch,
+            self.locks.revision
+        );
+        let second = format!(
+            "{} locks held, {} sessions, {} waiters, last token {}{}",
+            cluster.locks_held,
+            cluster.sessions,
+            cluster.waiters,
+            cluster.last_fencing_token,
+            cluster.grace.as_ref().map(|_| ", recovery grace is on").unwrap_or_default()
+        );
+        let lines = vec![
+            Line::styled(first, self.style(Color::Reset).add_modifier(Modifier::BOLD)),
+            Line::from(second),
+        ];
+        frame.render_widget(Paragraph::new(lines), area);
+    }
+
+    fn draw_locks(&mut self, frame: &mut Frame<'_>, area: Rect) {
+        let passed = u64::try_from(self.looked.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let rows: Vec<Row<'_>> = self
+            .locks
+            .locks
+            .iter()
+            .flat_map(|lock| {
+                lock.holders.iter().enumerate().map(move |(at, holder)| (lock, at, holder))
+            })
+            .map(|(lock, at, holder)| {
+                let left = holder.expires_in_ms.saturating_sub(passed);
+                let color = match left {
+                    0..1000 => Color::Red,
+                    1000..5000 => Color::Yellow,
+                    _ => Color::Reset,
+                };
+                let only_first = |text: String| if at == 0 { text } else { String::new() };
+                Row::new([
+                    only_first(shown(&lock.lock)),
+                    only_first(state(lock.state).into()),
+                    shown(&holder.owner_id),
+                    mode(holder.mode, holder.permits),
+                    holder.fencing_token.to_string(),
+                    short(left),
+                    only_first(lock.waiters_total.to_string()),
+                ])
+                .style(self.style(color))
+            })
+            .collect();
+        let widths = [
+            Constraint::Fill(3),
+            Constraint::Length(10),
+            Constraint::Fill(2),
+            Constraint::Length(10),
+            Constraint::Length(16),
+            Constraint::Length(6),
+            Constraint::Length(7),
+        ];
+        let title = match self.prefix.as_str() {
+            "" => " locks ".to_string(),
+            prefix => format!(" locks {}… ", shown(prefix)),
+        };
+        let table = Table::new(rows, widths)
+            .header(Row::new(HEAD).style(self.style(Color::Reset).add_modifier(Modifier::BOLD)))
+            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+            .block(Block::new().borders(Borders::TOP).title(title));
+        frame.render_stateful_widget(table, area, &mut self.table);
+    }
+
+    fn waiting(&self) -> Vec<String> {
+        let circles = self.graph.cycles.iter().map(|cycle| {
+            let who: Vec<String> = cycle.iter().map(|step| shown(&step.waiter)).collect();
+            format!("deadlock: {}", who.join(" -> "))
+        });
+        let waits =
+            self.graph.edges.iter().filter(|edge| edge.kind == EdgeKind::Waits).map(|edge| {
+                let name = |node: &str| shown(node.split_once(':').map_or(node, |(_, name)| name));
+                let blockers: Vec<String> =
+                    edge.blockers.iter().map(|owner| shown(owner)).collect();
+                let (who, what) = (name(&edge.from), name(&edge.to));
+                format!(
+                    "{who} waits {} for {what} behind {}",
+                    short(edge.since_ms),
+                    blockers.join(", ")
+                )
+            });
+        circles.chain(waits).collect()
+    }
+
+    fn draw_waiters(&self, frame: &mut Frame<'_>, area: Rect) {
+        let lines: Vec<Line<'_>> = self
+            .waiting()
+            .into_iter()
+            .map(|line| {
+                let color = if line.starts_with("deadlock") { Color::Red } else { Color::Reset };
+                Line::styled(line, self.style(color))
+            })
+            .collect();
+        let title = if lines.is_empty() { " nobody waits " } else { " waiting " };
+        let block = Block::new().borders(Borders::TOP).title(title);
+        frame.render_widget(Paragraph::new(lines).block(block), area);
+    }
+
+    fn draw_foot(&self, frame: &mut Frame<'_>, area: Rect) {
+        let (text, color) = match (&self.typing, &self.trouble) {
+            (Some(typing), _) => (format!("/{typing}"), Color::Reset),
+            (None, Some(trouble)) => (trouble.clone(), Color::Red),
+            (None, None) => ("q leave   up/down move   / filter   g all".into(), Color::DarkGray),
+        };
+        frame.render_widget(Paragraph::new(text).style(self.style(color)), area);
+    }
+
+    fn style(&self, color: Color) -> Style {
+        if self.colors { Style::new().fg(color) } else { Style::new() }
+    }
+}
+
+async fn look(server: &Server, prefix: &str) -> Result<(LockPage, Cluster, Graph), Failure> {
+    let query = ListQuery {
+        prefix: Some(prefix.into()),
+        page_size: Some(LOCKS_SHOWN),
+        ..ListQuery::default()
+    };
+    let api = server.client.api();
+    let locks = server.ask(api.list(&query)).await?;
+    let cluster = server.ask(api.cluster()).await?;
+    let graph = server.ask(api.graph()).await?;
+    Ok((locks, cluster, graph))
+}

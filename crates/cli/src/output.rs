@@ -1,0 +1,192 @@
+//! What goes to stdout: a table for people, or what the server said for programs.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::args::{Color, Format, Global};
+
+/// How to print. Broken pipes are the reader's wish, not an error.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    pub(crate) format: Format,
+    pub(crate) colors: bool,
+    /// Said nothing but what was asked for.
+    pub(crate) quiet: bool,
+    pub(crate) verbose: bool,
+    is_terminal: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    Plain,
+    Head,
+    Good,
+    Bad,
+    Faint,
+}
+
+impl Output {
+    pub(crate) fn of(global: &Global) -> Output {
+        let is_terminal = io::stdout().is_terminal();
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let colors = match global.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => is_terminal && !no_color,
+        };
+        Output {
+            format: global.output,
+            colors,
+            quiet: global.quiet,
+            verbose: global.verbose,
+            is_terminal,
+        }
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        match self.format {
+            Format::Json | Format::Jsonl => true,
+            Format::Table => false,
+        }
+    }
+
+    /// A whole answer: as the server says it if JSON was asked for, otherwise as `people` makes it.
+    pub(crate) fn answer<T: Serialize>(&self, answer: &T, people: impl FnOnce(&Self) -> String) {
+        match self.format {
+            Format::Json | Format::Jsonl => self.json(answer),
+            Format::Table => self.text(&people(self)),
+        }
+    }
+
+    /// Something that was put together from several answers.
+    pub(crate) fn json<T: Serialize>(&self, answer: &T) {
+        match self.format {
+            Format::Json if self.is_terminal => self.line(&pretty(answer)),
+            Format::Json | Format::Jsonl | Format::Table => self.line(&line(answer)),
+        }
+    }
+
+    pub(crate) fn text(&self, text: &str) {
+        let mut out = io::stdout().lock();
+        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+            // Nobody reads any more.
+            std::process::exit(0);
+        }
+    }
+
+    pub(crate) fn line(&self, text: &str) {
+        self.text(&format!("{text}\n"));
+    }
+
+    pub(crate) fn json_line<T: Serialize>(&self, item: &T) {
+        self.text(&(line(item) + "\n"));
+    }
+
+    /// A remark for people, on stderr.
+    pub(crate) fn say(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
+    }
+
+    pub(crate) fn styled(&self, style: Style, text: &str) -> String {
+        let code = match style {
+            Style::Plain => return text.into(),
+            Style::Head => "1",
+            Style::Good => "32",
+            Style::Bad => "31",
+            Style::Faint => "2",
+        };
+        if self.colors { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.into() }
+    }
+
+    /// Columns side by side, with a head.
+    pub(crate) fn table(&self, head: &[&str], rows: &[Vec<String>]) -> String {
+        let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
+        for row in rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let head: Vec<String> = head.iter().map(|cell| (*cell).to_string()).collect();
+        let mut text = self.styled(Style::Head, &aligned(&head, &widths)) + "\n";
+        for row in rows {
+            text += &aligned(row, &widths);
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Names on the left, values on the right.
+    pub(crate) fn fields(&self, fields: &[(&str, String)]) -> String {
+        let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let line = |(name, value): &(&str, String)| {
+            format!("{}  {value}\n", self.styled(Style::Faint, &format!("{name:<width$}")))
+        };
+        fields.iter().map(line).collect()
+    }
+}
+
+fn aligned(row: &[String], widths: &[usize]) -> String {
+    let mut text = String::new();
+    for (cell, width) in row.iter().zip(widths) {
+        text += cell;
+        let missing = width.saturating_sub(cell.chars().count());
+        text.extend(std::iter::repeat_n(' ', missing + 2));
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn pretty<T: Serialize>(answer: &T) -> String {
+    serde_json::to_string_pretty(answer).expect("an answer has no keys that are not text")
+}
+
+fn line<T: Serialize>(answer: &T) -> String {
+    serde_json::to_string(answer).expect("an answer has no keys that are not text")
+}
+
+/// What a name from elsewhere looks like on a terminal: nothing in it may steer it.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// A length in two figures or so: `4.2s`, `12m`.
+pub(crate) fn short(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms}ms"),
+        1000..10_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        10_000..120_000 => format!("{}s", ms / 1000),
+        120_000..7_200_000 => format!("{}m", ms / 60_000),
+        _ => format!("{}h", ms / 3_600_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain() -> Output {
+        let (colors, quiet, verbose, is_terminal) = (false, false, false, false);
+        Output { format: Format::Table, colors, quiet, verbose, is_terminal }
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [vec!["job/nightly".into(), "a".into()], vec!["x".into(), "bb".into()]];
+        let table = plain().table(&["LOCK", "OWNER"], &rows);
+        assert_eq!(table, "LOCK         OWNER\njob/nightly  a\nx            bb\n");
+    }
+
+    #[test]
+    fn names_cannot_steer_a_terminal() {
+        assert_eq!(shown("a\u{1b}[31mb\n"), "a\u{fffd}[31mb\u{fffd}");
+    }
+
+    #[test]
+    fn lengths_are_short() {
+        let lengths = [5, 999, 1000, 4250, 59_999, 600_000, 86_400_000].map(short);
+        assert_eq!(lengths, ["5ms", "999ms", "1.0s", "4.2s", "59s", "10m", "24h"]);
+    }
+}

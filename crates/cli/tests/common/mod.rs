@@ -1,0 +1,86 @@
+//! The real binary, and a server of its own for each test.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
+
+/// A server process that forgets everything. It is killed when this is dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: String,
+}
+
+impl Server {
+    pub(crate) fn start() -> Server {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let listen = format!("127.0.0.1:{port}");
+        let child = Command::new(BINARY)
+            .args(["serve", "--store", "memory", "--listen", &listen])
+            .env("LEASEHOLD_LOG", "error")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Server { child, address: format!("http://{listen}") };
+        let since = Instant::now();
+        while !server.run(&["cluster", "-q"]).status.success() {
+            assert!(since.elapsed() < Duration::from_secs(30), "the server does not get ready");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// The command against this server.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = plain(args);
+        command.env("LEASEHOLD_ADDR", &self.address);
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// What it prints, and how it ends.
+    pub(crate) fn says(&self, args: &[&str]) -> (String, i32) {
+        let output = self.run(args);
+        (text(&output.stdout), output.status.code().unwrap_or(-1))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The command, without anything that the environment of the test may say.
+pub(crate) fn plain(args: &[&str]) -> Command {
+    let mut command = Command::new(BINARY);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("LEASEHOLD_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(args).env("USER", "tester").stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub(crate) fn send(signal: i32, pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let signal = rustix::process::Signal::from_named_raw(signal).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}

@@ -1,0 +1,61 @@
+//! What `--help` says, word for word: `UPDATE_EXPECT=1` writes it anew.
+#![allow(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
+
+mod common;
+
+use clap_words::verbs;
+use common::{plain, text};
+use expect_test::expect_file;
+
+/// The verbs, as the help itself lists them.
+mod clap_words {
+    pub(crate) fn verbs(help: &str) -> Vec<String> {
+        let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        let lines = lines.take_while(|line| line.starts_with("  "));
+        let words = lines.filter_map(|line| line.split_whitespace().next());
+        words.filter(|word| *word != "help").map(str::to_string).collect()
+    }
+}
+
+fn help(words: &[&str]) -> String {
+    let output = plain(&[words, &["--help"]].concat()).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn help_of_every_verb_is_as_it_was() {
+    let top = help(&[]);
+    let mut all = format!("$ leasehold --help\n{top}");
+    for verb in verbs(&top) {
+        let said = help(&[&verb]);
+        all += &format!("\n$ leasehold {verb} --help\n{said}");
+        for below in verbs(&said) {
+            all += &format!("\n$ leasehold {verb} {below} --help\n{}", help(&[&verb, &below]));
+        }
+    }
+    expect_file!["golden/help.txt"].assert_eq(&all);
+}
+
+#[test]
+fn every_verb_that_does_something_has_an_example() {
+    let simple = ["cluster", "doctor", "version", "session", "fence"];
+    for verb in verbs(&help(&[])).iter().filter(|verb| !simple.contains(&verb.as_str())) {
+        assert!(help(&[verb]).contains("Example"), "{verb}");
+    }
+}
+
+#[test]
+fn completions_and_manual_know_every_verb() {
+    let bash = text(&plain(&["completions", "bash"]).output().unwrap().stdout);
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_str().unwrap();
+    assert!(plain(&["man", "--dir", dir]).status().unwrap().success());
+    let page = text(&plain(&["man"]).output().unwrap().stdout);
+    for verb in verbs(&help(&[])) {
+        assert!(bash.contains(&format!("leasehold__{verb}")) || bash.contains(&verb), "{verb}");
+        assert!(page.contains(&verb), "{verb}");
+        assert!(folder.path().join(format!("leasehold-{verb}.1")).exists(), "{verb}");
+    }
+    assert!(!bash.contains("run-guard"));
+}
