@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use leasehold_e2e::checker::{Rules, check};
 use leasehold_api::Code;
+use leasehold_e2e::checker::{Rules, check};
 use leasehold_e2e::client::{Ask, Client, Lease, Outcome, bound_unknown_to};
 use leasehold_e2e::cluster::{Cluster, Store, note_leaders};
 use leasehold_e2e::history::Recorder;
