@@ -23,7 +23,7 @@ import { timeline } from '../ui/timeline.js';
 const FRESH_MS = 10 * 60_000;
 const STEP_MS = 1400;
 /** A name can be read down to this zoom. */
-const READABLE = 0.7;
+const READABLE = 0.58;
 
 /** @param {Element} place */
 export function graph(place) {

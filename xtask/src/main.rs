@@ -8,6 +8,7 @@ mod bench;
 mod console;
 mod needs;
 mod planted;
+mod sim;
 mod tidy;
 
 mod cargo;
@@ -35,6 +36,7 @@ const CHORES: &[Chore] = &[
     test::CHORE,
     needs::CHORE,
     bench::CHORE,
+    sim::CHORE,
     planted::CHORE,
     tidy::CHORE,
     console::SCREENSHOTS,

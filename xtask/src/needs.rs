@@ -31,6 +31,7 @@ struct Package {
 
 /// A new one is a line here.
 const PACKAGES: &[Package] = &[
+    Package { name: "procps", program: "ps" },
     Package { name: "strace", program: "strace" },
     // For promtool alone: the server itself is never started.
     Package { name: "prometheus", program: "promtool" },

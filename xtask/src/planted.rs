@@ -1,5 +1,5 @@
-//! Runs the core's tests once for each bug that was planted in it. Tests that do not find a planted bug would not
-//! find a real one either.
+//! Runs the tests once for each bug that was planted. Tests that do not find a planted bug would not find a real one
+//! either.
 
 mod list;
 mod suite;
@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::Chore;
-use list::Bug;
+use list::{Bug, Place};
 use suite::{Suite, Verdict};
 
 pub(crate) const CHORE: Chore = Chore {
     name: "planted",
     args: "[NAME…]",
-    about: "Show that the tests find each bug planted in the core",
-    help: "crates/core/planted.txt lists the bugs, one `name: sentence` a line. The test suites of the core are
-built once with the feature `planted`. They must pass with no bug active; then they run once for each
-bug, which the variable LEASEHOLD_PLANTED names. A bug counts as found when a test fails within 60 s.
+    about: "Show that tests and simulation find each planted bug",
+    help: "crates/core/planted.txt lists the bugs in the core, crates/sim/planted.txt those in engine, store and client,
+one `name: sentence` a line. The test suites are built once with the feature `planted`. They must pass with
+no bug active; then they run once for each bug, which the variable LEASEHOLD_PLANTED names. A bug counts as
+found when a test fails within 60 s. Simulated worlds must find every bug, the core's own tests those in the core.
 
 With NAMEs only those bugs are tried.",
     run: planted,
@@ -29,14 +30,19 @@ const BUG_TIME_MAX: Duration = Duration::from_secs(60);
 /// Only there so that a test that hangs does not hang us.
 const CLEAN_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// How one bug fared.
-struct Trial<'a> {
-    bug: &'a Bug,
+/// Those who look for bugs.
+struct Searchers {
+    core: Vec<Suite>,
+    sim: Vec<Suite>,
+}
+
+/// How one bug fared with one of them.
+struct Trial {
     verdict: Verdict,
     took: Duration,
 }
 
-impl Trial<'_> {
+impl Trial {
     fn is_found(&self) -> bool {
         matches!(self.verdict, Verdict::Failed(_))
     }
@@ -44,15 +50,21 @@ impl Trial<'_> {
 
 fn planted(root: &Path, names: &[String]) -> Result<()> {
     let bugs = list::choose(list::read(root)?, names)?;
-    let suites = suite::build(root)?;
-    without_a_bug(&suites)?;
+    let searchers =
+        Searchers { core: suite::build(root, suite::CORE)?, sim: suite::build(root, suite::SIM)? };
+    without_a_bug(&searchers.core)?;
+    without_a_bug(&searchers.sim)?;
     let width = bugs.iter().map(|bug| bug.name.len()).max().unwrap_or_default();
-    println!("{:<width$}  {:>7}  found by", "bug", "seconds");
+    println!("{:<width$}  {:>7}  {:>7}  found by", "bug", "tests s", "sim s");
     let mut missed = Vec::new();
     for bug in &bugs {
-        let trial = try_bug(&suites, bug)?;
-        println!("{}", row(&trial, width));
-        if !trial.is_found() {
+        let tests = match bug.place {
+            Place::Core => Some(try_bug(&searchers.core, bug)?),
+            Place::Around => None,
+        };
+        let sim = try_bug(&searchers.sim, bug)?;
+        println!("{}", row(bug, tests.as_ref(), &sim, width));
+        if !sim.is_found() || tests.is_some_and(|tests| !tests.is_found()) {
             missed.push(format!("{}: {}", bug.name, bug.sentence));
         }
     }
@@ -71,41 +83,48 @@ fn without_a_bug(suites: &[Suite]) -> Result<()> {
     }
 }
 
-fn try_bug<'a>(suites: &[Suite], bug: &'a Bug) -> Result<Trial<'a>> {
+fn try_bug(suites: &[Suite], bug: &Bug) -> Result<Trial> {
     let start = Instant::now();
     let verdict = suite::run_all(suites, Some(&bug.name), BUG_TIME_MAX)?;
-    Ok(Trial { bug, verdict, took: start.elapsed() })
+    Ok(Trial { verdict, took: start.elapsed() })
 }
 
-fn row(trial: &Trial<'_>, width: usize) -> String {
-    let found_by = match &trial.verdict {
-        Verdict::Failed(test) => test.as_str(),
-        Verdict::Passed => "NOT FOUND",
-        Verdict::TimedOut => "NOT FOUND in time",
+fn row(bug: &Bug, tests: Option<&Trial>, sim: &Trial, width: usize) -> String {
+    let seconds = |trial: &Trial| format!("{:.1}", trial.took.as_secs_f64());
+    let found_by = |trial: &Trial| match &trial.verdict {
+        Verdict::Failed(test) => test.clone(),
+        Verdict::Passed => "NOT FOUND".into(),
+        Verdict::TimedOut => "NOT FOUND in time".into(),
     };
-    format!("{:<width$}  {:>7.1}  {found_by}", trial.bug.name, trial.took.as_secs_f64())
+    let told: Vec<String> = tests.into_iter().chain([sim]).map(found_by).collect();
+    let tests = tests.map(seconds).unwrap_or_default();
+    format!("{:<width$}  {tests:>7}  {:>7}  {}", bug.name, seconds(sim), told.join("; "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn trial(bug: &Bug, verdict: Verdict) -> Trial<'_> {
-        Trial { bug, verdict, took: Duration::from_millis(1234) }
+    fn bug() -> Bug {
+        Bug { name: "late".into(), sentence: "leases lapse late".into(), place: Place::Core }
+    }
+
+    fn trial(verdict: Verdict) -> Trial {
+        Trial { verdict, took: Duration::from_millis(1234) }
     }
 
     #[test]
     fn only_a_failing_test_counts_as_found() {
-        let bug = Bug { name: "late".into(), sentence: "leases lapse late".into() };
-        assert!(trial(&bug, Verdict::Failed("rules: lease".into())).is_found());
-        assert!(!trial(&bug, Verdict::Passed).is_found());
-        assert!(!trial(&bug, Verdict::TimedOut).is_found());
+        assert!(trial(Verdict::Failed("rules: lease".into())).is_found());
+        assert!(!trial(Verdict::Passed).is_found());
+        assert!(!trial(Verdict::TimedOut).is_found());
     }
 
     #[test]
-    fn row_names_bug_time_and_test() {
-        let bug = Bug { name: "late".into(), sentence: "leases lapse late".into() };
-        let row = row(&trial(&bug, Verdict::Failed("rules: lease".into())), 6);
-        assert_eq!(row, "late        1.2  rules: lease");
+    fn row_names_bug_times_and_tests() {
+        let (tests, sim) =
+            (trial(Verdict::Failed("rules: lease".into())), trial(Verdict::TimedOut));
+        let row = row(&bug(), Some(&tests), &sim, 6);
+        assert_eq!(row, "late        1.2      1.2  rules: lease; NOT FOUND in time");
     }
 }

@@ -214,3 +214,31 @@ fn elected_command_is_followed_by_the_next() {
     let output = second.wait_with_output().unwrap();
     assert_eq!((text(&output.stdout).as_str(), code(&output)), ("two\n", 4));
 }
+
+/// The command as on a terminal; `script` makes one.
+fn on_a_terminal(server: &Server, line: &str) -> std::process::Output {
+    let line = format!("{} {line}", common::BINARY);
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).env("LEASEHOLD_ADDR", &server.address);
+    script.stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn terminal_is_the_commands_own() {
+    let server = Server::start();
+    let output = on_a_terminal(&server, "run job -c 'test -t 1 && ps -o stat= -p $$ && exit 6'");
+    assert_eq!(code(&output), 6, "{}", text(&output.stdout));
+    // In the group that the terminal listens to.
+    assert!(text(&output.stdout).contains('+'), "{}", text(&output.stdout));
+}
+
+#[test]
+fn wait_on_a_terminal_is_one_line_that_goes_away() {
+    let server = Server::start();
+    assert_eq!(code(&server.run(&["acquire", "job", "--ttl", "1m", "--owner", "other"])), 0);
+    let output = on_a_terminal(&server, "run -w 2s job -- true");
+    let said = text(&output.stdout);
+    assert_eq!(code(&output), 75, "{said}");
+    assert!(said.contains("held by other, token"), "{said}");
+    assert!(said.contains("place 1 of 1 in line\r\u{1b}[K"), "{said}");
+}

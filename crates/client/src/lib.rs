@@ -29,6 +29,9 @@
 //! [`machine`] is the heart: what is sent when, and what a holder may still believe. It has no clock, no network and no
 //! randomness of its own.
 
+#[macro_use]
+pub mod planted;
+
 pub mod machine;
 
 mod client;

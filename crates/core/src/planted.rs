@@ -1,10 +1,12 @@
 //! Bugs put in on purpose. A test suite is believed when it finds them.
 //!
 //! Without the feature `planted` every hook below is the constant `false`. With it, the test harness picks one bug
-//! by name; see `planted.txt` for what each of them does.
+//! by name; see `planted.txt` for what each of them does. The crates above plant theirs with the same macro: those are
+//! listed in the simulator's `planted.txt`.
 
 /// True where the named bug is the active one and the condition holds.
 #[cfg(feature = "planted")]
+#[macro_export]
 macro_rules! planted {
     ($name:literal) => {
         $crate::planted::is_active($name)
@@ -14,7 +16,9 @@ macro_rules! planted {
     };
 }
 
+/// Never true: no bugs are planted in this build.
 #[cfg(not(feature = "planted"))]
+#[macro_export]
 macro_rules! planted {
     ($name:literal) => {
         false
@@ -26,9 +30,7 @@ macro_rules! planted {
 }
 
 #[cfg(feature = "planted")]
-pub(crate) use hooks::is_active;
-#[cfg(feature = "planted")]
-pub use hooks::{ALL, activate};
+pub use hooks::{ALL, activate, is_active};
 
 #[cfg(feature = "planted")]
 mod hooks {
@@ -44,7 +46,8 @@ mod hooks {
         ACTIVE.get_or_init(|| name.to_owned());
     }
 
-    pub(crate) fn is_active(name: &str) -> bool {
+    /// Whether this is the bug that was picked.
+    pub fn is_active(name: &str) -> bool {
         ACTIVE.get().is_some_and(|active| active == name)
     }
 }

@@ -8,8 +8,6 @@
 //!
 //! What is here serves the tests in `tests/`. Only here may a test sleep.
 
-pub mod history;
-pub mod checker;
 pub mod client;
 pub mod browser;
 pub mod server;
@@ -19,7 +17,8 @@ pub mod faults;
 pub mod proxy;
 pub mod power;
 pub mod tools;
-pub mod random;
+
+pub use leasehold_judge::{checker, history, random};
 
 /// Whether the long forms of the tests were asked for, with `LEASEHOLD_E2E=full`.
 pub fn is_full() -> bool {

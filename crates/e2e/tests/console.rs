@@ -318,7 +318,7 @@ async fn every_page_has_its_picture() -> Result<()> {
     let scene = Scene::small(&server).await?;
     let churn = tokio::spawn(console::scene::churn(server.address()));
     // Charts, and heartbeats, need a past.
-    tokio::time::sleep(Duration::from_secs(40)).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
     let mut http = Http::new(server.address());
     let history: Value = http.get("/v1/history").await?.json()?;
     let deadlock = format!(
@@ -335,7 +335,7 @@ async fn every_page_has_its_picture() -> Result<()> {
             ("lock", "/lock?name=db/migrate".into(), 2),
             ("graph", "/graph?select=lock:db/migrate".into(), 3),
             ("deadlock", format!("/graph?deadlock={}", hash_of(&deadlock)), 2),
-            ("sessions", "/sessions".into(), 25),
+            ("sessions", "/sessions".into(), 14),
             ("events", "/events".into(), 3),
             ("server", "/server".into(), 2),
         ] {

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::planted;
 use leasehold_core::{
     Answer, CallId, Cancel, CloseSession, Command, Conflict, Effect, Ending, Epoch, Event, Fence,
     Grant, LeaseId, LockTable, Namespace, News, Outcome, Refusal, Revision, Scope, Step, Timestamp,
@@ -58,6 +59,8 @@ pub struct Engine {
     ready: Vec<Output>,
     /// What ended in unwritten transitions: nobody may be told yet that it is free.
     ended: VecDeque<(Revision, Namespace, Scope)>,
+    /// Leases whose ttl was changed in unwritten transitions: nobody may be told yet how long they are.
+    ttls: VecDeque<(Revision, LeaseId)>,
     /// What the calls that wait will be answered about.
     waiting: BTreeMap<CallId, About>,
     step: Step,
@@ -148,6 +151,7 @@ impl Engine {
             awaited: 0,
             ready: Vec::new(),
             ended: VecDeque::new(),
+            ttls: VecDeque::new(),
             waiting: BTreeMap::new(),
             step: Step::new(),
         }
@@ -246,12 +250,13 @@ impl Engine {
 
     fn carry_out(&mut self, now: Timestamp, id: CallId, command: Command) {
         let about = About::of(&command);
+        let renews = renewed_by(&command);
         if let Command::Cancel(cancel) = &command {
             self.waiting.remove(&cancel.call);
         }
         let mut step = std::mem::take(&mut self.step);
         step.clear();
-        let outcome = self.table.handle(now, command, &mut step);
+        let outcome = self.handle(now, command, &mut step);
         let changed = !step.transitions.is_empty();
         self.take_step(&mut step);
         self.step = step;
@@ -268,6 +273,8 @@ impl Engine {
             Outcome::Refused(refusal) => (Err(self.error_for(refusal)), None),
         };
         let output = Output::Reply { call: id, reply, undo };
+        // A heartbeat right behind one that changed the ttl would show the new one as well.
+        let changed = changed || renews.is_some_and(|lease| self.is_ttl_unwritten(lease));
         if self.may_go_at_once(&output, changed) {
             self.ready.push(output);
         } else {
@@ -279,13 +286,30 @@ impl Engine {
     fn run(&mut self, now: Timestamp, command: Command) {
         let mut step = std::mem::take(&mut self.step);
         step.clear();
-        self.table.handle(now, command, &mut step);
+        self.handle(now, command, &mut step);
         self.take_step(&mut step);
         self.step = step;
     }
 
+    fn handle(&mut self, now: Timestamp, command: Command, step: &mut Step) -> Outcome {
+        #[cfg(feature = "inspect")]
+        let before = crate::inspect::before(&self.table, &command);
+        let outcome = self.table.handle(now, command, step);
+        #[cfg(feature = "inspect")]
+        if let Some((watch, before, command)) = before {
+            watch(&before, &self.table, &command, step);
+        }
+        outcome
+    }
+
     /// Notes what a step changed, and what it has to say to others.
     fn take_step(&mut self, step: &mut Step) {
+        let revision = self.table.revision();
+        for transition in &step.transitions {
+            if let Transition::TtlChanged { lease, .. } = transition {
+                self.ttls.push_back((revision, *lease));
+            }
+        }
         self.unwritten.extend(step.transitions.drain(..));
         let mut last = Revision(u64::MAX);
         let mut is_last: Vec<bool> = Vec::new();
@@ -331,7 +355,8 @@ impl Engine {
     /// Shows something as soon as everything up to now is durable.
     fn show(&mut self, output: Output) {
         let revision = self.table.revision();
-        if revision <= self.durable && self.held_back.is_empty() {
+        let is_durable = revision <= self.durable || planted!("ack-before-commit");
+        if is_durable && self.held_back.is_empty() {
             self.ready.push(output);
         } else {
             self.awaited += usize::from(output.is_awaited());
@@ -346,7 +371,9 @@ impl Engine {
             // A heartbeat costs no write.
             Ok(Reply::Answer(Answer::Renewed(_))) => !changed,
             Ok(Reply::Answer(Answer::Granted(grant))) => {
-                grant.replayed && grant.fence <= self.durable_fence
+                grant.replayed
+                    && grant.fence <= self.durable_fence
+                    && !self.is_ttl_unwritten(grant.lease)
             }
             // A crash can only bring these back, never lose one.
             Ok(Reply::Answer(
@@ -360,6 +387,11 @@ impl Engine {
             Err(_) => true,
             Ok(_) => false,
         }
+    }
+
+    fn is_ttl_unwritten(&self, lease: LeaseId) -> bool {
+        !planted!("ttl-shown-before-it-is-durable")
+            && self.ttls.iter().any(|(_, changed)| *changed == lease)
     }
 
     /// Whether a refusal rests on nothing but what is durable.
@@ -383,12 +415,15 @@ impl Engine {
             | Refusal::RequestIdReused
             | Refusal::SessionNotFound
             | Refusal::StaleFence { .. }
-            | Refusal::FileRemoved(_) => self.unwritten.is_empty(),
+            | Refusal::FileRemoved(_) => {
+                self.unwritten.is_empty() || planted!("loss-told-before-it-is-durable")
+            }
         }
     }
 
     fn is_durable(&self, conflict: &Conflict) -> bool {
-        conflict.holders.iter().all(|holder| holder.fence <= self.durable_fence)
+        planted!("refusal-shows-what-may-be-lost")
+            || conflict.holders.iter().all(|holder| holder.fence <= self.durable_fence)
     }
 
     fn error_for(&self, refusal: Refusal) -> CallError {
@@ -535,9 +570,14 @@ impl Engine {
         while self.ended.front().is_some_and(|(revision, ..)| *revision <= self.durable) {
             self.ended.pop_front();
         }
+        while self.ttls.front().is_some_and(|(revision, _)| *revision <= self.durable) {
+            self.ttls.pop_front();
+        }
         if self.store_failed && self.closed.is_none() {
             self.store_failed = false;
-            self.run(now, Command::Resume);
+            if !planted!("store-never-trusted-again") {
+                self.run(now, Command::Resume);
+            }
         }
     }
 
@@ -632,5 +672,18 @@ impl About {
             About::Session(close) => Some(Undo::Session(close)),
             About::Grant { .. } | About::Other => None,
         }
+    }
+}
+
+/// The lease that a command renews.
+fn renewed_by(command: &Command) -> Option<LeaseId> {
+    if let Command::Renew(renew) = command {
+        Some(renew.lease)
+    } else if let Command::KeepAlive(keep_alive) = command {
+        Some(keep_alive.session)
+    } else if let Command::Attach(attach) = command {
+        Some(attach.session)
+    } else {
+        None
     }
 }

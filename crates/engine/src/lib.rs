@@ -17,6 +17,8 @@ mod engine;
 mod handle;
 mod history;
 mod lanes;
+#[cfg(feature = "inspect")]
+pub mod inspect;
 mod member;
 mod migrate;
 mod port;

@@ -23,6 +23,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::planted;
 use leasehold_core::{CallId, Epoch, Millis, Revision, Timestamp};
 use leasehold_store::{
     Beat, Campaign, Candidate, Conflict, Error, Leader, Leadership, Seq, Traits,
@@ -72,6 +73,8 @@ pub struct Member {
     next_id: u64,
     /// Nothing is asked about leadership before this.
     leadership_at: Timestamp,
+    /// Nobody is outlived before this: the store has just failed.
+    campaign_at: Timestamp,
     /// No record is asked for or written before this: the store has just failed.
     row_at: Timestamp,
     stopping: bool,
@@ -148,6 +151,7 @@ impl Member {
             lanes: [const { None }; 3],
             next_id: 1,
             leadership_at: now,
+            campaign_at: now,
             row_at: now,
             stopping: false,
             hesitation: Millis::ZERO,
@@ -268,7 +272,8 @@ impl Member {
             Role::Following(following) => {
                 let overdue_at = following.overdue_at().filter(|_| self.is_free(Lane::Leadership));
                 moments[0] = self.leadership_due();
-                moments[1] = overdue_at.map(|at| at.plus(self.hesitation).plus(Millis::new(1)));
+                moments[1] = overdue_at
+                    .map(|at| at.plus(self.hesitation).plus(Millis::new(1)).max(self.campaign_at));
             }
             Role::Loading(_) => {
                 moments[0] = self.leadership_due();
@@ -369,7 +374,8 @@ impl Member {
             Role::Following(following) => {
                 let hesitation = self.hesitation;
                 let overdue = following.overdue_at().is_some_and(|at| at.plus(hesitation) < now);
-                if overdue && self.is_free(Lane::Leadership) {
+                let may = self.campaign_at <= now || planted!("campaigns-in-a-loop");
+                if overdue && may && self.is_free(Lane::Leadership) {
                     self.campaign()
                 } else if self.leadership_due().is_none_or(|due| now < due) {
                     return;
@@ -523,6 +529,7 @@ impl Member {
         }
         self.store_failure = Some(error.to_string().into());
         self.leadership_at = now.plus(RETRY_AFTER);
+        self.campaign_at = self.leadership_at;
     }
 
     /// Leads no longer. Another server does, or this one cannot go on.
@@ -667,12 +674,17 @@ impl Member {
                 work.engine.appended(now);
                 self.store_works();
             }
-            Err(error @ Error::Unavailable { .. }) => {
+            Err(error)
+                if matches!(error, Error::Unavailable { .. })
+                    || (matches!(error, Error::OutcomeUnknown { .. })
+                        && planted!("unknown-append-taken-for-unwritten")) =>
+            {
                 work.engine.append_failed(now, Failed::Unwritten);
                 work.engine.unseal();
+                work.snapshots.unsealed(work.engine.next_seq());
                 self.store_failed(now, &error);
             }
-            Err(error @ Error::OutcomeUnknown { .. }) => {
+            Err(error @ (Error::OutcomeUnknown { .. } | Error::Unavailable { .. })) => {
                 work.engine.append_failed(now, Failed::Unknown);
                 work.unsettled = true;
                 self.store_failed(now, &error);
@@ -697,6 +709,7 @@ impl Member {
             Ok(false) => {
                 work.unsettled = false;
                 work.engine.unseal();
+                work.snapshots.unsealed(work.engine.next_seq());
                 self.row_at = now.plus(RETRY_AFTER);
             }
             Err(error @ (Error::Unavailable { .. } | Error::OutcomeUnknown { .. })) => {
@@ -833,6 +846,7 @@ impl<T> Lead<T> {
 
     fn is_certain(&self, now: Timestamp) -> bool {
         self.certain_until.is_none_or(|until| now <= until)
+            || planted!("answers-after-leadership-ran-out")
     }
 }
 

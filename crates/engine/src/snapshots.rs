@@ -1,6 +1,6 @@
 //! When a snapshot is due, and getting it to the store bit by bit while the service goes on.
 
-use leasehold_core::{Epoch, LockTable};
+use leasehold_core::{Epoch, LockTable, planted};
 use leasehold_store::{Chunk, ChunkWriter, Pruned, Seq};
 
 use crate::request::Request;
@@ -90,6 +90,16 @@ impl Snapshots {
             Pruned::More => Stage::Pruning,
             Pruned::Done => Stage::Idle,
         };
+    }
+
+    /// The record that it may be as of was not written and will be written with more in it: then the snapshot is of a
+    /// moment that the journal never knew, and begins anew with that record.
+    pub(crate) fn unsealed(&mut self, seq: Seq) {
+        let is_of_it = matches!(self.stage, Stage::Writing { as_of, .. } if as_of == seq);
+        if is_of_it && !planted!("snapshot-of-a-record-never-written") {
+            self.bytes_since = self.bytes_max;
+            self.stage = Stage::Idle;
+        }
     }
 
     /// Given up; the next one begins when it is due again.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::Epoch;
+use leasehold_core::{Epoch, planted};
 
 #[cfg(feature = "conformance")]
 use crate::conformance::Harm;
@@ -196,6 +196,7 @@ impl Shelf {
         if let Some(leader) = &self.leader
             && self.shared
             && overdue != Some(leader.beat)
+            && !planted!("campaign-outlives-nobody")
         {
             return Campaign::Lost(leader.clone());
         }
@@ -224,6 +225,7 @@ impl Shelf {
     fn check_leader(&self, epoch: Epoch) -> Result<(), Conflict> {
         match &self.leader {
             Some(leader) if leader.beat.epoch == epoch => Ok(()),
+            Some(_) if planted!("epoch-compare-dropped") => Ok(()),
             Some(_) | None => Err(Conflict::Deposed { epoch, current: self.epoch }),
         }
     }

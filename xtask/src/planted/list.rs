@@ -5,44 +5,59 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-const LIST: &str = "crates/core/planted.txt";
+/// Bugs in the core, and bugs in what lies around it.
+const LISTS: [(&str, Place); 2] =
+    [("crates/core/planted.txt", Place::Core), ("crates/sim/planted.txt", Place::Around)];
+
+/// Where a bug was planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Core,
+    /// In the engine, a store or the client: only simulated worlds have them all.
+    Around,
+}
 
 /// A bug that can be switched on, and what is wrong then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bug {
     pub(super) name: String,
     pub(super) sentence: String,
+    pub(super) place: Place,
 }
 
 pub(super) fn read(root: &Path) -> Result<Vec<Bug>> {
-    let text =
-        fs::read_to_string(root.join(LIST)).with_context(|| format!("could not read {LIST}"))?;
-    let bugs = parse(&text)?;
-    if bugs.is_empty() {
-        bail!("{LIST} lists no bugs");
+    let mut all = Vec::new();
+    for (list, place) in LISTS {
+        let text = fs::read_to_string(root.join(list));
+        let text = text.with_context(|| format!("could not read {list}"))?;
+        let bugs = parse(&text, place).with_context(|| format!("{list} is not as it should be"))?;
+        if bugs.is_empty() {
+            bail!("{list} lists no bugs");
+        }
+        all.extend(bugs);
     }
-    Ok(bugs)
+    Ok(all)
 }
 
 /// A bug a line; empty lines and those that start with `#` say nothing.
-fn parse(text: &str) -> Result<Vec<Bug>> {
+fn parse(text: &str, place: Place) -> Result<Vec<Bug>> {
     let lines =
         text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let bugs: Vec<Bug> = lines.map(parse_line).collect::<Result<_>>()?;
+    let bugs: Vec<Bug> = lines.map(|line| parse_line(line, place)).collect::<Result<_>>()?;
     for (at, bug) in bugs.iter().enumerate() {
         if bugs[..at].iter().any(|other| other.name == bug.name) {
-            bail!("{LIST} lists {} twice", bug.name);
+            bail!("{} is there twice", bug.name);
         }
     }
     Ok(bugs)
 }
 
-fn parse_line(line: &str) -> Result<Bug> {
+fn parse_line(line: &str, place: Place) -> Result<Bug> {
     match line.split_once(": ") {
         Some((name, sentence)) if !name.contains(' ') => {
-            Ok(Bug { name: name.into(), sentence: sentence.trim().into() })
+            Ok(Bug { name: name.into(), sentence: sentence.trim().into(), place })
         }
-        Some(_) | None => bail!("{LIST}: {line:?} is not `name: sentence`"),
+        Some(_) | None => bail!("{line:?} is not `name: sentence`"),
     }
 }
 
@@ -77,7 +92,7 @@ mod tests {
 
     #[test]
     fn lines_name_bugs() {
-        let bugs = parse(TEXT).unwrap();
+        let bugs = parse(TEXT, Place::Core).unwrap();
         assert_eq!(names(&bugs), ["late-lapse", "stale-fence"]);
         assert_eq!(bugs[0].sentence, "a lease lapses late");
     }
@@ -85,20 +100,21 @@ mod tests {
     #[test]
     fn other_lines_are_faults() {
         for text in ["late-lapse", "a lease: lapses late", "a: one\na: two"] {
-            assert!(parse(text).is_err(), "{text}");
+            assert!(parse(text, Place::Core).is_err(), "{text}");
         }
     }
 
     #[test]
     fn named_bugs_are_chosen() {
-        let chosen = choose(parse(TEXT).unwrap(), &["stale-fence".to_string()]).unwrap();
+        let chosen =
+            choose(parse(TEXT, Place::Core).unwrap(), &["stale-fence".to_string()]).unwrap();
         assert_eq!(names(&chosen), ["stale-fence"]);
-        assert_eq!(choose(parse(TEXT).unwrap(), &[]).unwrap().len(), 2);
+        assert_eq!(choose(parse(TEXT, Place::Core).unwrap(), &[]).unwrap().len(), 2);
     }
 
     #[test]
     fn unknown_bug_is_refused_with_the_known_ones() {
-        let fault = choose(parse(TEXT).unwrap(), &["late".to_string()]).unwrap_err();
+        let fault = choose(parse(TEXT, Place::Core).unwrap(), &["late".to_string()]).unwrap_err();
         let expected = "there is no planted bug \"late\"; there are: late-lapse, stale-fence";
         assert_eq!(fault.to_string(), expected);
     }

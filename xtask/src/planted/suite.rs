@@ -1,4 +1,4 @@
-//! The test suites of the core: built once, run many times.
+//! The test suites that look for planted bugs: built once, run many times.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,8 +10,22 @@ use anyhow::{Context, Result, bail};
 
 use crate::cargo::cargo;
 
-const PACKAGE: &str = "leasehold-core";
-const FOLDER: &str = "crates/core";
+/// Whose tests look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tests {
+    package: &'static str,
+    folder: &'static str,
+    /// Only these suites; all if none is named.
+    only: Option<&'static str>,
+}
+
+/// The core's own tests.
+pub(super) const CORE: Tests =
+    Tests { package: "leasehold-core", folder: "crates/core", only: None };
+/// The simulated worlds.
+pub(super) const SIM: Tests =
+    Tests { package: "leasehold-sim", folder: "crates/sim", only: Some("worlds") };
+
 const BUG_VARIABLE: &str = "LEASEHOLD_PLANTED";
 /// A failure under a planted bug is no regression to remember: proptest must not write it down.
 const NO_REGRESSIONS: (&str, &str) = ("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
@@ -35,29 +49,31 @@ pub(super) enum Verdict {
 }
 
 /// Builds the suites; what the compiler has to say is shown.
-pub(super) fn build(root: &Path) -> Result<Vec<Suite>> {
-    let args = ["test", "--package", PACKAGE, "--features", "planted", "--no-run"];
+pub(super) fn build(root: &Path, tests: Tests) -> Result<Vec<Suite>> {
+    let Tests { package, folder, only } = tests;
+    let args = ["test", "--package", package, "--features", "planted", "--no-run"];
     let mut command = cargo(root, &args);
     command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let output = command.output().context("could not start cargo")?;
     if !output.status.success() {
-        bail!("the tests of {PACKAGE} do not build with the feature `planted`");
+        bail!("the tests of {package} do not build with the feature `planted`");
     }
     let messages = String::from_utf8_lossy(&output.stdout);
-    let suites: Vec<Suite> =
-        messages.lines().filter_map(test_binary).map(|binary| suite(root, binary)).collect();
+    let binaries = messages.lines().filter_map(test_binary);
+    let mut suites: Vec<Suite> = binaries.map(|binary| suite(&root.join(folder), binary)).collect();
+    suites.retain(|suite| only.is_none_or(|only| suite.name == only));
     if suites.is_empty() {
-        bail!("{PACKAGE} has no test suites");
+        bail!("{package} has no test suites");
     }
     Ok(suites)
 }
 
-fn suite(root: &Path, binary: &str) -> Suite {
+fn suite(folder: &Path, binary: &str) -> Suite {
     let binary = PathBuf::from(binary);
     let stem = binary.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     // Cargo ends the name with a hash.
     let name = stem.rsplit_once('-').map_or(stem.as_str(), |(name, _)| name).to_string();
-    Suite { name, binary, folder: root.join(FOLDER) }
+    Suite { name, binary, folder: folder.into() }
 }
 
 /// The test binary that a message of cargo tells of. Cargo writes one JSON object a line, without spaces.

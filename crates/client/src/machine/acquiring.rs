@@ -281,7 +281,9 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn acquire_failed(&mut self, now: Moment, key: Key) {
-        self.try_acquire_later(now, key, Duration::ZERO);
+        if !planted!("acquire-lost-with-its-connection") {
+            self.try_acquire_later(now, key, Duration::ZERO);
+        }
     }
 
     fn try_acquire_later(&mut self, now: Moment, key: Key, at_least: Duration) {

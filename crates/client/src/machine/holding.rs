@@ -115,7 +115,8 @@ impl<T> Machine<T> {
 
     pub(super) fn renewed(&mut self, now: Moment, call: Call, ttl: Duration, left: Duration) {
         let key = call.key;
-        let standing = Standing::counted(call.sent, ttl, left);
+        let since = if planted!("lease-counted-from-the-answer") { now } else { call.sent };
+        let standing = Standing::counted(since, ttl, left);
         let beat = self.next_beat(standing);
         let Some(entry) = self.entries.get_mut(key) else { return };
         let is_kept = entry.ask.is_kept();

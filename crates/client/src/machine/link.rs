@@ -2,7 +2,7 @@
 
 use super::entry::Phase;
 use super::jitter::doubled;
-use super::machine::{Action, Failure, Machine};
+use super::machine::{Action, Failure, Machine, Request};
 use super::slab::Key;
 use super::time::Moment;
 
@@ -36,6 +36,13 @@ impl<T> Machine<T> {
             Link::Connecting { .. } | Link::Down { .. } | Link::Up { .. } => return,
         }
         self.link = Link::Up { id: link, heard: now };
+        if planted!("release-on-reconnect") {
+            let held = |phase: &Phase| matches!(phase, Phase::Held(_));
+            let entries = self.entries.iter().filter(|(_, entry)| held(&entry.phase));
+            for key in entries.map(|(key, _)| key).collect::<Vec<Key>>() {
+                self.send(now, key, Request::Release);
+            }
+        }
         self.send_what_is_in_line(now);
     }
 

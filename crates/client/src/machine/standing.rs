@@ -44,7 +44,8 @@ impl Standing {
 
     /// From here on the work must not go on.
     pub fn jeopardy_at(&self) -> Moment {
-        self.since.plus(self.ttl / 2)
+        let part = if planted!("jeopardy-told-too-late") { 1 } else { 2 };
+        self.since.plus(self.ttl / part)
     }
 
     /// From here on somebody else may hold the lock.

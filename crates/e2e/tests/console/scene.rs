@@ -212,14 +212,15 @@ async fn past(http: &mut Http) -> Result<()> {
         ("worker-c", "break"),
         ("worker-a", "release"),
     ] {
-        let ttl = if end == "expire" { 400 } else { 60_000 };
+        let ttl = if end == "expire" { 3000 / slack() + 100 } else { 60_000 };
         let grant = acquire(
             http,
             "db/migrate",
             &json!({ "owner_id": owner, "ttl_ms": ttl, "wait_ms": 10_000 }),
         )
         .await?;
-        tokio::time::sleep(Duration::from_millis(350)).await;
+        // In pictures they hold it for longer.
+        tokio::time::sleep(Duration::from_millis(3500 / slack())).await;
         match end {
             "release" => {
                 let body = json!({ "owner_id": owner, "lease_id": grant["lease_id"], "fencing_token": grant["fencing_token"] });

@@ -71,6 +71,7 @@ pub(crate) async fn run(global: &Global, args: &Load) -> Answered {
         .collect();
     wait(&out, args.duration, &judge).await;
     stop.store(true, Ordering::Relaxed);
+    let seconds = start.elapsed().as_secs_f64();
     let mut counts = Counts::new();
     for worker in workers {
         match worker.await {
@@ -78,7 +79,6 @@ pub(crate) async fn run(global: &Global, args: &Load) -> Answered {
             Err(error) => return Err(Failure::new(crate::failure::EXIT_FAULT, error.to_string())),
         }
     }
-    let seconds = start.elapsed().as_secs_f64();
     client.close().await;
     let report = report(args, &counts, seconds, &judge.broken());
     out.answer(&report, |out| told(out, &report));

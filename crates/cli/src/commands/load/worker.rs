@@ -24,6 +24,8 @@ pub(super) struct Worker {
     run: u32,
     client: Client,
     locks: u32,
+    /// There are enough for all, so nobody meets anybody.
+    has_own_lock: bool,
     ttl: Duration,
     hold: Duration,
     wait: Duration,
@@ -96,6 +98,7 @@ impl Worker {
             run,
             client,
             locks: args.hot,
+            has_own_lock: args.hot >= args.clients,
             ttl: args.ttl,
             hold: args.hold,
             wait: args.wait,
@@ -103,20 +106,15 @@ impl Worker {
             prefix: args.prefix.clone(),
             judge,
             stop,
-            random: u64::from(number) + 1,
+            random: (u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(run),
             counts: Counts::new(),
         }
     }
 
     pub(super) async fn run(mut self) -> Counts {
-        // With a lock for each client nobody meets anybody.
-        let is_own = self.locks > self.number && u64::from(self.locks) >= 1;
         let mut round = 0_u64;
         while !self.stop.load(Ordering::Relaxed) {
-            let lock = match is_own && round == 0 {
-                true => self.number,
-                false => self.below(self.locks),
-            };
+            let lock = if self.has_own_lock { self.number } else { self.below(self.locks) };
             self.once(lock, round).await;
             round += 1;
         }

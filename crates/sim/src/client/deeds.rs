@@ -1,0 +1,442 @@
+//! What a client's thread does next: mostly sensible things, now and then something wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{
+    AcceptFence, Acquire, Adapter, Attach, Break, BreakSession, Claim, CloseSession, Command,
+    Disconnect, Fence, KeepAlive, ListQuery, Mode, Namespace, OnDisconnect, OpenSession, Owner,
+    RegisterName, RemoveFile, RequestId, Scope, Ticket, TreeQuery, Under, Unlock, Wait,
+};
+use leasehold_engine::{Call, Query};
+
+use super::hand::{NO_CALL, release_of, renew_of};
+use super::scopes::{claim, namespace, range};
+use super::{Due, Hold, Session};
+use crate::dice::{Dice, Purpose};
+use crate::time::Micros;
+use crate::world::World;
+
+/// More than that it does not hold at a time.
+const HOLDS_MAX: usize = 4;
+const SESSIONS_MAX: usize = 2;
+
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Acquire,
+    /// Sends an earlier request again, as it was or changed.
+    Repeat,
+    /// Comes back for a place that was kept.
+    Return,
+    Reclaim,
+    Release,
+    Renew,
+    Write,
+    Open,
+    KeepAlive,
+    Close,
+    Attach,
+    Disconnect,
+    Unlock,
+    AcceptFence,
+    Break,
+    BreakSession,
+    RemoveFile,
+    Look,
+    Nothing,
+}
+
+impl World {
+    /// The next deed of a client's thread.
+    pub(super) fn think(&mut self, client: usize) {
+        if self.clients[client].winds_down {
+            return;
+        }
+        let at = &mut self.clients[client];
+        at.deeds += 1;
+        let number = at.deeds;
+        let mut dice = Dice::new(self.plan.seed, Purpose::Work, client as u64, number);
+        if self.cut.deeds.contains(&(client, number)) || !self.act(client, &mut dice) {
+            let think = dice.between(1, self.plan.work.think * 2);
+            self.client_due(client, Due::Think, self.now + think);
+        }
+    }
+
+    /// Says whether there is an answer to wait for.
+    fn act(&mut self, client: usize, dice: &mut Dice) -> bool {
+        let at = &self.clients[client];
+        let (holds, sessions) = (at.holds.len(), at.sessions.len());
+        let if_any = |len: usize, weight: u64| if len > 0 { weight } else { 0 };
+        let opens = self.plan.work.sessions / 8;
+        let plain = self.plan.work.plain;
+        let unless_plain = |weight: u64| if plain { 0 } else { weight };
+        let deed = dice.weighted(&[
+            (if holds < HOLDS_MAX { 50 } else { 0 }, Deed::Acquire),
+            (if_any(at.recent.len(), 5), Deed::Repeat),
+            (if_any(at.places.len(), 30), Deed::Return),
+            (if_any(holds, unless_plain(2)), Deed::Reclaim),
+            (if_any(holds, 30), Deed::Release),
+            (if_any(holds, 6), Deed::Renew),
+            (if_any(holds, 10), Deed::Write),
+            (unless_plain(if sessions < SESSIONS_MAX { opens + 1 } else { 1 }), Deed::Open),
+            (if_any(sessions, 4), Deed::KeepAlive),
+            (if_any(sessions, 4), Deed::Close),
+            (if_any(sessions, 3), Deed::Attach),
+            (if_any(sessions, 2), Deed::Disconnect),
+            (if_any(sessions, 5), Deed::Unlock),
+            (3, Deed::AcceptFence),
+            (unless_plain(1), Deed::Break),
+            (unless_plain(1), Deed::BreakSession),
+            (unless_plain(1), Deed::RemoveFile),
+            (8, Deed::Look),
+            (4, Deed::Nothing),
+        ]);
+        let Some(call) = self.call_for(client, deed, dice) else { return false };
+        self.put_call(client, call, true);
+        true
+    }
+
+    fn call_for(&mut self, client: usize, deed: Deed, dice: &mut Dice) -> Option<Call> {
+        let command = match deed {
+            Deed::Acquire => Command::Acquire(self.acquire(client, dice)),
+            Deed::Repeat => Command::Acquire(self.repeat(client, dice)?),
+            Deed::Return => Command::Acquire(self.come_back(client, dice)?),
+            Deed::Reclaim => Command::Acquire(self.reclaim(client, dice)?),
+            Deed::Release => {
+                let (hold, owner) = self.hold_of(client, dice)?;
+                let mut release = release_of(&hold, &owner);
+                spoil(dice, &mut release.owner, &mut release.fence);
+                Command::Release(release)
+            }
+            Deed::Renew => {
+                let (hold, owner) = self.hold_of(client, dice)?;
+                let mut renew = renew_of(&hold, &owner);
+                spoil(dice, &mut renew.owner, &mut renew.fence);
+                let changes = !self.plan.work.plain && dice.percent(40);
+                renew.ttl = changes.then(|| self.ttl(dice));
+                Command::Renew(renew)
+            }
+            Deed::Write => {
+                let (hold, _) = self.hold_of(client, dice)?;
+                self.write(&hold);
+                return None;
+            }
+            Deed::Open => Command::OpenSession(self.open(client, dice)),
+            Deed::KeepAlive => {
+                let session = self.session_of(client, dice)?;
+                let ttl = dice.percent(50).then(|| self.ttl(dice));
+                Command::KeepAlive(KeepAlive {
+                    namespace: session.namespace,
+                    session: session.id,
+                    ttl,
+                })
+            }
+            Deed::Close => {
+                let session = self.session_of(client, dice)?;
+                Command::CloseSession(CloseSession {
+                    namespace: session.namespace,
+                    session: session.id,
+                })
+            }
+            Deed::Attach => {
+                let session = self.session_of(client, dice)?;
+                Command::Attach(Attach { namespace: session.namespace, session: session.id })
+            }
+            Deed::Disconnect => {
+                let session = self.session_of(client, dice)?;
+                Command::Disconnect(Disconnect {
+                    namespace: session.namespace,
+                    session: session.id,
+                })
+            }
+            Deed::Unlock => {
+                let session = self.session_of(client, dice)?;
+                Command::Unlock(Unlock {
+                    namespace: session.namespace,
+                    session: session.id,
+                    owner: self.clients[client].owner.clone(),
+                    inode: 1 + dice.below(2),
+                    range: range(dice),
+                })
+            }
+            Deed::AcceptFence => self.accept_fence(client, dice),
+            Deed::Break => Command::Break(Break {
+                namespace: Namespace::default(),
+                scope: claim(dice, &self.plan.work).scope,
+                fence: None,
+                reason: Arc::from("an operator"),
+            }),
+            Deed::BreakSession => {
+                let namespace = Namespace::default();
+                let sessions = self.judge.log.table().sessions(&namespace, 0, 10);
+                let number = sessions.get(dice.index(sessions.len()))?.number;
+                Command::BreakSession(BreakSession {
+                    namespace,
+                    number,
+                    reason: Arc::from("an operator"),
+                })
+            }
+            Deed::RemoveFile => Command::RemoveFile(RemoveFile {
+                namespace: Namespace::default(),
+                inode: 1 + dice.below(2),
+            }),
+            Deed::Look => return Some(Call::Query(self.query(client, dice))),
+            Deed::Nothing => return None,
+        };
+        Some(Call::Command(command))
+    }
+
+    fn hold_of(&self, client: usize, dice: &mut Dice) -> Option<(Hold, Owner)> {
+        let at = &self.clients[client];
+        let hold = at.holds.values().nth(dice.index(at.holds.len()))?;
+        Some((hold.clone(), at.owner.clone()))
+    }
+
+    fn session_of(&self, client: usize, dice: &mut Dice) -> Option<Session> {
+        let at = &self.clients[client];
+        let mut session = at.sessions.values().nth(dice.index(at.sessions.len()))?.clone();
+        if dice.percent(3) {
+            session.id = self.fresh_lease(client, u64::MAX - at.deeds);
+        }
+        Some(session)
+    }
+
+    fn ttl(&self, dice: &mut Dice) -> Duration {
+        let ttl = self.plan.ttl;
+        let length: Micros = if dice.percent(2) {
+            *dice.pick(&[ttl * 3, ttl / 40])
+        } else {
+            *dice.pick(&[ttl, ttl, ttl, ttl / 2, ttl * 2, ttl / 4])
+        };
+        Duration::from_millis(length / 1000)
+    }
+
+    fn wait(&self, dice: &mut Dice) -> Wait {
+        let ttl = Duration::from_micros(self.plan.ttl);
+        if !dice.percent(self.plan.work.waits) {
+            return Wait::Never;
+        }
+        match dice.below(40) {
+            0 => Wait::UpTo(ttl * 5),
+            1..=19 => Wait::Forever,
+            _ => Wait::UpTo(Duration::from_micros(
+                dice.spread(self.plan.ttl / 50, self.plan.ttl * 2),
+            )),
+        }
+    }
+
+    fn acquire(&mut self, client: usize, dice: &mut Dice) -> Acquire {
+        let work = self.plan.work;
+        let mut claims = vec![claim(dice, &work)];
+        if dice.percent(work.sets) {
+            for _ in 0..dice.between(1, 2) {
+                let more = claim(dice, &work);
+                let overlaps = claims.iter().any(|claim| claim.scope.overlaps(&more.scope));
+                if !overlaps || dice.percent(4) {
+                    claims.push(more);
+                }
+            }
+        }
+        match dice.below(400) {
+            0 => claims.clear(),
+            1 => claims = vec![claims[0].clone(); 4],
+            _ => {}
+        }
+        let at = &self.clients[client];
+        let session = at.sessions.values().nth(dice.index(at.sessions.len()));
+        let session = session.filter(|_| dice.percent(work.sessions.max(20)));
+        let (namespace, under) = match session {
+            Some(session) => (session.namespace.clone(), Under::Session(session.id)),
+            None => {
+                let id = self.fresh_lease(client, at.next_number + 1);
+                let namespace = namespace(dice);
+                let namespace = if work.plain { Namespace::default() } else { namespace };
+                (namespace, Under::NewLease { id, ttl: self.ttl(dice) })
+            }
+        };
+        let wait = self.wait(dice);
+        let window = match dice.below(40) {
+            0 => self.plan.ttl * 2,
+            1..=8 if !work.plain => self.plan.ttl / 4,
+            _ => 0,
+        };
+        let request_id = dice.percent(work.known).then(|| request_id(client, at.life, at.deeds));
+        let acquire = Acquire {
+            call: NO_CALL,
+            namespace,
+            owner: at.owner.clone(),
+            claims,
+            under,
+            wait,
+            keep_place: wait != Wait::Never && dice.percent(15),
+            ticket: None,
+            request_id,
+            reclaim_window: Duration::from_millis(window / 1000),
+            reclaim: !work.plain && dice.percent(2),
+            metadata: dice.percent(5).then(|| {
+                Arc::from(if dice.percent(20) { "far too much to be kept" } else { "a note" })
+            }),
+        };
+        if acquire.request_id.is_some() {
+            let recent = &mut self.clients[client].recent;
+            recent.insert(0, acquire.clone());
+            recent.truncate(3);
+        }
+        acquire
+    }
+
+    fn repeat(&self, client: usize, dice: &mut Dice) -> Option<Acquire> {
+        let recent = &self.clients[client].recent;
+        let mut acquire = recent.get(dice.index(recent.len()))?.clone();
+        self.renew_lease_id(client, &mut acquire);
+        if dice.percent(25) {
+            acquire.claims = vec![claim(dice, &self.plan.work)];
+        }
+        Some(acquire)
+    }
+
+    fn renew_lease_id(&self, client: usize, acquire: &mut Acquire) {
+        if let Under::NewLease { id, .. } = &mut acquire.under {
+            *id = self.fresh_lease(client, self.clients[client].next_number + 1);
+        }
+    }
+
+    fn come_back(&mut self, client: usize, dice: &mut Dice) -> Option<Acquire> {
+        let (ticket, mut acquire) = self.clients[client].places.pop()?;
+        self.renew_lease_id(client, &mut acquire);
+        acquire.ticket = Some(if dice.percent(10) { Ticket(ticket.0 + 1000) } else { ticket });
+        acquire.wait = self.wait(dice);
+        acquire.keep_place &= acquire.wait != Wait::Never;
+        Some(acquire)
+    }
+
+    /// Takes up what it held before its server was gone, in case it was.
+    fn reclaim(&self, client: usize, dice: &mut Dice) -> Option<Acquire> {
+        let (hold, owner) = self.hold_of(client, dice)?;
+        Some(Acquire {
+            call: NO_CALL,
+            namespace: hold.namespace,
+            owner,
+            claims: hold.claims,
+            under: Under::Session(hold.lease),
+            wait: Wait::Never,
+            keep_place: false,
+            ticket: None,
+            request_id: None,
+            reclaim_window: Duration::ZERO,
+            reclaim: true,
+            metadata: None,
+        })
+    }
+
+    fn open(&self, client: usize, dice: &mut Dice) -> OpenSession {
+        let at = &self.clients[client];
+        let keep = match dice.below(30) {
+            0 => OnDisconnect::Keep(Duration::from_micros(self.plan.ttl * 3)),
+            1..=15 => OnDisconnect::Keep(Duration::from_millis(self.plan.ttl / 2000)),
+            _ => OnDisconnect::Release,
+        };
+        OpenSession {
+            namespace: namespace(dice),
+            id: self.fresh_lease(client, at.next_number + 1),
+            owner: at.owner.clone(),
+            ttl: self.ttl(dice),
+            adapter: Adapter::new(if dice.percent(80) { "grpc" } else { "nlm" })
+                .expect("a plain name"),
+            on_disconnect: keep,
+            metadata: None,
+        }
+    }
+
+    fn accept_fence(&self, client: usize, dice: &mut Dice) -> Command {
+        let at = &self.clients[client];
+        let held = at.holds.values().nth(dice.index(at.holds.len())).map(|hold| hold.fence);
+        let fence = match held {
+            Some(fence) if dice.percent(80) => fence,
+            Some(_) | None => Fence::new(dice.below(50)).unwrap_or(Fence::ZERO),
+        };
+        let register = format!("register-{}", dice.below(4));
+        Command::AcceptFence(AcceptFence {
+            namespace: Namespace::default(),
+            register: RegisterName::new(&register).expect("a plain name"),
+            fence,
+        })
+    }
+
+    fn query(&self, client: usize, dice: &mut Dice) -> Query {
+        let at = &self.clients[client];
+        let namespace = Namespace::default();
+        let wanted = claim(dice, &self.plan.work);
+        let held = at.holds.values().nth(dice.index(at.holds.len()));
+        match dice.below(11) {
+            0 => Query::Get { namespace, scope: wanted.scope },
+            1 => Query::Test { namespace, owner: at.owner.clone(), claim: wanted },
+            2 => {
+                let fence = held.map_or(Fence::ZERO, |hold| hold.fence);
+                let scope = held.map_or(wanted.scope, |hold| hold.claims[0].scope.clone());
+                Query::Check { namespace, scope, fence, lease: held.map(|hold| hold.lease) }
+            }
+            3 => Query::List(ListQuery {
+                namespace,
+                prefix: String::new(),
+                owner: None,
+                session: None,
+                inode: None,
+                state: None,
+                after: None,
+                len_max: 10,
+                looked_at_max: 100,
+            }),
+            4 => match at.sessions.values().next() {
+                Some(session) => {
+                    Query::Session { namespace: session.namespace.clone(), id: session.id }
+                }
+                None => Query::Session { namespace, id: self.fresh_lease(client, 0) },
+            },
+            5 => Query::Sessions { namespace, after: 0, len_max: 10 },
+            6 => {
+                let register = RegisterName::new("register-0").expect("a plain name");
+                Query::Register { namespace, register }
+            }
+            7 => Query::Graph { namespace, waits_max: 100 },
+            8 => Query::Overview { namespace, len_max: 10 },
+            9 => Query::Tree(TreeQuery {
+                namespace,
+                prefix: String::new(),
+                after: None,
+                len_max: 10,
+                looked_at_max: 100,
+            }),
+            _ => Query::Stats,
+        }
+    }
+
+    /// Uses what it holds.
+    fn write(&mut self, hold: &Hold) {
+        self.write_to(&hold.namespace, &hold.claims[0], hold.fence);
+    }
+
+    /// Writes to what the lock guards.
+    pub(super) fn write_to(&mut self, namespace: &Namespace, claim: &Claim, fence: Fence) {
+        let is_guarded = claim.mode == Mode::Exclusive && matches!(claim.scope, Scope::Key(_));
+        if is_guarded {
+            let place = (namespace, &claim.scope);
+            let written = self.judge.write(self.now, place, fence, &mut self.coverage);
+            written.unwrap_or_else(|verdict| self.judge.accuse(verdict));
+        }
+    }
+}
+
+/// Now and then something is wrong.
+fn spoil(dice: &mut Dice, owner: &mut Owner, fence: &mut Fence) {
+    match dice.below(40) {
+        0 => *owner = Owner::new("somebody").expect("a plain name"),
+        1 => *fence = Fence::new(fence.get().saturating_sub(1)).unwrap_or(*fence),
+        2 => *fence = Fence::new(fence.get() + 1).unwrap_or(*fence),
+        _ => {}
+    }
+}
+
+fn request_id(client: usize, life: u64, deed: u64) -> RequestId {
+    RequestId::new(&format!("{client}-{life}-{deed}")).expect("a plain name")
+}

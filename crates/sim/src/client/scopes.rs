@@ -1,0 +1,71 @@
+//! What there is to be locked in this small world.
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "of many commands, answers and faults only a few matter here"
+)]
+
+use std::num::NonZeroU32;
+
+use leasehold_core::{ByteRange, Claim, Mode, Namespace, Scope};
+
+use crate::dice::Dice;
+use crate::plan::{Focus, Work};
+
+/// Names that the judge of histories follows.
+pub(crate) const NAMES: u64 = 4;
+
+const PATHS: [&str; 7] =
+    ["path:/a", "path:/a/b", "path:/a/b/c", "path:/a/**", "path:/a/b/**", "path:/d", "path:/**"];
+
+/// How far the bytes of a file go, before the open end.
+const BYTES: u64 = 12;
+
+pub(crate) fn name(number: u64) -> Scope {
+    Scope::parse(&format!("name-{number}")).expect("a plain name")
+}
+
+pub(crate) fn namespace(dice: &mut Dice) -> Namespace {
+    match dice.below(60) {
+        0 => Namespace::new("second").expect("a plain name"),
+        1 => Namespace::new("third").expect("a plain name"),
+        _ => Namespace::default(),
+    }
+}
+
+/// One scope and how it is wanted.
+pub(crate) fn claim(dice: &mut Dice, work: &Work) -> Claim {
+    let focus = match work.focus {
+        Focus::All => {
+            *dice.pick(&[Focus::Names, Focus::Paths, Focus::Ranges, Focus::Permits, Focus::Hot])
+        }
+        focus => focus,
+    };
+    let mode = if dice.percent(25) { Mode::Shared } else { Mode::Exclusive };
+    match focus {
+        Focus::Hot | Focus::All => Claim { scope: name(0), mode },
+        Focus::Names => Claim { scope: name(dice.below(work.locks)), mode },
+        Focus::Paths => {
+            let path = PATHS[dice.index(PATHS.len())];
+            Claim { scope: Scope::parse(path).expect("a plain path"), mode }
+        }
+        Focus::Ranges => {
+            let scope = Scope::range(1 + dice.below(2), range(dice));
+            Claim { scope, mode: if dice.percent(2) { permits(dice) } else { mode } }
+        }
+        Focus::Permits => {
+            let scope = Scope::parse(&format!("permits-{}", dice.below(2))).expect("a plain name");
+            Claim { scope, mode: if dice.percent(4) { mode } else { permits(dice) } }
+        }
+    }
+}
+
+fn permits(dice: &mut Dice) -> Mode {
+    let limit = if dice.percent(90) { 2 } else { *dice.pick(&[1, 3, 9]) };
+    Mode::Permits(NonZeroU32::new(limit).expect("not zero"))
+}
+
+pub(crate) fn range(dice: &mut Dice) -> ByteRange {
+    let start = dice.below(BYTES);
+    let end = if dice.percent(15) { None } else { Some(start + dice.between(1, BYTES / 2)) };
+    ByteRange::half_open(start, end).expect("not empty")
+}

@@ -1,0 +1,785 @@
+//! The real machine of the SDK, with a simulated connection, clock and thread that uses it.
+//!
+//! A connection carries everything or breaks: when one of its messages is lost, both sides find out in their time, and
+//! the machine is told that the connection is down.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use leasehold_api::{Code, Happened, Problem};
+use leasehold_client::machine::{
+    Action, Answer, Ask, CallId, Ended, Key, LinkId, Loss, Machine, Moment as Own, News, Request,
+    Settings, Standing, State, Wait as SdkWait,
+};
+use leasehold_core::{
+    Acquire, Adapter, Answer as Told, Claim, CloseSession, Command, Fence, KeepAlive, LeaseId,
+    Namespace, OnDisconnect, OpenSession, Owner, Refusal, Release, Renew, RequestId, Scope, Ticket,
+    Under, Wait,
+};
+use leasehold_engine::{Call, CallError, Reply};
+use leasehold_judge::history::Kept;
+
+use super::Due;
+use super::hand::NO_CALL;
+use super::scopes::claim;
+use crate::coverage;
+use crate::dice::{Dice, Purpose};
+use crate::judge::{Attempt, Belief, Verdict};
+use crate::plan::{Node, Plan};
+use crate::server::Wire;
+use crate::time::{Micros, Moment};
+use crate::world::World;
+
+/// More than that it does not hold or want at a time.
+const ITEMS_MAX: usize = 4;
+/// The SDK's thread counts as a client of its own where deeds are numbered.
+pub(crate) const SDK_DEEDS: usize = 1000;
+
+/// One client's SDK.
+#[derive(Debug)]
+pub(crate) struct Sdk {
+    machine: Machine<Item>,
+    keys: BTreeSet<Key>,
+    owner: Owner,
+    link: Option<Link>,
+    /// Requests on their way, by the number of their exchange.
+    calls: BTreeMap<u64, Exchange>,
+    wakes_at: Option<Moment>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    id: LinkId,
+    server: usize,
+    is_up: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Exchange {
+    call: CallId,
+    key: Key,
+    link: LinkId,
+    sent: Moment,
+    what: Rc<Call>,
+    /// What histories are told of: the grants that it is about.
+    about: Vec<(Vec<Claim>, Fence, Duration)>,
+}
+
+/// What is asked for or held.
+#[derive(Clone, Debug)]
+struct Item {
+    /// Nothing if it is a session.
+    claims: Vec<Claim>,
+    ttl: Duration,
+    request_id: RequestId,
+    session: Option<Key>,
+    lease: Option<LeaseId>,
+    fence: Option<Fence>,
+    attempt: Attempt,
+    is_granted: bool,
+}
+
+impl Sdk {
+    pub(crate) fn new(plan: &Plan, client: usize, life: u64, now: Own) -> Sdk {
+        let part = |parts: u64| Duration::from_micros((plan.ttl / parts).max(1000));
+        let settings = Settings {
+            patience: part(1),
+            answer_timeout: part(3),
+            connect_timeout: part(8),
+            backoff_first: part(400),
+            backoff_max: part(20),
+        };
+        let mut servers: Vec<String> = (0..plan.servers).map(|s| format!("server-{s}")).collect();
+        servers.rotate_left(client % plan.servers);
+        let seed = Dice::new(plan.seed, Purpose::Client, client as u64, life + (7 << 32)).number();
+        Sdk {
+            machine: Machine::new(now, servers, settings, seed),
+            keys: BTreeSet::new(),
+            owner: Owner::new(&format!("sdk-{client}")).expect("a plain name"),
+            link: None,
+            calls: BTreeMap::new(),
+            wakes_at: None,
+        }
+    }
+
+    pub(crate) fn unfinished(&self) -> Option<String> {
+        let key = *self.keys.first()?;
+        let item = self.machine.data(key)?;
+        Some(format!("what its SDK wants: {:?}", item.claims))
+    }
+
+    pub(crate) fn wires(&self, client: usize, life: u64, server: usize) -> Vec<Wire> {
+        let link = self.link.filter(|link| link.server == server);
+        let on_it = |exchange: &&Exchange| link.is_some_and(|link| link.id == exchange.link);
+        let numbers = self.calls.iter().filter(|(_, exchange)| on_it(exchange));
+        numbers.map(|(&number, _)| Wire { client, life, number, tries: 0 }).collect()
+    }
+
+    pub(super) fn follows(&self, server: usize, lease: LeaseId) -> bool {
+        self.link.is_some_and(|link| link.is_up && link.server == server)
+            && self.holder_of(lease, None).is_some()
+    }
+
+    /// The process ends: what it had under way.
+    pub(super) fn exchanges(self) -> Vec<Exchange> {
+        self.calls.into_values().collect()
+    }
+
+    /// The grants that a renewal or release is about. Of one that nobody was told of, histories know nothing.
+    fn about(&self, call: &Call) -> Vec<(Vec<Claim>, Fence, Duration)> {
+        let (lease, only) = match call {
+            Call::Command(Command::Renew(renew)) => (renew.lease, None),
+            Call::Command(Command::KeepAlive(keep)) => (keep.session, None),
+            Call::Command(Command::Release(release)) => (release.lease, Some(release.fence)),
+            Call::Command(Command::CloseSession(close)) => (close.session, None),
+            Call::Command(_) | Call::Query(_) => return Vec::new(),
+        };
+        let items = self.keys.iter().filter_map(|key| self.machine.data(*key));
+        let of_lease = items.filter(|item| item.lease == Some(lease) && item.is_granted);
+        let grants = of_lease.filter_map(|item| Some((item.claims.clone(), item.fence?, item.ttl)));
+        grants.filter(|(_, fence, _)| only.is_none_or(|only| only == *fence)).collect()
+    }
+
+    /// Who holds this lease here.
+    fn holder_of(&self, lease: LeaseId, fence: Option<Fence>) -> Option<Key> {
+        self.keys.iter().copied().find(|key| {
+            self.machine.data(*key).is_some_and(|item| {
+                item.lease == Some(lease) && (fence.is_none() || fence == item.fence)
+            })
+        })
+    }
+}
+
+/// What the machine's clock shows when the client's shows this.
+pub(crate) fn own(shows: Micros) -> Own {
+    Own::from_nanos(shows.saturating_mul(1000))
+}
+
+fn micros_of(moment: Own) -> Micros {
+    moment.as_nanos() / 1000
+}
+
+impl World {
+    fn own(&self, client: usize) -> Own {
+        own(self.clients[client].clock.at(self.now))
+    }
+
+    fn sdk(&mut self, client: usize) -> &mut Sdk {
+        self.clients[client].sdk.as_mut().expect("a client that is up has an SDK")
+    }
+
+    /// Does what the machine wants done, and asks when to wake it.
+    pub(crate) fn drive_sdk(&mut self, client: usize) -> Result<(), Verdict> {
+        while let Some(action) = self.sdk(client).machine.next_action() {
+            self.do_action(client, action)?;
+        }
+        let Some(wake) = self.sdk(client).machine.next_wake() else { return Ok(()) };
+        let clock = self.clients[client].clock;
+        let wake = clock.when(wake.as_nanos().div_ceil(1000)).max(self.now + 1);
+        let sdk = self.sdk(client);
+        if sdk.wakes_at.is_none_or(|wakes_at| wake < wakes_at) {
+            sdk.wakes_at = Some(wake);
+            self.client_due(client, Due::SdkWake, wake);
+        }
+        Ok(())
+    }
+
+    pub(super) fn sdk_wake(&mut self, client: usize) -> Result<(), Verdict> {
+        let (now, own) = (self.now, self.own(client));
+        let sdk = self.sdk(client);
+        if sdk.wakes_at.is_some_and(|wakes_at| wakes_at > now) {
+            return Ok(());
+        }
+        sdk.wakes_at = None;
+        sdk.machine.wake(own);
+        self.drive_sdk(client)
+    }
+
+    fn do_action(&mut self, client: usize, action: Action<Item>) -> Result<(), Verdict> {
+        match action {
+            Action::Connect { link, address } => self.connect(client, link, &address),
+            Action::Send { call, key, request } => self.sdk_send(client, call, key, &request),
+            Action::Cancel { call, .. } => self.sdk_cancel(client, call),
+            Action::Tell { key, news } => return self.sdk_news(client, key, news),
+            Action::End { key, data, how } => self.sdk_end(client, key, data, &how),
+        }
+        Ok(())
+    }
+
+    // The connection.
+
+    fn connect(&mut self, client: usize, id: LinkId, address: &str) {
+        self.let_go(client);
+        let server: usize =
+            address.strip_prefix("server-").and_then(|n| n.parse().ok()).unwrap_or(0);
+        self.trace.line(self.now, Node::Client(client), format_args!("sdk connects to {address}"));
+        self.sdk(client).link = Some(Link { id, server, is_up: false });
+        let (here, there) = (Node::Client(client), Node::Server(server));
+        let out = self.network.send(self.now, here, there).arrives;
+        let back = self.network.send(self.now, there, here).arrives;
+        let at = &self.servers[server];
+        let due = match (out, back) {
+            (Some(out), Some(back)) if at.is_up() && at.paused == 0 => {
+                (Due::LinkUp(id.0), out.max(back))
+            }
+            (Some(out), Some(back)) if !at.is_up() => (Due::LinkDown(id.0), out.max(back)),
+            // No answer: the machine has a timeout of its own.
+            _ => return,
+        };
+        self.client_due(client, due.0, due.1);
+    }
+
+    pub(super) fn link_up(&mut self, client: usize, id: u64) -> Result<(), Verdict> {
+        let own = self.own(client);
+        let sdk = self.sdk(client);
+        if let Some(link) = &mut sdk.link
+            && link.id == LinkId(id)
+        {
+            link.is_up = true;
+            sdk.machine.up(own, LinkId(id));
+        }
+        self.drive_sdk(client)
+    }
+
+    pub(super) fn link_down(&mut self, client: usize, id: u64) -> Result<(), Verdict> {
+        let own = self.own(client);
+        if self.sdk(client).link.is_some_and(|link| link.id == LinkId(id)) {
+            self.let_go(client);
+        }
+        self.sdk(client).machine.down(own, LinkId(id));
+        self.drive_sdk(client)
+    }
+
+    /// The connection is given up: nobody will read what comes over it.
+    fn let_go(&mut self, client: usize) {
+        let life = self.clients[client].life;
+        self.sdk(client).link = None;
+        for (number, exchange) in std::mem::take(&mut self.sdk(client).calls) {
+            self.hang_up(Wire { client, life, number, tries: 0 });
+            self.sdk_unanswered(client, &exchange);
+        }
+    }
+
+    /// A message was lost: the connection it was on is dead.
+    pub(super) fn sdk_broken(&mut self, client: usize, number: u64) -> Result<(), Verdict> {
+        let Some(exchange) = self.sdk(client).calls.get(&number) else { return Ok(()) };
+        let link = exchange.link;
+        self.link_down(client, link.0)
+    }
+
+    // Requests.
+
+    fn sdk_send(&mut self, client: usize, call: CallId, key: Key, request: &Request) {
+        let at = &mut self.clients[client];
+        at.next_number += 1;
+        let (number, life) = (at.next_number, at.life);
+        let Some(what) = self.sdk_call(client, number, key, request) else { return };
+        let what = Rc::new(Call::Command(what));
+        let sent = self.now;
+        let about = self.sdk(client).about(&what);
+        let sdk = self.sdk(client);
+        let Some(link) = sdk.link.filter(|link| link.is_up) else { return };
+        let exchange = Exchange { call, key, link: link.id, sent, what: what.clone(), about };
+        sdk.calls.insert(number, exchange);
+        self.ask(link.server, Wire { client, life, number, tries: 0 }, what);
+    }
+
+    fn sdk_call(
+        &mut self,
+        client: usize,
+        number: u64,
+        key: Key,
+        request: &Request,
+    ) -> Option<Command> {
+        let fresh = self.fresh_lease(client, number);
+        let window = Duration::ZERO;
+        let sdk = self.sdk(client);
+        let owner = sdk.owner.clone();
+        let under = match sdk.machine.data(key)?.session {
+            Some(session) => Some(sdk.machine.data(session)?.lease?),
+            None => None,
+        };
+        let item = sdk.machine.data_mut(key)?;
+        let namespace = Namespace::default();
+        let is_session = item.claims.is_empty();
+        Some(match request {
+            Request::Acquire { .. } if is_session => Command::OpenSession(OpenSession {
+                namespace,
+                id: fresh,
+                owner,
+                ttl: item.ttl,
+                adapter: Adapter::new("sdk").expect("a plain name"),
+                on_disconnect: OnDisconnect::Keep(item.ttl / 2),
+                metadata: None,
+            }),
+            Request::Acquire { wait, ticket } => {
+                let under = match under {
+                    Some(session) => Under::Session(session),
+                    None => Under::NewLease { id: fresh, ttl: item.ttl },
+                };
+                Command::Acquire(Acquire {
+                    call: NO_CALL,
+                    namespace,
+                    owner,
+                    claims: item.claims.clone(),
+                    under,
+                    wait: match wait {
+                        SdkWait::Never => Wait::Never,
+                        SdkWait::UpTo(wait) => Wait::UpTo(*wait),
+                        SdkWait::Forever => Wait::Forever,
+                    },
+                    keep_place: matches!(wait, SdkWait::UpTo(_)),
+                    ticket: ticket.as_ref().and_then(|text| text.parse().ok()).map(Ticket),
+                    request_id: Some(item.request_id.clone()),
+                    reclaim_window: window,
+                    reclaim: false,
+                    metadata: None,
+                })
+            }
+            Request::Renew if is_session || item.claims.len() > 1 => {
+                Command::KeepAlive(KeepAlive { namespace, session: item.lease?, ttl: None })
+            }
+            Request::Renew => Command::Renew(Renew {
+                namespace,
+                scope: item.claims[0].scope.clone(),
+                owner,
+                lease: item.lease?,
+                fence: item.fence?,
+                ttl: None,
+            }),
+            Request::Release if is_session => {
+                Command::CloseSession(CloseSession { namespace, session: item.lease? })
+            }
+            Request::Release => Command::Release(Release {
+                namespace,
+                scope: item.claims[0].scope.clone(),
+                owner,
+                lease: item.lease?,
+                fence: item.fence?,
+            }),
+        })
+    }
+
+    /// The server is told not to let it wait any longer, and says that it has stopped.
+    fn sdk_cancel(&mut self, client: usize, call: CallId) {
+        let life = self.clients[client].life;
+        let sdk = self.sdk(client);
+        let found = sdk.calls.iter().find(|(_, exchange)| exchange.call == call);
+        let Some((&number, _)) = found else { return };
+        if let Some(exchange) = sdk.calls.remove(&number) {
+            self.sdk_unanswered(client, &exchange);
+        }
+        self.hang_up(Wire { client, life, number, tries: 0 });
+        let back = self.now + self.plan.network.delay * 4;
+        self.client_due(client, Due::Cancelled(call.to_u64()), back);
+    }
+
+    pub(super) fn cancelled(&mut self, client: usize, call: u64) -> Result<(), Verdict> {
+        let own = self.own(client);
+        let mut problem = Problem::new(Code::Interrupted, "cancelled");
+        problem.outcome = Happened::Unknown;
+        let answer = Answer::Refused(Box::new(problem));
+        self.sdk(client).machine.answer(own, CallId::from_u64(call), answer);
+        self.drive_sdk(client)
+    }
+
+    // Answers.
+
+    /// True if the exchange was the SDK's.
+    pub(super) fn sdk_told(
+        &mut self,
+        client: usize,
+        number: u64,
+        left: Duration,
+        reply: &Result<Reply, CallError>,
+    ) -> Result<bool, Verdict> {
+        let Some(exchange) = self.sdk(client).calls.remove(&number) else { return Ok(false) };
+        self.sdk_history(client, &exchange, reply);
+        let own = self.own(client);
+        let sdk = self.sdk(client);
+        let answer = match reply {
+            Ok(Reply::Answer(Told::Granted(grant))) => {
+                if let Some(item) = sdk.machine.data_mut(exchange.key) {
+                    item.lease = Some(grant.lease);
+                    item.fence = Some(grant.fence);
+                }
+                Answer::Granted { ttl: grant.ttl.as_duration(), left }
+            }
+            Ok(Reply::Answer(Told::SessionOpened { .. })) => {
+                let Call::Command(Command::OpenSession(open)) = &*exchange.what else {
+                    return Ok(true);
+                };
+                if let Some(item) = sdk.machine.data_mut(exchange.key) {
+                    item.lease = Some(open.id);
+                }
+                Answer::Granted { ttl: open.ttl, left }
+            }
+            Ok(Reply::Answer(Told::Renewed(renewed))) => {
+                Answer::Renewed { ttl: renewed.ttl.as_duration(), left }
+            }
+            Ok(_) => Answer::Released,
+            Err(error) => Answer::Refused(Box::new(problem_of(error))),
+        };
+        sdk.machine.answer(own, exchange.call, answer);
+        self.drive_sdk(client)?;
+        Ok(true)
+    }
+
+    /// A server said, unasked, that a lease is gone.
+    pub(crate) fn sdk_notice(
+        &mut self,
+        client: usize,
+        lease: LeaseId,
+        fence: Option<Fence>,
+    ) -> Result<(), Verdict> {
+        let own = self.own(client);
+        let sdk = self.sdk(client);
+        if let Some(key) = sdk.holder_of(lease, fence) {
+            let problem = Problem::new(Code::LeaseLost, "the server said so");
+            sdk.machine.lost(own, key, Box::new(problem));
+        }
+        self.drive_sdk(client)
+    }
+
+    // What its thread is told.
+
+    fn sdk_news(&mut self, client: usize, key: Key, news: News) -> Result<(), Verdict> {
+        match news {
+            News::Granted(standing) => self.sdk_granted(client, key, standing),
+            News::Renewed(standing) => {
+                let of_session = |item: &Item| item.session == Some(key);
+                let sdk = self.clients[client].sdk.as_ref().expect("it is up");
+                let under = sdk
+                    .keys
+                    .iter()
+                    .copied()
+                    .filter(|k| sdk.machine.data(*k).is_some_and(of_session));
+                let keys: Vec<Key> = under.chain([key]).collect();
+                let (stops, lost) =
+                    (micros_of(standing.jeopardy_at()), micros_of(standing.lapses_at()));
+                for key in keys {
+                    self.judge.beliefs.go_on(client, key.to_u64(), stops, lost);
+                }
+                Ok(())
+            }
+            News::Jeopardy => {
+                self.coverage.mark("belief ended by jeopardy");
+                self.trace.line(self.now, Node::Client(client), format_args!("sdk: jeopardy"));
+                // Nothing is renewed any more: the thread gives it up.
+                let own = self.own(client);
+                self.sdk(client).machine.release(own, key);
+                self.drive_sdk(client)
+            }
+            News::GaveUp => Ok(()),
+        }
+    }
+
+    fn sdk_granted(&mut self, client: usize, key: Key, standing: Standing) -> Result<(), Verdict> {
+        let now = self.now;
+        let own = self.own(client);
+        let Some(item) = self.sdk(client).machine.data_mut(key) else { return Ok(()) };
+        item.is_granted = true;
+        item.attempt.returned = Some(now);
+        item.attempt.granted = item.fence;
+        let item = item.clone();
+        self.trace.line(
+            now,
+            Node::Client(client),
+            format_args!("sdk: granted, {:?}", standing.state(own)),
+        );
+        if !item.claims.is_empty() {
+            let belief = Belief {
+                namespace: Namespace::default(),
+                lease: item.lease,
+                claims: item.claims.clone(),
+                stops_at: micros_of(standing.jeopardy_at()),
+                lost_at: micros_of(standing.lapses_at()),
+            };
+            if !self.judge.is_overruled(item.fence) {
+                self.judge.beliefs.begin(client, key.to_u64(), belief);
+            }
+            let shown = self.clocks();
+            self.forget_what_is_given_back();
+            self.judge.believed(now, client, key.to_u64(), &shown)?;
+            self.judge.history.attempt(item.attempt.clone());
+            if let (Some(_), Some(fence)) = (item.session, item.fence) {
+                let when = (now + 1, Some(now + 2));
+                self.judge.history.renewed(
+                    client,
+                    &item.claims,
+                    when,
+                    fence,
+                    standing.ttl(),
+                    Kept::Unknown,
+                );
+            }
+        }
+        if self.clients[client].winds_down {
+            self.sdk(client).machine.release(own, key);
+            return self.drive_sdk(client);
+        }
+        let mut dice =
+            Dice::new(self.plan.seed, Purpose::Client, client as u64, key.to_u64() ^ now.0);
+        let held = self.now + dice.spread(self.plan.ttl / 20, self.plan.ttl * 2);
+        self.client_due(client, Due::SdkRelease(key.to_u64()), held);
+        Ok(())
+    }
+
+    /// What each client's clock shows.
+    pub(crate) fn clocks(&self) -> Vec<Option<Micros>> {
+        self.clients.iter().map(|client| client.shows(self.now)).collect()
+    }
+
+    /// Whoever gives a lock back believes in it no longer.
+    pub(crate) fn forget_what_is_given_back(&mut self) {
+        let clients = &self.clients;
+        self.judge.beliefs.retain(|client, key| {
+            let sdk = clients[client].sdk.as_ref();
+            sdk.is_some_and(|sdk| sdk.machine.standing(Key::from_u64(key)).is_some())
+        });
+    }
+
+    fn sdk_end(&mut self, client: usize, key: Key, item: Item, how: &Ended) {
+        self.sdk(client).keys.remove(&key);
+        if self.judge.beliefs.end(client, key.to_u64()) && matches!(how, Ended::Lost(_)) {
+            self.coverage.mark("belief ended by loss");
+        }
+        self.trace.line(
+            self.now,
+            Node::Client(client),
+            format_args!("sdk: end of {:?}: {}", item.claims, word_for(how)),
+        );
+        if !item.is_granted && !item.claims.is_empty() {
+            self.judge.history.attempt(item.attempt);
+        }
+    }
+
+    // Histories.
+
+    fn sdk_history(
+        &mut self,
+        client: usize,
+        exchange: &Exchange,
+        reply: &Result<Reply, CallError>,
+    ) {
+        let outcome = match reply {
+            Ok(_) => Kept::Done,
+            Err(CallError::Refused(Refusal::LeaseLost | Refusal::SessionNotFound)) => Kept::Lost,
+            Err(_) => Kept::Unknown,
+        };
+        let said = match reply {
+            Ok(Reply::Answer(Told::Renewed(renewed))) => Some(renewed.ttl.as_duration()),
+            Ok(_) | Err(_) => None,
+        };
+        let when = (exchange.sent, (outcome != Kept::Unknown).then_some(self.now));
+        let renews =
+            matches!(&*exchange.what, Call::Command(Command::Renew(_) | Command::KeepAlive(_)));
+        for (claims, fence, ttl) in &exchange.about {
+            let history = &mut self.judge.history;
+            if renews {
+                history.renewed(client, claims, when, *fence, said.unwrap_or(*ttl), outcome);
+            } else {
+                history.released(client, claims, when, *fence, outcome);
+            }
+        }
+    }
+
+    pub(super) fn sdk_unanswered(&mut self, client: usize, exchange: &Exchange) {
+        self.sdk_history(client, exchange, &Err(CallError::Stopped));
+    }
+
+    // The thread that uses it.
+
+    pub(super) fn sdk_think(&mut self, client: usize) -> Result<(), Verdict> {
+        if self.clients[client].winds_down {
+            return Ok(());
+        }
+        let own = self.own(client);
+        self.clients[client].sdk_deeds += 1;
+        let deed = self.clients[client].sdk_deeds;
+        let place = client + SDK_DEEDS;
+        let mut dice = Dice::new(self.plan.seed, Purpose::Work, place as u64, deed);
+        let think = dice.between(1, self.plan.work.think * 4);
+        self.client_due(client, Due::SdkThink, self.now + think);
+        if self.cut.deeds.contains(&(place, deed)) {
+            return Ok(());
+        }
+        let Sdk { machine, keys, .. } = self.sdk(client);
+        let keys: Vec<Key> = keys.iter().copied().collect();
+        if keys.len() >= ITEMS_MAX || (!keys.is_empty() && dice.percent(25)) {
+            let key = *dice.pick(&keys);
+            if dice.percent(50) {
+                machine.release(own, key);
+            } else {
+                machine.abandon(own, key);
+            }
+        } else {
+            self.sdk_acquire(client, &mut dice);
+        }
+        self.drive_sdk(client)
+    }
+
+    fn sdk_acquire(&mut self, client: usize, dice: &mut Dice) {
+        let (own, now, work, ttl) = (self.own(client), self.now, self.plan.work, self.plan.ttl);
+        let (life, deed) = (self.clients[client].life, self.clients[client].sdk_deeds);
+        let sdk = self.sdk(client);
+        let lasts = Duration::from_millis(*dice.pick(&[ttl, ttl / 2, ttl * 2]) / 1000);
+        let is_session = |key: &Key| {
+            sdk.machine.data(*key).is_some_and(|item| item.claims.is_empty() && item.is_granted)
+        };
+        let session = sdk.keys.iter().copied().find(is_session);
+        let opens = session.is_none() && dice.percent(work.sessions / 2);
+        let session = session.filter(|_| !opens && dice.percent(70));
+        let mut claims = vec![claim(dice, &work)];
+        if dice.percent(work.sets) {
+            let more = claim(dice, &work);
+            if !claims[0].scope.overlaps(&more.scope) {
+                claims.push(more);
+            }
+        }
+        // Two requests of one owner for bytes of one file would be one lock: they merge, and each gives the other's back.
+        let items = sdk.keys.iter().filter_map(|key| sdk.machine.data(*key));
+        let held: BTreeSet<u64> =
+            items.flat_map(|item| &item.claims).filter_map(inode_of).collect();
+        claims.retain(|claim| inode_of(claim).is_none_or(|inode| !held.contains(&inode)));
+        if opens {
+            claims.clear();
+        } else if claims.is_empty() {
+            return;
+        }
+        let wait = if dice.percent(work.waits) {
+            *dice.pick(&[SdkWait::Forever, SdkWait::UpTo(lasts), SdkWait::UpTo(lasts / 8)])
+        } else {
+            SdkWait::Never
+        };
+        let request_id =
+            RequestId::new(&format!("sdk-{client}-{life}-{deed}")).expect("a plain name");
+        let attempt = Attempt {
+            client,
+            owner: sdk.owner.clone(),
+            claims: claims.clone(),
+            ttl: if session.is_some() { Duration::ZERO } else { lasts },
+            waited: wait != SdkWait::Never,
+            request_id: Some(request_id.clone()),
+            leases: Vec::new(),
+            invoked: now,
+            returned: None,
+            granted: None,
+        };
+        let ask = match session {
+            Some(session) => Ask::Under { session, wait },
+            None => Ask::Lease { ttl: lasts, wait, is_kept: true },
+        };
+        let item = Item {
+            claims,
+            ttl: lasts,
+            request_id,
+            session,
+            lease: None,
+            fence: None,
+            attempt,
+            is_granted: false,
+        };
+        let key = sdk.machine.acquire(own, item, ask);
+        sdk.keys.insert(key);
+    }
+
+    /// Work is done: it writes, if it may, and gives the lock back.
+    pub(super) fn sdk_release(&mut self, client: usize, key: u64) -> Result<(), Verdict> {
+        let (own, key) = (self.own(client), Key::from_u64(key));
+        let sdk = self.sdk(client);
+        let Some(item) = sdk.machine.data(key).cloned() else { return Ok(()) };
+        let is_valid =
+            sdk.machine.standing(key).is_some_and(|standing| standing.state(own) == State::Valid);
+        sdk.machine.release(own, key);
+        if let ([claim, ..], Some(fence), true) = (item.claims.as_slice(), item.fence, is_valid) {
+            self.write_to(&Namespace::default(), claim, fence);
+        }
+        self.drive_sdk(client)
+    }
+
+    /// Everything is given back; what is still asked for may come.
+    pub(super) fn sdk_winds_down(&mut self, client: usize) -> Result<(), Verdict> {
+        let own = self.own(client);
+        let Sdk { machine, keys, .. } = self.sdk(client);
+        for key in keys.iter() {
+            machine.release(own, *key);
+        }
+        self.drive_sdk(client)
+    }
+}
+
+fn inode_of(claim: &Claim) -> Option<u64> {
+    match claim.scope {
+        Scope::Range { inode, .. } => Some(inode),
+        Scope::Key(_) => None,
+    }
+}
+
+fn word_for(how: &Ended) -> String {
+    match how {
+        Ended::Refused(problem) => format!("refused with {}", problem.code),
+        Ended::Unreachable => "unreachable".into(),
+        Ended::Lost(Loss::Told(problem)) => format!("lost, told {}", problem.code),
+        Ended::Lost(Loss::Lapsed) => "lost, lapsed".into(),
+        Ended::Lost(_) => "lost with its session".into(),
+        Ended::Released => "released".into(),
+        Ended::NotReleased(problem) => format!("not released, {}", problem.code),
+        Ended::ReleaseUnanswered => "release unanswered".into(),
+        Ended::Forgotten => "forgotten".into(),
+    }
+}
+
+/// The problem that a client reads when a server says no.
+fn problem_of(error: &CallError) -> Problem {
+    let code = match error {
+        CallError::Refused(refusal) => code_for(refusal),
+        CallError::StoreUnavailable { .. } => Code::StoreUnavailable,
+        CallError::NotLeader { .. } => Code::NotLeader,
+        CallError::Draining => Code::Draining,
+        CallError::Busy => Code::Overloaded,
+        CallError::Stopped => Code::Interrupted,
+    };
+    let mut problem = Problem::new(code, coverage::word_for(error));
+    match error {
+        CallError::Refused(Refusal::Held(conflict) | Refusal::ReclaimWindow(conflict)) => {
+            problem.ticket = conflict.place.map(|place| place.ticket.0.to_string());
+        }
+        CallError::NotLeader { leader, retry_after } => {
+            problem.leader.clone_from(leader);
+            problem.recommended_retry_ms = u64::try_from(retry_after.as_millis()).ok();
+        }
+        CallError::StoreUnavailable { outcome_unknown: true, .. } => {
+            problem.outcome = Happened::Unknown;
+        }
+        CallError::Refused(_)
+        | CallError::StoreUnavailable { .. }
+        | CallError::Draining
+        | CallError::Busy
+        | CallError::Stopped => {}
+    }
+    problem
+}
+
+fn code_for(refusal: &Refusal) -> Code {
+    match refusal {
+        Refusal::Held(_) => Code::LockHeld,
+        Refusal::ReclaimWindow(_) => Code::ReclaimWindow,
+        Refusal::GracePeriod { .. } => Code::GracePeriod,
+        Refusal::NoGrace => Code::NoGrace,
+        Refusal::Deadlock { .. } => Code::Deadlock,
+        Refusal::LeaseLost => Code::LeaseLost,
+        Refusal::NotHolder(_) => Code::NotHolder,
+        Refusal::LimitMismatch { .. } => Code::LimitMismatch,
+        Refusal::RequestIdReused => Code::RequestIdReused,
+        Refusal::SessionNotFound => Code::SessionNotFound,
+        Refusal::TicketNotFound(_) => Code::TicketNotFound,
+        Refusal::StaleFence { .. } => Code::StaleFence,
+        Refusal::Limit(_) => Code::QuotaExceeded,
+        Refusal::Invalid(_) => Code::InvalidRequest,
+        Refusal::FileRemoved(_) => Code::FileRemoved,
+        Refusal::Suspended => Code::StoreUnavailable,
+        Refusal::StaleEpoch { .. } => Code::NotLeader,
+    }
+}

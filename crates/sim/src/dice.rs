@@ -1,0 +1,115 @@
+//! Chance, from the seed alone.
+//!
+//! Every purpose throws dice of its own, named by numbers: the third message from one node to another, the seventh thing
+//! that a client does. So leaving something out of a world does not change what chance does to the rest of it, which is
+//! what lets the shrinker cut a failing schedule down.
+
+/// A row of numbers that look random and are the same for the same seed and names (SplitMix64).
+#[derive(Clone, Copy, Debug)]
+pub struct Dice(u64);
+
+/// What dice are thrown for, so that no two purposes share a row.
+#[derive(Clone, Copy, Debug)]
+pub enum Purpose {
+    Plan = 1,
+    Faults,
+    Message,
+    Store,
+    Work,
+    Client,
+    Server,
+    LeaseId,
+}
+
+impl Dice {
+    pub fn new(seed: u64, purpose: Purpose, one: u64, two: u64) -> Dice {
+        let purpose = mixed(seed ^ mixed(purpose as u64));
+        Dice(mixed(purpose ^ mixed(one.wrapping_add(0x51) ^ mixed(two.wrapping_add(0xa3)))))
+    }
+
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed(self.0)
+    }
+
+    /// A number below `end`; 0 if there is none.
+    pub fn below(&mut self, end: u64) -> u64 {
+        if end == 0 { 0 } else { self.number() % end }
+    }
+
+    /// From `from` up to and including `to`.
+    pub fn between(&mut self, from: u64, to: u64) -> u64 {
+        from + self.below(to.saturating_sub(from).saturating_add(1))
+    }
+
+    pub fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).unwrap_or(0)
+    }
+
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.index(from.len())]
+    }
+
+    /// True in `percent` of a hundred cases.
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// True in so many of a million cases.
+    pub fn ppm(&mut self, ppm: u64) -> bool {
+        self.below(1_000_000) < ppm
+    }
+
+    /// One of several, by weight; the last one if all weights are 0.
+    pub fn weighted<T: Copy>(&mut self, choices: &[(u64, T)]) -> T {
+        let mut left = self.below(choices.iter().map(|(weight, _)| weight).sum());
+        for (weight, choice) in choices {
+            if left < *weight {
+                return *choice;
+            }
+            left -= weight;
+        }
+        choices[choices.len() - 1].1
+    }
+
+    /// Lengths that vary over orders of magnitude: each factor of two is as likely as the next.
+    pub fn spread(&mut self, from: u64, to: u64) -> u64 {
+        let doublings = to.max(1).ilog2().saturating_sub(from.max(1).ilog2());
+        let scale = from << self.below(u64::from(doublings) + 1);
+        self.between(scale, scale.saturating_mul(2).min(to).max(scale))
+    }
+}
+
+/// Numbers that lie close together come to lie far apart.
+fn mixed(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn same_names_give_the_same_row_and_others_do_not() {
+        let row = |one, two| {
+            let mut dice = Dice::new(7, Purpose::Message, one, two);
+            [dice.number(), dice.number(), dice.number()]
+        };
+        assert_eq!(row(1, 2), row(1, 2));
+        assert_ne!(row(1, 2), row(2, 1));
+        assert_ne!(row(0, 0), row(0, 1));
+    }
+
+    #[test]
+    fn spread_stays_within_its_ends() {
+        let mut dice = Dice::new(1, Purpose::Plan, 0, 0);
+        let drawn: Vec<u64> = (0..1000).map(|_| dice.spread(100, 5000)).collect();
+        assert!(drawn.iter().all(|length| (100..=5000).contains(length)));
+        assert!(
+            drawn.iter().any(|&length| length < 200) && drawn.iter().any(|&length| length > 3000)
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! The word of the clients, lock by lock, for the judge of histories.
+//!
+//! Only worlds with nothing but plain names are told of; everything else is judged by the log. What nobody got an
+//! answer to is looked up there: if it was granted, then when it was durable.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold_core::{Claim, Fence, LeaseId, Mode, Owner, RequestId, Scope};
+use leasehold_judge::checker::{Rules, check};
+use leasehold_judge::history::{Acquired, Event, Kept, LockIndex, Mode as Told, Operation};
+
+use super::log::{GrantFact, Log};
+use super::{Verdict, shortened};
+use crate::client::scopes::{NAMES, name};
+use crate::plan::Plan;
+use crate::time::Moment;
+
+type When = leasehold_judge::history::Moment;
+
+#[derive(Debug)]
+pub struct History {
+    locks: BTreeMap<Scope, LockIndex>,
+    operations: Vec<Operation>,
+    attempts: Vec<Attempt>,
+    drift_ppm: u64,
+    late_max: Duration,
+}
+
+/// A request for locks, and what its client knows of it.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    pub client: usize,
+    pub owner: Owner,
+    pub claims: Vec<Claim>,
+    pub ttl: Duration,
+    pub waited: bool,
+    pub request_id: Option<RequestId>,
+    /// The leases that it may have opened, or the session that it was made under.
+    pub leases: Vec<LeaseId>,
+    pub invoked: Moment,
+    pub returned: Option<Moment>,
+    pub granted: Option<Fence>,
+}
+
+impl History {
+    pub fn new(plan: &Plan) -> History {
+        let drift_ppm = plan.drift_ppm.unsigned_abs();
+        let longest = plan.limits.lease_ttl_max;
+        let late = longest * u32::try_from(3 * drift_ppm).unwrap_or(0) / 1_000_000;
+        let names = if plan.work.plain { NAMES } else { 0 };
+        let locks = (0..names).zip(0..).map(|(number, index)| (name(number), index));
+        History {
+            locks: locks.collect(),
+            operations: Vec::new(),
+            attempts: Vec::new(),
+            drift_ppm,
+            late_max: late + Duration::from_millis(50),
+        }
+    }
+
+    fn index(&self, scope: &Scope) -> Option<LockIndex> {
+        self.locks.get(scope).copied()
+    }
+
+    pub fn attempt(&mut self, attempt: Attempt) {
+        self.attempts.push(attempt);
+    }
+
+    /// Somebody else was in the way.
+    pub fn refused(&mut self, attempt: &Attempt, returned: Moment) {
+        // Which of a set was in the way is not told.
+        let [claim] = attempt.claims.as_slice() else { return };
+        let (Some(lock), Some(mode)) = (self.index(&claim.scope), told_mode(claim.mode)) else {
+            return;
+        };
+        let event = Event::Acquire {
+            mode,
+            ttl: self.least(attempt.ttl),
+            waited: attempt.waited,
+            outcome: Acquired::Refused,
+        };
+        self.push(attempt.client, lock, attempt.invoked, Some(returned), event);
+    }
+
+    pub fn kept(
+        &mut self,
+        client: usize,
+        claims: &[Claim],
+        (invoked, returned): (Moment, Option<Moment>),
+        event: Event,
+    ) {
+        for claim in claims {
+            if let (Some(lock), Some(_)) = (self.index(&claim.scope), told_mode(claim.mode)) {
+                self.push(client, lock, invoked, returned, event);
+            }
+        }
+    }
+
+    pub fn renewed(
+        &mut self,
+        client: usize,
+        claims: &[Claim],
+        when: (Moment, Option<Moment>),
+        fence: Fence,
+        ttl: Duration,
+        outcome: Kept,
+    ) {
+        let ttl = self.least(ttl);
+        self.kept(client, claims, when, Event::Renew { token: fence.get(), ttl, outcome });
+    }
+
+    pub fn released(
+        &mut self,
+        client: usize,
+        claims: &[Claim],
+        when: (Moment, Option<Moment>),
+        fence: Fence,
+        outcome: Kept,
+    ) {
+        self.kept(client, claims, when, Event::Release { token: fence.get(), outcome });
+    }
+
+    /// A new leader begins: every lease stands in full again.
+    pub fn restarted(&mut self, down: Moment, up: Moment) {
+        let event = Event::Restart { down: when(down) };
+        self.push(usize::MAX, LockIndex::MAX, down, Some(up), event);
+    }
+
+    /// The least that the ttl is in true time.
+    fn least(&self, ttl: Duration) -> Duration {
+        let micros = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(shortened(micros, self.drift_ppm).saturating_sub(2000))
+    }
+
+    fn push(
+        &mut self,
+        client: usize,
+        lock: LockIndex,
+        invoked: Moment,
+        returned: Option<Moment>,
+        event: Event,
+    ) {
+        let client = u32::try_from(client).unwrap_or(u32::MAX);
+        let returned = returned.map_or(When::NEVER, when);
+        self.operations.push(Operation { client, lock, invoked: when(invoked), returned, event });
+    }
+
+    pub(super) fn judge(&mut self, now: Moment, log: &Log) -> Result<(), Verdict> {
+        let mut by_owner: BTreeMap<&Owner, Vec<(Fence, &GrantFact)>> = BTreeMap::new();
+        for (fence, grant) in log.grants() {
+            by_owner.entry(&grant.granted.owner).or_default().push((*fence, grant));
+        }
+        for attempt in std::mem::take(&mut self.attempts) {
+            let grants = by_owner.get(&attempt.owner).map_or(&[][..], Vec::as_slice);
+            self.tell_attempt(&attempt, grants);
+        }
+        let rules = Rules { late_max: self.late_max, configurations_max: 20_000 };
+        match check(&self.operations, rules) {
+            Ok(_) | Err(leasehold_judge::checker::Fault::Undecided { .. }) => Ok(()),
+            Err(fault) => {
+                Err(Verdict::new(now, "the history can have happened", fault.to_string()))
+            }
+        }
+    }
+
+    /// Everything that was granted because of it, known to its client or not.
+    fn tell_attempt(&mut self, attempt: &Attempt, grants: &[(Fence, &GrantFact)]) {
+        let first = grants.partition_point(|(_, grant)| grant.at < attempt.invoked);
+        let mut is_told = false;
+        for (fence, grant) in &grants[first..] {
+            let granted = &grant.granted;
+            let is_its = match &attempt.request_id {
+                Some(id) => granted.request.as_ref().is_some_and(|request| request.id == *id),
+                None => attempt.leases.contains(&granted.lease) && granted.claims == attempt.claims,
+            };
+            let returned = attempt.returned.filter(|_| attempt.granted.is_some());
+            if !is_its || returned.is_some_and(|returned| returned < grant.at) {
+                continue;
+            }
+            let is_known = attempt.granted == Some(*fence);
+            is_told |= is_known;
+            let (outcome, returned) = match is_known {
+                true => (Acquired::Granted(fence.get()), attempt.returned),
+                false => (Acquired::Unknown, Some(grant.at)),
+            };
+            self.tell_acquire(attempt, outcome, returned);
+        }
+        // It stood in line, and others may have been refused because of that.
+        if attempt.waited && !is_told {
+            self.tell_acquire(attempt, Acquired::Unknown, None);
+        }
+    }
+
+    fn tell_acquire(&mut self, attempt: &Attempt, outcome: Acquired, returned: Option<Moment>) {
+        for claim in &attempt.claims {
+            if let (Some(lock), Some(mode)) = (self.index(&claim.scope), told_mode(claim.mode)) {
+                let ttl = self.least(attempt.ttl);
+                let event = Event::Acquire { mode, ttl, waited: attempt.waited, outcome };
+                self.push(attempt.client, lock, attempt.invoked, returned, event);
+            }
+        }
+    }
+}
+
+fn told_mode(mode: Mode) -> Option<Told> {
+    match mode {
+        Mode::Exclusive => Some(Told::Exclusive),
+        Mode::Shared => Some(Told::Shared),
+        Mode::Permits(_) => None,
+    }
+}
+
+fn when(moment: Moment) -> When {
+    leasehold_judge::history::Moment(moment.0.saturating_mul(1000))
+}

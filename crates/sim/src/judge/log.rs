@@ -1,0 +1,269 @@
+//! What is durable: every record, replayed the moment it was written, onto a table that nobody else touches.
+//!
+//! This is the one order in which everything happened. What a server shows must be in it; what it says is over must be
+//! over in it; and replayed it must never show two conflicting grants.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::{
+    Command, Ending, Epoch, Fence, Granted, KeepAlive, LeaseId, Limits, LockTable, Millis,
+    Namespace, Outcome, Step, Timestamp, Transition, invariant,
+};
+use leasehold_store::{Batch, Seq};
+
+use super::{Judge, Verdict};
+use crate::time::{MILLI, Moment};
+
+/// A lease by its full name.
+pub(crate) type Name = (Namespace, LeaseId);
+
+#[derive(Debug)]
+pub(crate) struct Log {
+    table: LockTable,
+    seq: Seq,
+    epoch: Epoch,
+    fence: Fence,
+    leases: BTreeMap<Name, Lease>,
+    grants: BTreeMap<Fence, GrantFact>,
+    sessions: BTreeMap<(Namespace, u64), LeaseId>,
+}
+
+/// A lease as the log has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Lease {
+    pub(crate) ttl: Millis,
+    /// The longest that it ever was.
+    pub(crate) ttl_most: Millis,
+    pub(crate) is_over: bool,
+    /// Somebody was told that it is over.
+    pub(crate) told_over: bool,
+    /// No one may let it lapse before this moment of true time.
+    pub(crate) promised: Moment,
+}
+
+/// A grant as the log has it.
+#[derive(Clone, Debug)]
+pub(crate) struct GrantFact {
+    pub(crate) at: Moment,
+    pub(crate) granted: Granted,
+    /// When that was durable.
+    pub(crate) over: Option<Moment>,
+    /// An operator has taken it away, or a part of it.
+    pub(crate) is_overruled: bool,
+}
+
+impl Log {
+    pub(crate) fn new(limits: Limits) -> Log {
+        Log {
+            table: LockTable::new(limits, 1),
+            seq: Seq(0),
+            epoch: Epoch(0),
+            fence: Fence::ZERO,
+            leases: BTreeMap::new(),
+            grants: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn table(&self) -> &LockTable {
+        &self.table
+    }
+
+    pub(crate) fn lease(&self, namespace: &Namespace, lease: LeaseId) -> Option<&Lease> {
+        self.leases.get(&(namespace.clone(), lease))
+    }
+
+    pub(crate) fn lease_mut(
+        &mut self,
+        namespace: &Namespace,
+        lease: LeaseId,
+    ) -> Option<&mut Lease> {
+        self.leases.get_mut(&(namespace.clone(), lease))
+    }
+
+    /// Whether the lease is gone from the table: bytes may have moved to another lease, and a plain lease that holds
+    /// nothing is over without a word.
+    pub(crate) fn is_gone(&self, namespace: &Namespace, lease: LeaseId) -> bool {
+        let keep_alive = KeepAlive { namespace: namespace.clone(), session: lease, ttl: None };
+        let mut table = self.table.clone();
+        let outcome =
+            table.handle(Timestamp::ZERO, Command::KeepAlive(keep_alive), &mut Step::new());
+        matches!(outcome, Outcome::Refused(_))
+    }
+
+    pub(crate) fn grant(&self, fence: Fence) -> Option<&GrantFact> {
+        self.grants.get(&fence)
+    }
+
+    /// The session with this number.
+    pub(crate) fn session(&self, namespace: &Namespace, number: u64) -> Option<LeaseId> {
+        self.sessions.get(&(namespace.clone(), number)).copied()
+    }
+
+    pub(crate) fn grants(&self) -> impl Iterator<Item = (&Fence, &GrantFact)> {
+        self.grants.iter()
+    }
+
+    fn open(&mut self, now: Moment, namespace: &Namespace, lease: LeaseId, ttl: Millis) {
+        let fresh = Lease { ttl, ttl_most: ttl, is_over: false, told_over: false, promised: now };
+        self.leases.insert((namespace.clone(), lease), fresh);
+    }
+
+    fn note(&mut self, now: Moment, transition: &Transition) -> Result<(), Verdict> {
+        match transition {
+            Transition::SessionOpened(opened) => {
+                self.open(now, &opened.namespace, opened.lease, opened.ttl);
+                let name = (opened.namespace.clone(), opened.terms.number);
+                self.sessions.insert(name, opened.lease);
+            }
+            Transition::Granted(granted) => {
+                if granted.fence <= self.fence {
+                    let what = format!("fence {} after fence {}", granted.fence, self.fence);
+                    return Err(Verdict::new(now, "fences only rise", what));
+                }
+                self.fence = granted.fence;
+                if let Some(ttl) = granted.opens {
+                    self.open(now, &granted.namespace, granted.lease, ttl);
+                }
+                let fact = GrantFact {
+                    at: now,
+                    granted: granted.clone(),
+                    over: None,
+                    is_overruled: false,
+                };
+                self.grants.insert(granted.fence, fact);
+            }
+            Transition::TtlChanged { namespace, lease, ttl } => {
+                if let Some(known) = self.lease_mut(namespace, *lease) {
+                    known.ttl = *ttl;
+                    known.ttl_most = known.ttl_most.max(*ttl);
+                }
+            }
+            Transition::LeaseLapsed { namespace, lease, ending }
+            | Transition::LeaseEnded { namespace, lease, ending } => {
+                self.lease_over(now, namespace, *lease, ending)?;
+            }
+            Transition::GrantEnded { fence, .. } => self.grant_over(now, *fence),
+            Transition::KeyEnded { fence, .. } => {
+                let is_single = |fact: &GrantFact| fact.granted.claims.len() == 1;
+                if self.grants.get(fence).is_some_and(is_single) {
+                    self.grant_over(now, *fence);
+                }
+            }
+            Transition::Jumped { fence, .. } => self.fence = self.fence.max(*fence),
+            Transition::EpochBegan { .. }
+            | Transition::RangeEnded { .. }
+            | Transition::FenceAccepted { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn note_overruled(&mut self, transition: &Transition) {
+        let (lease, ending) = match transition {
+            Transition::LeaseEnded { lease, ending, .. }
+            | Transition::GrantEnded { lease, ending, .. }
+            | Transition::KeyEnded { lease, ending, .. }
+            | Transition::RangeEnded { lease, ending, .. } => (lease, ending),
+            Transition::EpochBegan { .. }
+            | Transition::Jumped { .. }
+            | Transition::SessionOpened(_)
+            | Transition::Granted(_)
+            | Transition::TtlChanged { .. }
+            | Transition::LeaseLapsed { .. }
+            | Transition::FenceAccepted { .. } => return,
+        };
+        if matches!(ending, Ending::Revoked(_) | Ending::FileRemoved) {
+            let of_lease = self.grants.values_mut().filter(|grant| grant.granted.lease == *lease);
+            of_lease.for_each(|grant| grant.is_overruled = true);
+        }
+    }
+
+    fn grant_over(&mut self, now: Moment, fence: Fence) {
+        if let Some(grant) = self.grants.get_mut(&fence) {
+            grant.over.get_or_insert(now);
+        }
+    }
+
+    fn lease_over(
+        &mut self,
+        now: Moment,
+        namespace: &Namespace,
+        lease: LeaseId,
+        ending: &Ending,
+    ) -> Result<(), Verdict> {
+        let Some(known) = self.lease_mut(namespace, lease) else { return Ok(()) };
+        let by_time = matches!(ending, Ending::Expired | Ending::GraceExpired);
+        if by_time && !known.is_over && now < known.promised {
+            let what = format!("a lease lapsed, promised until {}", known.promised);
+            return Err(Verdict::new(now, "no lease lapses early", what));
+        }
+        known.is_over = true;
+        for grant in self.grants.values_mut().filter(|grant| grant.over.is_none()) {
+            if grant.granted.lease == lease && grant.granted.namespace == *namespace {
+                grant.over = Some(now);
+            }
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self, now: Moment, batch: &Batch) -> Result<(), Verdict> {
+        let (seq, epoch) = (batch.seq(), batch.epoch());
+        if seq != self.seq.next() || epoch < self.epoch {
+            let what = format!(
+                "record {seq} of epoch {} after record {} of epoch {}",
+                epoch.0, self.seq, self.epoch.0
+            );
+            return Err(Verdict::new(now, "records follow each other", what));
+        }
+        (self.seq, self.epoch) = (seq, epoch);
+        for transition in batch.transitions() {
+            let unreadable = |fault| Verdict::new(now, "records can be read", format!("{fault}"));
+            let transition = transition.map_err(unreadable)?;
+            let unfit = |unfit| Verdict::new(now, "records fit together", format!("{unfit}"));
+            self.table.apply(&transition).map_err(unfit)?;
+            self.note(now, &transition)?;
+            self.note_overruled(&transition);
+        }
+        invariant::invariant_conflicting_grants_never_coexist(&self.table)
+            .and_then(|()| invariant::invariant_permits_stay_within_their_limit(&self.table))
+            .map_err(|broken| {
+                Verdict::new(now, broken.promise, format!("in the log: {}", broken.seen))
+            })
+    }
+}
+
+impl Judge {
+    /// A record is durable.
+    pub fn written(&mut self, now: Moment, batch: &Batch) -> Result<(), Verdict> {
+        self.log.replay(now, batch)
+    }
+
+    /// Somebody was told at `now` that a lease stands for `ttl`, in answer to what came in at `asked`.
+    pub(crate) fn promise(
+        &mut self,
+        namespace: &Namespace,
+        lease: LeaseId,
+        asked: Moment,
+        ttl: Millis,
+    ) {
+        let length = self.at_least(u64::from(ttl.get()) * MILLI);
+        if let Some(lease) = self.log.lease_mut(namespace, lease) {
+            // A server reads its clock in whole milliseconds, rounded down.
+            lease.promised = lease.promised.max(Moment((asked + length).0.saturating_sub(MILLI)));
+        }
+    }
+
+    /// Something is asked that can shorten a lease.
+    pub(crate) fn shorten(
+        &mut self,
+        now: Moment,
+        namespace: &Namespace,
+        lease: LeaseId,
+        length: u64,
+    ) {
+        let promised = now + self.at_least(length);
+        if let Some(lease) = self.log.lease_mut(namespace, lease) {
+            lease.promised = lease.promised.min(promised);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Those who look on and say when a promise is broken.
+//!
+//! They know more than anybody in the world: true time, every record the moment it is durable, what every client
+//! believes. None of them takes the word of a server.
+
+mod beliefs;
+mod history;
+mod log;
+mod replies;
+mod resource;
+mod steps;
+
+use std::fmt;
+
+use leasehold_core::Revision;
+use leasehold_engine::Engine;
+
+use crate::coverage::Coverage;
+use crate::plan::Plan;
+use crate::time::{Micros, Moment};
+
+pub use beliefs::{Belief, Beliefs};
+pub use history::{Attempt, History};
+use log::Log;
+use resource::Resources;
+pub use steps::watch_steps;
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub at: Moment,
+    pub promise: &'static str,
+    pub seen: String,
+}
+
+impl Verdict {
+    pub fn new(at: Moment, promise: &'static str, seen: impl Into<String>) -> Verdict {
+        Verdict { at, promise, seen: seen.into() }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {} s: {}: {}", self.at.to_string().trim(), self.promise, self.seen)
+    }
+}
+
+impl std::error::Error for Verdict {}
+
+/// All judges of one world.
+#[derive(Debug)]
+pub struct Judge {
+    pub(crate) log: Log,
+    pub(crate) resources: Resources,
+    pub(crate) history: History,
+    pub(crate) beliefs: Beliefs,
+    /// Parts in a million by which clocks are off at most.
+    drift_ppm: u64,
+    accused: Option<Verdict>,
+    /// The last revision at which a table was compared with the log.
+    compared: Revision,
+}
+
+impl Judge {
+    pub fn new(plan: &Plan) -> Judge {
+        Judge {
+            log: Log::new(plan.limits.clone()),
+            resources: Resources::default(),
+            history: History::new(plan),
+            beliefs: Beliefs::new(plan),
+            drift_ppm: plan.drift_ppm.unsigned_abs(),
+            accused: None,
+            compared: Revision(0),
+        }
+    }
+
+    /// The least that a length by any clock of this world can be in true time.
+    pub(crate) fn at_least(&self, length: Micros) -> Micros {
+        shortened(length, self.drift_ppm)
+    }
+
+    /// Something was seen where it could not be reported.
+    pub fn accuse(&mut self, verdict: Verdict) {
+        self.accused.get_or_insert(verdict);
+    }
+
+    pub fn take_verdict(&mut self, now: Moment) -> Result<(), Verdict> {
+        match self.accused.take().or_else(|| steps::take_broken(now)) {
+            Some(verdict) => Err(verdict),
+            None => Ok(()),
+        }
+    }
+
+    /// A table after something happened to it. The steps in between were looked at as they were made.
+    pub fn table(&mut self, now: Moment, engine: &Engine) -> Result<(), Verdict> {
+        let unwritten = engine.unwritten_len();
+        if unwritten > 10_000 {
+            return Err(Verdict::new(now, "bounded", format!("{unwritten} transitions unwritten")));
+        }
+        let revision = engine.table().revision();
+        if unwritten == 0 && revision == self.log.table().revision() && revision != self.compared {
+            self.compared = revision;
+            if engine.table().digest() != self.log.table().digest() {
+                let what = format!("at revision {}", revision.0);
+                return Err(Verdict::new(now, "the table is the fold of the log", what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything is over: what can only be judged as a whole.
+    pub fn last(&mut self, now: Moment, coverage: &mut Coverage) -> Result<(), Verdict> {
+        let _ = coverage;
+        self.history.judge(now, &self.log)
+    }
+}
+
+/// What is left of a length on a clock that is as fast as any.
+pub(crate) fn shortened(length: Micros, drift_ppm: u64) -> Micros {
+    let length = u128::from(length) * 1_000_000 / u128::from(1_000_000 + drift_ppm);
+    u64::try_from(length).unwrap_or(u64::MAX)
+}

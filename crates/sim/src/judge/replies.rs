@@ -1,0 +1,268 @@
+//! What servers say, compared with what is durable the moment they say it.
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "of many commands, answers and faults only a few matter here"
+)]
+
+use leasehold_core::{
+    Answer, Command, Conflict, Fence, Holder, HolderState, LeaseId, Namespace, OnDisconnect,
+    Refusal, Scope, Under,
+};
+use leasehold_engine::{Call, CallError, Reply, View};
+
+use super::{Judge, Verdict};
+use crate::plan::micros;
+use crate::time::Moment;
+
+impl Judge {
+    /// A call comes in at a server that is up.
+    pub fn asked(&mut self, now: Moment, call: &Call) {
+        let Call::Command(command) = call else { return };
+        if let Command::Renew(renew) = command {
+            if let Some(ttl) = renew.ttl {
+                self.shorten(now, &renew.namespace, renew.lease, micros(ttl));
+            }
+        } else if let Command::KeepAlive(keep) = command {
+            if let Some(ttl) = keep.ttl {
+                self.shorten(now, &keep.namespace, keep.session, micros(ttl));
+            }
+        } else if let Command::Disconnect(gone) = command {
+            self.disconnected(now, &gone.namespace, gone.session);
+        } else if let Command::Break(broken) = command {
+            self.beliefs.overrule(&broken.namespace, &broken.scope);
+        } else if let Command::BreakSession(broken) = command {
+            if let Some(lease) = self.log.session(&broken.namespace, broken.number) {
+                self.beliefs.overrule_lease(lease);
+            }
+        } else if let Command::RemoveFile(removed) = command {
+            self.beliefs.overrule(&removed.namespace, &Scope::inode(removed.inode));
+        }
+    }
+
+    /// The stream of a session is gone: it is kept for as long as it was said to be, and that may be short.
+    pub fn disconnected(&mut self, now: Moment, namespace: &Namespace, session: LeaseId) {
+        let view = self.log.table().session(namespace, session);
+        let length = match view.map(|view| view.on_disconnect) {
+            Some(OnDisconnect::Keep(length)) => micros(length),
+            Some(OnDisconnect::Release) | None => 0,
+        };
+        self.shorten(now, namespace, session, length);
+    }
+
+    /// A server answers a call that came in at `asked`.
+    pub fn replied(
+        &mut self,
+        now: Moment,
+        asked: Moment,
+        call: &Call,
+        reply: &Result<Reply, CallError>,
+    ) -> Result<(), Verdict> {
+        match (call, reply) {
+            (_, Ok(Reply::View(view))) => self.viewed(now, view),
+            (Call::Command(command), Ok(Reply::Answer(answer))) => {
+                self.answered(now, asked, command, answer)
+            }
+            (Call::Command(command), Err(CallError::Refused(refusal))) => {
+                self.refused(now, asked, command, refusal)
+            }
+            (Call::Command(_) | Call::Query(_), Err(_))
+            | (Call::Query(_), Ok(Reply::Answer(_))) => Ok(()),
+        }
+    }
+
+    fn answered(
+        &mut self,
+        now: Moment,
+        asked: Moment,
+        command: &Command,
+        answer: &Answer,
+    ) -> Result<(), Verdict> {
+        match (command, answer) {
+            (Command::Acquire(acquire), Answer::Granted(grant)) => {
+                let known = self.log.grant(grant.fence);
+                let is_known = known.is_some_and(|known| {
+                    (&known.granted.owner, known.granted.lease) == (&acquire.owner, grant.lease)
+                });
+                if !is_known {
+                    let what =
+                        format!("fence {} for {} is not durable", grant.fence, acquire.owner);
+                    return Err(Verdict::new(now, "durable before the reply", what));
+                }
+                let is_new = matches!(acquire.under, Under::NewLease { .. });
+                if known.is_some_and(|known| !grant.replayed && known.at < asked) {
+                    let what = format!("fence {} was granted before it was asked for", grant.fence);
+                    return Err(Verdict::new(now, "a grant answers its own request", what));
+                }
+                if is_new && !grant.replayed {
+                    self.promise(&acquire.namespace, grant.lease, asked, grant.ttl);
+                }
+                Ok(())
+            }
+            (Command::OpenSession(open), Answer::SessionOpened { .. }) => {
+                let Some(lease) = self.log.lease(&open.namespace, open.id) else {
+                    return Err(Verdict::new(
+                        now,
+                        "durable before the reply",
+                        "a session is not durable",
+                    ));
+                };
+                let ttl = lease.ttl;
+                self.promise(&open.namespace, open.id, asked, ttl);
+                Ok(())
+            }
+            (Command::Renew(renew), Answer::Renewed(renewed)) => {
+                self.renewed(now, asked, &renew.namespace, renew.lease, renewed.ttl)
+            }
+            (Command::KeepAlive(keep), Answer::Renewed(renewed)) => {
+                self.renewed(now, asked, &keep.namespace, keep.session, renewed.ttl)
+            }
+            (Command::Attach(attach), Answer::Renewed(renewed)) => {
+                self.renewed(now, asked, &attach.namespace, attach.session, renewed.ttl)
+            }
+            (Command::AcceptFence(accept), Answer::FenceAccepted { high_water }) => {
+                let durable = self.log.table().register(&accept.namespace, &accept.register);
+                if durable < Some(*high_water) {
+                    let what = format!(
+                        "register {} at {high_water}, durable {durable:?}",
+                        accept.register
+                    );
+                    return Err(Verdict::new(now, "durable before the reply", what));
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn renewed(
+        &mut self,
+        now: Moment,
+        asked: Moment,
+        namespace: &Namespace,
+        lease: LeaseId,
+        ttl: leasehold_core::Millis,
+    ) -> Result<(), Verdict> {
+        let Some(known) = self.log.lease(namespace, lease) else {
+            return Err(Verdict::new(
+                now,
+                "durable before the reply",
+                "renewed a lease that is not durable",
+            ));
+        };
+        if known.told_over {
+            return Err(Verdict::new(
+                now,
+                "who was told that it is over never renews",
+                "a renewal",
+            ));
+        }
+        if known.ttl_most < ttl {
+            let what = format!("a renewal says {ttl}, durable is {}", known.ttl);
+            return Err(Verdict::new(now, "a raised ttl is durable first", what));
+        }
+        self.promise(namespace, lease, asked, ttl);
+        Ok(())
+    }
+
+    fn refused(
+        &mut self,
+        now: Moment,
+        asked: Moment,
+        command: &Command,
+        refusal: &Refusal,
+    ) -> Result<(), Verdict> {
+        let gone = match (command, refusal) {
+            (Command::Renew(renew), Refusal::LeaseLost) => Some((&renew.namespace, renew.lease)),
+            (Command::Release(release), Refusal::LeaseLost) => {
+                Some((&release.namespace, release.lease))
+            }
+            (Command::KeepAlive(keep), Refusal::SessionNotFound) => {
+                Some((&keep.namespace, keep.session))
+            }
+            (Command::CloseSession(close), Refusal::SessionNotFound) => {
+                Some((&close.namespace, close.session))
+            }
+            _ => None,
+        };
+        if let Some((namespace, lease)) = gone
+            && self.log.lease(namespace, lease).is_some()
+        {
+            if !self.log.is_gone(namespace, lease) {
+                let what = "told that a lease is over, which it is not in the log";
+                return Err(Verdict::new(now, "an ending is durable before it is shown", what));
+            }
+            if let Some(known) = self.log.lease_mut(namespace, lease) {
+                known.told_over = true;
+            }
+        }
+        match refusal {
+            Refusal::Held(conflict) => {
+                self.all_there(now, asked, conflict)?;
+                self.all_durable(now, conflict)
+            }
+            Refusal::ReclaimWindow(conflict) => self.all_durable(now, conflict),
+            Refusal::GracePeriod { conflict: Some(conflict), .. } => {
+                self.all_durable(now, conflict)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whoever was in the way was there at some moment between the question and the answer.
+    fn all_there(&self, now: Moment, asked: Moment, conflict: &Conflict) -> Result<(), Verdict> {
+        for holder in conflict.holders.iter().filter(|held| held.state == HolderState::Held) {
+            let over = self.log.grant(holder.fence).and_then(|grant| grant.over);
+            if let Some(over) = over.filter(|over| *over < asked) {
+                let what = format!("fence {} was over at {over}", holder.fence);
+                return Err(Verdict::new(now, "nobody is refused because of who is gone", what));
+            }
+        }
+        Ok(())
+    }
+
+    fn all_durable(&self, now: Moment, conflict: &Conflict) -> Result<(), Verdict> {
+        conflict.holders.iter().try_for_each(|holder| self.holder_durable(now, holder))
+    }
+
+    fn holder_durable(&self, now: Moment, holder: &Holder) -> Result<(), Verdict> {
+        self.fence_durable(now, holder.fence)
+    }
+
+    fn fence_durable(&self, now: Moment, fence: Fence) -> Result<(), Verdict> {
+        if self.log.grant(fence).is_none() {
+            let what = format!("a holder with fence {fence} is shown");
+            return Err(Verdict::new(now, "nothing is shown that could still be lost", what));
+        }
+        Ok(())
+    }
+
+    fn viewed(&self, now: Moment, view: &View) -> Result<(), Verdict> {
+        match view {
+            View::Lock(lock) => {
+                lock.holders.iter().try_for_each(|holder| self.holder_durable(now, holder))
+            }
+            View::Tested(holder) => {
+                holder.iter().try_for_each(|holder| self.holder_durable(now, holder))
+            }
+            View::Checked(check) => {
+                check.holder.iter().try_for_each(|holder| self.holder_durable(now, holder))
+            }
+            View::Page(page) => {
+                let mut holders = page.locks.iter().flat_map(|lock| &lock.holders);
+                holders.try_for_each(|holder| self.holder_durable(now, holder))
+            }
+            View::Graph(graph) => {
+                graph.holds.iter().try_for_each(|holder| self.holder_durable(now, holder))
+            }
+            View::Overview(overview) => overview
+                .next_to_lapse
+                .iter()
+                .try_for_each(|holder| self.holder_durable(now, holder)),
+            View::Register(_)
+            | View::Session(_)
+            | View::Sessions(_)
+            | View::Tree(_)
+            | View::Stats(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! What a world is to be like: drawn from the seed before it begins.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::{GracePolicy, Limits};
+
+use crate::dice::{Dice, Purpose};
+use crate::time::{MILLI, Micros, Moment, SECOND};
+
+/// One of those that send and receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Node {
+    Store,
+    Server(usize),
+    Client(usize),
+}
+
+pub const SERVERS_MAX: usize = 3;
+
+impl Node {
+    /// A number for each: the store, then the servers, then the clients.
+    pub fn place(self) -> usize {
+        match self {
+            Node::Store => 0,
+            Node::Server(server) => 1 + server,
+            Node::Client(client) => 1 + SERVERS_MAX + client,
+        }
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Node::Store => f.write_str("store"),
+            Node::Server(server) => write!(f, "server-{server}"),
+            Node::Client(client) => write!(f, "client-{client}"),
+        }
+    }
+}
+
+/// A whole world before its first moment.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub servers: usize,
+    pub clients: usize,
+    /// The length that most leases have; other lengths are told as parts of it.
+    pub ttl: Micros,
+    /// How long a leader leads without a confirmation.
+    pub leader_lease: Micros,
+    /// How long things happen and go wrong. After that faults stop and everybody comes to an end.
+    pub length: Micros,
+    /// Parts in a million by which clocks may be off.
+    pub drift_ppm: i64,
+    pub network: Network,
+    pub store: Store,
+    pub work: Work,
+    pub limits: Limits,
+    pub grace: GracePolicy,
+    pub grace_length: Micros,
+    pub snapshot_bytes: u64,
+    pub faults: Vec<Fault>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Network {
+    /// The usual delay is this up to twice this.
+    pub delay: Micros,
+    pub slow: Micros,
+    pub slow_ppm: u64,
+    pub loss_ppm: u64,
+    pub double_ppm: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Store {
+    /// Several servers share it.
+    pub shared: bool,
+    pub delay: Micros,
+    pub slow: Micros,
+    pub slow_ppm: u64,
+    /// A call fails, and nothing was done.
+    pub unavailable_ppm: u64,
+    /// A call's answer is lost; half of them were carried out.
+    pub unknown_ppm: u64,
+}
+
+/// What clients are up to.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    pub focus: Focus,
+    /// The usual pause between two things that a client does.
+    pub think: Micros,
+    /// How many names, paths and files there are of each kind.
+    pub locks: u64,
+    /// How many of a hundred requests are ready to wait.
+    pub waits: u64,
+    /// How many of a hundred requests are for a set.
+    pub sets: u64,
+    /// How many of a hundred requests go through a session.
+    pub sessions: u64,
+    /// How many of a hundred requests carry an id, so that they can be sent again.
+    pub known: u64,
+    /// Only names, taken, kept and given back: what the judge of histories knows.
+    pub plain: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Focus {
+    All,
+    /// One lock that everybody wants.
+    Hot,
+    Names,
+    Paths,
+    Ranges,
+    Permits,
+}
+
+/// Something that goes wrong for a while.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    pub at: Moment,
+    pub lasts: Micros,
+    pub kind: FaultKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// A server ends at once, and is started again when the fault is over.
+    CrashServer(usize),
+    /// The one that leads at that moment.
+    CrashLeader,
+    /// As if stopped by a signal.
+    PauseServer(usize),
+    PauseLeader,
+    /// Ends in good order, and is started again.
+    StopServer(usize),
+    /// The leader lets another one lead.
+    HandOver,
+    CrashClient(usize),
+    PauseClient(usize),
+    /// Nothing gets through, either way.
+    Apart(Node, Node),
+    /// Messages from the first to the second are lost.
+    OneWay(Node, Node),
+    /// Cut off from everybody.
+    Alone(Node),
+    /// Every call of the store fails.
+    StoreDown,
+    /// Nothing new can be written.
+    StoreFull,
+    StoreSlow,
+    /// The answers of the store are lost.
+    StoreMute,
+    /// The wall clock of a server jumps; it shows when the server is started again.
+    WallJump(usize),
+}
+
+/// Faults by name, for coverage.
+pub const FAULT_NAMES: [&str; 16] = [
+    "crash-server",
+    "crash-leader",
+    "pause-server",
+    "pause-leader",
+    "stop-server",
+    "hand-over",
+    "crash-client",
+    "pause-client",
+    "apart",
+    "one-way",
+    "alone",
+    "store-down",
+    "store-full",
+    "store-slow",
+    "store-mute",
+    "wall-jump",
+];
+
+impl FaultKind {
+    pub fn number(self) -> usize {
+        match self {
+            FaultKind::CrashServer(_) => 0,
+            FaultKind::CrashLeader => 1,
+            FaultKind::PauseServer(_) => 2,
+            FaultKind::PauseLeader => 3,
+            FaultKind::StopServer(_) => 4,
+            FaultKind::HandOver => 5,
+            FaultKind::CrashClient(_) => 6,
+            FaultKind::PauseClient(_) => 7,
+            FaultKind::Apart(..) => 8,
+            FaultKind::OneWay(..) => 9,
+            FaultKind::Alone(_) => 10,
+            FaultKind::StoreDown => 11,
+            FaultKind::StoreFull => 12,
+            FaultKind::StoreSlow => 13,
+            FaultKind::StoreMute => 14,
+            FaultKind::WallJump(_) => 15,
+        }
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = FAULT_NAMES[self.number()];
+        match self {
+            FaultKind::CrashServer(server)
+            | FaultKind::PauseServer(server)
+            | FaultKind::StopServer(server)
+            | FaultKind::WallJump(server) => write!(f, "{name} {}", Node::Server(*server)),
+            FaultKind::CrashClient(client) | FaultKind::PauseClient(client) => {
+                write!(f, "{name} {}", Node::Client(*client))
+            }
+            FaultKind::Apart(one, other) | FaultKind::OneWay(one, other) => {
+                write!(f, "{name} {one} {other}")
+            }
+            FaultKind::Alone(node) => write!(f, "{name} {node}"),
+            FaultKind::CrashLeader
+            | FaultKind::PauseLeader
+            | FaultKind::HandOver
+            | FaultKind::StoreDown
+            | FaultKind::StoreFull
+            | FaultKind::StoreSlow
+            | FaultKind::StoreMute => f.write_str(name),
+        }
+    }
+}
+
+impl Plan {
+    /// The world of a seed; `length` says how long it lasts, if the seed is not to say it.
+    pub fn new(seed: u64, length: Option<Micros>) -> Plan {
+        let mut dice = Dice::new(seed, Purpose::Plan, 0, 0);
+        let ttl = dice.spread(800 * MILLI, 60 * SECOND) / MILLI * MILLI;
+        let servers = dice.weighted(&[(25, 1), (30, 2), (45, 3)]);
+        let clients = dice.weighted(&[(2, 2), (5, 3), (5, 4), (3, 5), (2, 6), (1, 8)]);
+        let lasts = dice.between(20, 90);
+        let mut plan = Plan {
+            seed,
+            servers,
+            clients,
+            ttl,
+            leader_lease: dice.spread(ttl, ttl * 4).clamp(600 * MILLI, 60 * SECOND),
+            length: length.unwrap_or(ttl * lasts),
+            drift_ppm: dice.weighted(&[(5, 0), (2, 1000), (3, 50_000)]),
+            network: network(&mut dice, ttl),
+            store: store(&mut dice, ttl, servers > 1),
+            work: work(&mut dice, ttl),
+            limits: limits(&mut dice, ttl),
+            grace: GracePolicy::Conflicting,
+            grace_length: dice.spread(ttl / 4, ttl * 4),
+            snapshot_bytes: dice.spread(300, 20_000),
+            faults: Vec::new(),
+        };
+        plan.faults = faults(&plan);
+        plan
+    }
+
+    /// Leaves out what the cut says.
+    pub fn cut(&mut self, cut: &Cut) {
+        if let Some(until) = cut.until {
+            self.length = self.length.min(until);
+        }
+        let mut number = 0;
+        let end = Moment(self.length);
+        self.faults.retain(|fault| {
+            number += 1;
+            fault.at < end && !cut.faults.contains(&(number - 1))
+        });
+    }
+
+    /// How long it may take after the last fault until nobody waits any more.
+    pub fn settling(&self) -> Micros {
+        let ttl_max = micros(self.limits.lease_ttl_max);
+        let slow = (self.network.delay + self.store.delay) * 40;
+        2 * ttl_max + self.grace_length.min(ttl_max) + 3 * self.leader_lease + slow + 10 * SECOND
+    }
+}
+
+/// What the shrinker leaves out of a world.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    pub until: Option<Micros>,
+    /// Faults, by their number in the plan.
+    pub faults: BTreeSet<usize>,
+    /// Clients that do nothing.
+    pub clients: BTreeSet<usize>,
+    /// Single deeds of clients.
+    pub deeds: BTreeSet<(usize, u64)>,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        parts.extend(self.until.map(|until| format!("until={until}")));
+        parts.extend(self.faults.iter().map(|fault| format!("fault={fault}")));
+        parts.extend(self.clients.iter().map(|client| format!("client={client}")));
+        parts.extend(self.deeds.iter().map(|(client, deed)| format!("deed={client}.{deed}")));
+        f.write_str(&parts.join(","))
+    }
+}
+
+impl std::str::FromStr for Cut {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Cut> {
+        let mut cut = Cut::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            match part.split_once('=') {
+                Some(("until", until)) => cut.until = Some(until.parse()?),
+                Some(("fault", fault)) => _ = cut.faults.insert(fault.parse()?),
+                Some(("client", client)) => _ = cut.clients.insert(client.parse()?),
+                Some(("deed", deed)) => {
+                    let Some((client, number)) = deed.split_once('.') else {
+                        anyhow::bail!("{part:?} is not deed=CLIENT.NUMBER");
+                    };
+                    cut.deeds.insert((client.parse()?, number.parse()?));
+                }
+                Some(_) | None => anyhow::bail!("{part:?} is none of until, fault, client, deed"),
+            }
+        }
+        Ok(cut)
+    }
+}
+
+fn network(dice: &mut Dice, ttl: Micros) -> Network {
+    Network {
+        delay: dice.spread(100, 20 * MILLI).min(ttl / 100),
+        slow: dice.spread(ttl / 50, ttl * 2),
+        slow_ppm: dice.weighted(&[(4, 0), (4, 10_000), (2, 100_000)]),
+        loss_ppm: dice.weighted(&[(4, 0), (4, 10_000), (2, 150_000)]),
+        double_ppm: dice.weighted(&[(4, 0), (4, 10_000), (2, 200_000)]),
+    }
+}
+
+fn store(dice: &mut Dice, ttl: Micros, shared: bool) -> Store {
+    Store {
+        shared,
+        delay: dice.spread(100, 20 * MILLI).min(ttl / 100),
+        slow: dice.spread(ttl / 50, ttl),
+        slow_ppm: dice.weighted(&[(5, 0), (4, 5_000), (2, 60_000)]),
+        unavailable_ppm: dice.weighted(&[(5, 0), (4, 2_000), (2, 30_000)]),
+        unknown_ppm: dice.weighted(&[(5, 0), (4, 2_000), (2, 30_000)]),
+    }
+}
+
+fn work(dice: &mut Dice, ttl: Micros) -> Work {
+    let plain = dice.percent(20);
+    let work = Work {
+        focus: dice.weighted(&[
+            (4, Focus::All),
+            (3, Focus::Hot),
+            (3, Focus::Names),
+            (2, Focus::Paths),
+            (3, Focus::Ranges),
+            (1, Focus::Permits),
+        ]),
+        think: dice.spread(ttl / 20, ttl),
+        locks: dice.between(1, 4),
+        waits: *dice.pick(&[10, 50, 90]),
+        sets: *dice.pick(&[0, 10, 40]),
+        sessions: *dice.pick(&[0, 30, 80]),
+        known: *dice.pick(&[0, 50, 100]),
+        plain,
+    };
+    if !plain {
+        return work;
+    }
+    let focus = *dice.pick(&[Focus::Hot, Focus::Names]);
+    Work { focus, sets: 0, sessions: 0, ..work }
+}
+
+fn limits(dice: &mut Dice, ttl: Micros) -> Limits {
+    let ttl = Duration::from_micros(ttl);
+    let room = if dice.percent(20) { 1 } else { 100 };
+    Limits {
+        lease_ttl_min: ttl / 16,
+        lease_ttl_max: ttl * 2,
+        disconnect_ttl_max: ttl,
+        reclaim_window_max: ttl,
+        wait_max: ttl * 4,
+        set_len_max: 3,
+        permits_max: 4,
+        metadata_bytes_max: 16,
+        waiters_per_scope_max: 3 * room,
+        waiters_max: 4 * room,
+        locks_per_session_max: 4 * room,
+        sessions_per_adapter_max: 2 * room,
+        registers_per_namespace_max: 2 * room,
+        namespaces_max: 2,
+        ticket_kept: ttl / 4,
+        deadlines_per_step_max: if dice.percent(10) { 2 } else { 500 },
+    }
+}
+
+fn faults(plan: &Plan) -> Vec<Fault> {
+    let mut dice = Dice::new(plan.seed, Purpose::Faults, 0, 0);
+    // Some worlds know only one kind of fault, some none, most a few.
+    let kinds: u64 = dice.weighted(&[(1, 0), (2, 1), (6, 4), (3, 16)]);
+    let enabled: Vec<u64> = (0..kinds).map(|_| dice.below(FAULT_NAMES.len() as u64)).collect();
+    let every = dice.spread(plan.ttl / 2, plan.ttl * 16);
+    let mut faults = Vec::new();
+    let mut at = Moment(0);
+    while !enabled.is_empty() {
+        at = at + dice.between(1, every * 2);
+        let lasts = dice.spread((plan.ttl / 10).max(1), plan.ttl * 10);
+        let end = Moment(plan.length);
+        if at + lasts / 2 >= end {
+            break;
+        }
+        let lasts = lasts.min(end.since(at));
+        let number = *dice.pick(&enabled);
+        let kind = fault_kind(number, plan, &mut dice);
+        if at + lasts < end {
+            faults.push(Fault { at, lasts, kind });
+        }
+    }
+    faults
+}
+
+fn fault_kind(number: u64, plan: &Plan, dice: &mut Dice) -> FaultKind {
+    let (server, client) = (dice.index(plan.servers), dice.index(plan.clients));
+    let node = match dice.below(3) {
+        0 => Node::Client(client),
+        1 | 2 => Node::Server(server),
+        _ => Node::Store,
+    };
+    // Only a store that is shared lies beyond a network.
+    let other = match node {
+        Node::Client(_) | Node::Store => Node::Server(server),
+        Node::Server(_) if plan.store.shared && dice.percent(70) => Node::Store,
+        Node::Server(_) => Node::Client(client),
+    };
+    let (from, to) = if dice.percent(50) { (node, other) } else { (other, node) };
+    match number {
+        0 => FaultKind::CrashServer(server),
+        1 => FaultKind::CrashLeader,
+        2 => FaultKind::PauseServer(server),
+        3 => FaultKind::PauseLeader,
+        4 => FaultKind::StopServer(server),
+        5 => FaultKind::HandOver,
+        6 => FaultKind::CrashClient(client),
+        7 => FaultKind::PauseClient(client),
+        8 => FaultKind::Apart(from, to),
+        9 => FaultKind::OneWay(from, to),
+        10 => FaultKind::Alone(node),
+        11 => FaultKind::StoreDown,
+        12 => FaultKind::StoreFull,
+        13 => FaultKind::StoreSlow,
+        14 => FaultKind::StoreMute,
+        _ => FaultKind::WallJump(server),
+    }
+}
+
+pub fn micros(length: Duration) -> Micros {
+    u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
+}
