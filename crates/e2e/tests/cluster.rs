@@ -136,7 +136,7 @@ async fn storm(store: Store, seed: u64) -> Result<()> {
         tokio::time::sleep(random.between(Duration::from_millis(50), Duration::from_millis(800)))
             .await;
     }
-    everybody_is_served(&cluster, &recorder).await?;
+    everybody_is_served(&mut cluster, &recorder).await?;
     is_over.store(true, Ordering::Relaxed);
     let (mut kept, mut refused) = (0, 0);
     for worker in workers {
@@ -162,7 +162,9 @@ async fn inflict(cluster: &mut Cluster, fault: Fault, random: &mut Random) -> Re
     match fault {
         Fault::LeaderKilled => {
             node.server.kill()?;
+            node.is_down = true;
             cluster.wait_for_leader(LEADER_TIMEOUT).await?;
+            cluster.nodes[leader].is_down = false;
             cluster.nodes[leader].server.spawn_again()?;
         }
         Fault::LeaderStops => {
@@ -200,7 +202,7 @@ async fn store_fails(store: &mut Store, random: &mut Random, pause: Duration) {
 }
 
 /// When the storm is over, every client gets what it asks for, whichever server it asks.
-async fn everybody_is_served(cluster: &Cluster, recorder: &Recorder) -> Result<()> {
+async fn everybody_is_served(cluster: &mut Cluster, recorder: &Recorder) -> Result<()> {
     cluster.wait_for_leader(LEADER_TIMEOUT).await?;
     for (id, address) in (1000..).zip(cluster.addresses()) {
         let mut client = Client::new(address, id, recorder).impatient(Duration::from_secs(5));
