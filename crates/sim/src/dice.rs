@@ -75,8 +75,8 @@ impl Dice {
     /// Lengths that vary over orders of magnitude: each factor of two is as likely as the next.
     pub fn spread(&mut self, from: u64, to: u64) -> u64 {
         let doublings = to.max(1).ilog2().saturating_sub(from.max(1).ilog2());
-        let scale = from << self.below(u64::from(doublings) + 1);
-        self.between(scale, scale.saturating_mul(2).min(to).max(scale))
+        let scale = (from << self.below(u64::from(doublings) + 1)).min(to);
+        self.between(scale, scale.saturating_mul(2).min(to))
     }
 }
 
