@@ -1,6 +1,6 @@
 //! Runs the tests of all crates.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -19,5 +19,14 @@ What the tests need is installed first: see `cargo xtask needs --help`.",
 
 pub(crate) fn test(root: &Path, args: &[String]) -> Result<()> {
     needs::install()?;
-    run(cargo(root, &["test", "--workspace"]).args(args))
+    // The server that the tests start is built along with them. Built by itself it would want its dependencies with other
+    // features, and most of them a second time.
+    run(&mut cargo(root, &["test", "--locked", "--workspace", "--no-run"]))?;
+    run(cargo(root, &["test", "--workspace"]).args(args).env("LEASEHOLD_BIN", server(root)))
+}
+
+/// Where the tests of the command have left it.
+fn server(root: &Path) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    target.join("debug").join(format!("leasehold{}", std::env::consts::EXE_SUFFIX))
 }

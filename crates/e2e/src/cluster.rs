@@ -32,6 +32,8 @@ pub struct Cluster {
 #[derive(Debug)]
 pub struct Node {
     pub server: Server,
+    /// It is meant to be down.
+    pub is_down: bool,
     wires: Vec<Proxy>,
 }
 
@@ -53,7 +55,7 @@ impl Cluster {
         for _ in 0..servers {
             let (wires, url) = store.wires();
             let server = Server::start_with(&["--store", &url, "--config", file]).await?;
-            nodes.push(Node { server, wires });
+            nodes.push(Node { server, is_down: false, wires });
         }
         Ok(Cluster { nodes, store, _settings: directory })
     }
@@ -74,9 +76,20 @@ impl Cluster {
         best.map(|(_, at)| at)
     }
 
-    pub async fn wait_for_leader(&self, timeout: Duration) -> Result<usize> {
+    /// A server that ends because the store is away when it starts is started again, as whoever runs it would.
+    fn supervise(&mut self) -> Result<()> {
+        for node in self.nodes.iter_mut().filter(|node| !node.is_down) {
+            if node.server.ended().is_some() {
+                node.server.spawn_again()?;
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn wait_for_leader(&mut self, timeout: Duration) -> Result<usize> {
         let since = Instant::now();
         while since.elapsed() < timeout {
+            self.supervise()?;
             if let Some(leader) = self.leader().await {
                 return Ok(leader);
             }

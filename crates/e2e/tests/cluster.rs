@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use leasehold_api::Code;
 use leasehold_e2e::checker::{Rules, check};
-use leasehold_e2e::client::{Ask, Client, bound_unknown_to};
+use leasehold_e2e::client::{Ask, Client, Lease, Outcome, bound_unknown_to};
 use leasehold_e2e::cluster::{Cluster, Store, note_leaders};
 use leasehold_e2e::history::Recorder;
 use leasehold_e2e::is_full;
@@ -57,6 +58,58 @@ async fn three_servers_on_three_etcds_live_through_a_storm() -> Result<()> {
     storm(Store::Etcd(etcd), 2).await
 }
 
+/// With settings as they come: how long clients have to do without.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_server_takes_over() -> Result<()> {
+    let postgres = tokio::task::spawn_blocking(Postgres::start).await?;
+    let mut cluster = Cluster::start(3, Store::Postgres(Box::new(postgres)), "").await?;
+    let recorder = Recorder::default();
+    let leader = cluster.wait_for_leader(LEADER_TIMEOUT).await?;
+    let address = cluster.nodes[(leader + 1) % 3].server.address();
+    let mut client = Client::new(address, 0, &recorder).impatient(Duration::from_secs(5));
+    let mut lease = client.acquire(0, Ask::exclusive(TTLS[1])).await.done()?;
+
+    let since = Instant::now();
+    cluster.nodes[leader].server.kill()?;
+    renewed(&mut client, &mut lease).await?;
+    let after_a_kill = since.elapsed();
+    cluster.nodes[leader].server.start_again().await?;
+
+    let leader = cluster.wait_for_leader(LEADER_TIMEOUT).await?;
+    client.turn_to(cluster.nodes[(leader + 1) % 3].server.address());
+    let since = Instant::now();
+    let stopping = cluster.nodes[leader].server.stop();
+    let (status, kept) = tokio::join!(stopping, renewed(&mut client, &mut lease));
+    kept?;
+    ensure!(status?.success());
+    println!(
+        "served again {after_a_kill:?} after a kill (wanted: 4 s), {:?} after a stop was asked for (wanted: 0.5 s)",
+        since.elapsed()
+    );
+    ensure!(after_a_kill < Duration::from_secs(8), "{after_a_kill:?}");
+    let next = client.acquire(1, Ask::exclusive(TTLS[1])).await.done()?;
+    ensure!(next.token > lease.token, "{} after {}", next.token, lease.token);
+    Ok(())
+}
+
+/// Asks again and again, as somebody does who wants to keep a lock.
+async fn renewed(client: &mut Client, lease: &mut Lease) -> Result<()> {
+    let since = Instant::now();
+    loop {
+        match client.renew(lease).await {
+            Outcome::Done(()) => return Ok(()),
+            Outcome::Refused(problem)
+                if problem.code != Code::NotLeader && problem.code != Code::Interrupted =>
+            {
+                anyhow::bail!("{}: {}", problem.code, problem.detail);
+            }
+            Outcome::Refused(_) | Outcome::NoAnswer(_) => {}
+        }
+        ensure!(since.elapsed() < LEADER_TIMEOUT, "nobody serves");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 async fn storm(store: Store, seed: u64) -> Result<()> {
     let mut cluster = Cluster::start(3, store, SETTINGS).await?;
     let recorder = Recorder::default();
@@ -83,7 +136,7 @@ async fn storm(store: Store, seed: u64) -> Result<()> {
         tokio::time::sleep(random.between(Duration::from_millis(50), Duration::from_millis(800)))
             .await;
     }
-    everybody_is_served(&cluster, &recorder).await?;
+    everybody_is_served(&mut cluster, &recorder).await?;
     is_over.store(true, Ordering::Relaxed);
     let (mut kept, mut refused) = (0, 0);
     for worker in workers {
@@ -109,7 +162,9 @@ async fn inflict(cluster: &mut Cluster, fault: Fault, random: &mut Random) -> Re
     match fault {
         Fault::LeaderKilled => {
             node.server.kill()?;
+            node.is_down = true;
             cluster.wait_for_leader(LEADER_TIMEOUT).await?;
+            cluster.nodes[leader].is_down = false;
             cluster.nodes[leader].server.spawn_again()?;
         }
         Fault::LeaderStops => {
@@ -147,7 +202,7 @@ async fn store_fails(store: &mut Store, random: &mut Random, pause: Duration) {
 }
 
 /// When the storm is over, every client gets what it asks for, whichever server it asks.
-async fn everybody_is_served(cluster: &Cluster, recorder: &Recorder) -> Result<()> {
+async fn everybody_is_served(cluster: &mut Cluster, recorder: &Recorder) -> Result<()> {
     cluster.wait_for_leader(LEADER_TIMEOUT).await?;
     for (id, address) in (1000..).zip(cluster.addresses()) {
         let mut client = Client::new(address, id, recorder).impatient(Duration::from_secs(5));

@@ -70,7 +70,7 @@ pub(crate) struct Acquire {
     /// How long to wait in line if it is not free
     #[arg(short, long, value_name = "LENGTH", value_parser = length)]
     pub(crate) wait: Option<Duration>,
-    /// Who is to hold it [default: you@host]
+    /// Who is to hold it [default: your name and host]
     #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
     pub(crate) owner: Option<String>,
     /// The session that it is to stand under
@@ -135,7 +135,7 @@ pub(crate) struct Test {
     pub(crate) lock: String,
     #[command(flatten)]
     pub(crate) mode: ModeArgs,
-    /// Who would hold it [default: you@host]
+    /// Who would hold it [default: your name and host]
     #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
     pub(crate) owner: Option<String>,
 }
@@ -200,7 +200,7 @@ pub(crate) struct SessionOpen {
     /// How long it stands without a keepalive
     #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length)]
     pub(crate) ttl: Duration,
-    /// Whose it is [default: you@host]
+    /// Whose it is [default: your name and host]
     #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
     pub(crate) owner: Option<String>,
     /// The way in that it counts for
