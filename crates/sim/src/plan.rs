@@ -389,7 +389,7 @@ fn limits(dice: &mut Dice, ttl: Micros) -> Limits {
         registers_per_namespace_max: 2 * room,
         namespaces_max: 2,
         ticket_kept: ttl / 4,
-        deadlines_per_step_max: if dice.percent(10) { 2 } else { 500 },
+        deadlines_per_step_max: if dice.percent(30) { 1 } else { 500 },
     }
 }
 

@@ -65,6 +65,8 @@ enum Fate {
     LostBefore,
     /// Takes effect, and the answer is lost.
     LostAfter,
+    /// Takes effect when it has been given up long since, unless it was barred.
+    Late,
 }
 
 /// When a call arrives and when its answer is there.
@@ -136,11 +138,14 @@ impl Store {
         let number = self.last_call;
         let mut dice = Dice::new(self.seed, Purpose::Store, number, 0);
         let fate = self.fate(&mut dice, &request, links);
-        let arrives = now + self.delay(&mut dice);
+        let mut arrives = now + self.delay(&mut dice);
         let answered = match fate {
             Fate::Fine | Fate::Unavailable => arrives + self.delay(&mut dice),
-            Fate::LostBefore | Fate::LostAfter => arrives + ANSWER_MAX,
+            Fate::LostBefore | Fate::LostAfter | Fate::Late => arrives + ANSWER_MAX,
         };
+        if fate == Fate::Late {
+            arrives = answered + dice.between(1, ANSWER_MAX);
+        }
         let call = Call { server, life, id, request: Some(request), fate, response: None };
         self.calls.insert(number, call);
         Schedule { call: number, arrives, answered }
@@ -166,7 +171,12 @@ impl Store {
         {
             Fate::Unavailable
         } else if trouble.mute > 0 || self.may_fail(request, rolls.1) {
-            if after { Fate::LostAfter } else { Fate::LostBefore }
+            let is_append = matches!(request, Request::Append { .. });
+            match (after, dice.percent(50)) {
+                (true, true) if is_append && profile.shared => Fate::Late,
+                (true, _) => Fate::LostAfter,
+                (false, _) => Fate::LostBefore,
+            }
         } else {
             Fate::Fine
         }
@@ -197,6 +207,11 @@ impl Store {
             Fate::Fine => self.carry_out(server, request),
             Fate::Unavailable => failed(&request, &unavailable()),
             Fate::LostBefore => failed(&request, &unknown()),
+            Fate::Late => {
+                self.calls.remove(&number);
+                self.carry_out(server, request);
+                return Some((server, name));
+            }
             Fate::LostAfter => {
                 let lost = failed(&request, &unknown());
                 self.carry_out(server, request);
@@ -211,6 +226,18 @@ impl Store {
 
     /// The answer gets to the server.
     pub fn answer(&mut self, number: u64) -> Option<(Call, Response)> {
+        // One that is still on its way stays there.
+        if let Some(late) = self.calls.get(&number)
+            && let Some(request) = &late.request
+        {
+            let response = failed(request, &unknown());
+            let Call { server, life, id, .. } = *late;
+            let fate = Fate::Late;
+            return Some((
+                Call { server, life, id, request: None, fate, response: None },
+                response,
+            ));
+        }
         let mut call = self.calls.remove(&number)?;
         let response = call.response.take()?;
         Some((call, response))

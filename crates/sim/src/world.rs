@@ -29,7 +29,7 @@ use crate::time::{MILLI, Micros, Moment};
 use crate::trace::Trace;
 
 /// How often in a row a server may want to be woken at a time that is over before it counts as spinning.
-const SPINS_MAX: u32 = 50;
+const SPINS_MAX: u32 = 500;
 /// How often a server may call the store in a second, in so small a world.
 const STORE_CALLS_MAX: u32 = 1500;
 /// Nothing that is bounded grows beyond this in so small a world.

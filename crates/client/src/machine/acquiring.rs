@@ -219,7 +219,9 @@ impl<T> Machine<T> {
         match (&entry.phase, entry.ask) {
             (Phase::Acquiring(_), Ask::Under { session, .. }) => self.joined(now, key, session),
             (Phase::Acquiring(_), Ask::Lease { .. }) => {
-                let standing = Standing::counted(call.sent, ttl, left);
+                let late = planted!("lease-counted-from-the-answer");
+                let since = if late { now } else { call.sent };
+                let standing = Standing::counted(since, ttl, left);
                 self.leased(now, key, standing);
             }
             (Phase::Abandoned(abandoned), _) => {

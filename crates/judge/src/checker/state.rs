@@ -27,6 +27,8 @@ struct Held {
     deadline_latest: Moment,
     /// Whether it must be there: not if it may have been released, or if only a restart can have brought it back.
     is_certain: bool,
+    /// A release without an answer may still take effect, whatever else its holder did meanwhile.
+    may_be_released: bool,
 }
 
 impl State {
@@ -98,6 +100,7 @@ impl State {
             deadline: self.now + ttl,
             deadline_latest: returned + ttl,
             is_certain: true,
+            may_be_released: false,
         });
         Some(())
     }
@@ -106,9 +109,11 @@ impl State {
         let now = self.now;
         let held = self.held.iter_mut().find(|held| held.token == token)?;
         held.ttl = ttl;
-        held.deadline = now + ttl;
         held.deadline_latest = held.deadline_latest.max(returned + ttl);
-        held.is_certain = true;
+        if !held.may_be_released {
+            held.deadline = now + ttl;
+            held.is_certain = true;
+        }
         Some(())
     }
 
@@ -123,6 +128,7 @@ impl State {
     pub(super) fn may_be_released(&mut self, token: Token) {
         for held in self.held.iter_mut().filter(|held| held.token == token) {
             held.make_uncertain();
+            held.may_be_released = true;
         }
     }
 

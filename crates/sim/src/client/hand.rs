@@ -531,7 +531,6 @@ impl World {
         pending: &Pending,
         refusal: &Refusal,
     ) {
-        let Some(attempt) = &pending.attempt else { return };
         let place = match refusal {
             Refusal::Held(conflict) | Refusal::ReclaimWindow(conflict) => conflict.place,
             _ => None,
@@ -541,13 +540,8 @@ impl World {
             places.insert(0, (place.ticket, acquire.clone()));
             places.truncate(2);
         }
-        match refusal {
-            // A place that is kept blocks nobody, but whoever came before may have stood in line.
-            Refusal::Held(conflict) if pending.tries == 1 && !conflict.holders.is_empty() => {
-                self.judge.history.refused(attempt, self.now);
-            }
-            _ => self.given_up(pending),
-        }
+        // Whether somebody was in the way is judged by the log. Histories only know that it may have stood in line.
+        self.given_up(pending);
     }
 
     /// Nobody knows, or will know, what came of it.

@@ -3,7 +3,7 @@
 //! Only worlds with nothing but plain names are told of; everything else is judged by the log. What nobody got an
 //! answer to is looked up there: if it was granted, then when it was durable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold_core::{Claim, Fence, LeaseId, Mode, Owner, RequestId, Scope};
@@ -65,22 +65,6 @@ impl History {
 
     pub fn attempt(&mut self, attempt: Attempt) {
         self.attempts.push(attempt);
-    }
-
-    /// Somebody else was in the way.
-    pub fn refused(&mut self, attempt: &Attempt, returned: Moment) {
-        // Which of a set was in the way is not told.
-        let [claim] = attempt.claims.as_slice() else { return };
-        let (Some(lock), Some(mode)) = (self.index(&claim.scope), told_mode(claim.mode)) else {
-            return;
-        };
-        let event = Event::Acquire {
-            mode,
-            ttl: self.least(attempt.ttl),
-            waited: attempt.waited,
-            outcome: Acquired::Refused,
-        };
-        self.push(attempt.client, lock, attempt.invoked, Some(returned), event);
     }
 
     pub fn kept(
@@ -151,7 +135,16 @@ impl History {
         for (fence, grant) in log.grants() {
             by_owner.entry(&grant.granted.owner).or_default().push((*fence, grant));
         }
-        for attempt in std::mem::take(&mut self.attempts) {
+        let mut told = BTreeSet::new();
+        for mut attempt in std::mem::take(&mut self.attempts) {
+            // A request that was made again may be answered with a grant from before: then it was made then.
+            if let Some(fence) = attempt.granted {
+                let granted_at = log.grant(fence).map_or(attempt.invoked, |grant| grant.at);
+                attempt.invoked = attempt.invoked.min(granted_at);
+                if !told.insert(fence) {
+                    continue;
+                }
+            }
             let grants = by_owner.get(&attempt.owner).map_or(&[][..], Vec::as_slice);
             self.tell_attempt(&attempt, grants);
         }

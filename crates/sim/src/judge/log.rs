@@ -39,6 +39,8 @@ pub(crate) struct Lease {
     pub(crate) told_over: bool,
     /// No one may let it lapse before this moment of true time.
     pub(crate) promised: Moment,
+    /// When something was asked last that can shorten it: what was asked before promises nothing any more.
+    pub(crate) shortened: Moment,
 }
 
 /// A grant as the log has it.
@@ -105,7 +107,14 @@ impl Log {
     }
 
     fn open(&mut self, now: Moment, namespace: &Namespace, lease: LeaseId, ttl: Millis) {
-        let fresh = Lease { ttl, ttl_most: ttl, is_over: false, told_over: false, promised: now };
+        let fresh = Lease {
+            ttl,
+            ttl_most: ttl,
+            is_over: false,
+            told_over: false,
+            promised: now,
+            shortened: Moment(0),
+        };
         self.leases.insert((namespace.clone(), lease), fresh);
     }
 
@@ -247,7 +256,9 @@ impl Judge {
         ttl: Millis,
     ) {
         let length = self.at_least(u64::from(ttl.get()) * MILLI);
-        if let Some(lease) = self.log.lease_mut(namespace, lease) {
+        if let Some(lease) = self.log.lease_mut(namespace, lease)
+            && lease.shortened <= asked
+        {
             // A server reads its clock in whole milliseconds, rounded down.
             lease.promised = lease.promised.max(Moment((asked + length).0.saturating_sub(MILLI)));
         }
@@ -264,6 +275,7 @@ impl Judge {
         let promised = now + self.at_least(length);
         if let Some(lease) = self.log.lease_mut(namespace, lease) {
             lease.promised = lease.promised.min(promised);
+            lease.shortened = now;
         }
     }
 }

@@ -210,7 +210,10 @@ impl Judge {
 
     /// Whoever was in the way was there at some moment between the question and the answer.
     fn all_there(&self, now: Moment, asked: Moment, conflict: &Conflict) -> Result<(), Verdict> {
-        for holder in conflict.holders.iter().filter(|held| held.state == HolderState::Held) {
+        // Bytes move from lease to lease and carry their fences with them: only names and paths are as simple as that.
+        let is_plain =
+            |held: &&Holder| held.state == HolderState::Held && matches!(held.scope, Scope::Key(_));
+        for holder in conflict.holders.iter().filter(is_plain) {
             let over = self.log.grant(holder.fence).and_then(|grant| grant.over);
             if let Some(over) = over.filter(|over| *over < asked) {
                 let what = format!("fence {} was over at {over}", holder.fence);

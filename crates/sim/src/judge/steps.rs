@@ -7,8 +7,8 @@
 use std::cell::RefCell;
 
 use leasehold_core::{
-    Claim, Command, Granted, GraphWait, HolderState, LockTable, Mode, Namespace, Owner, Scope,
-    Step, Ticket, Transition, invariant,
+    Claim, Command, Effect, Granted, GraphWait, HolderState, LockTable, Mode, Namespace, News,
+    Owner, Scope, Step, Ticket, Transition, invariant,
 };
 
 use super::Verdict;
@@ -33,7 +33,9 @@ fn look(before: &LockTable, after: &LockTable, command: &Command, step: &Step) {
     let checked = invariant::check_all(after)
         .and_then(|()| invariant::check_step(before, after, step))
         .map_err(|broken| (broken.promise, broken.seen))
-        .and_then(|()| in_order(before, after, command, step));
+        .and_then(|()| in_order(before, after, command, step))
+        .and_then(|()| no_false_alarm(after, step))
+        .and_then(|()| nobody_too_late(before, step));
     if let Err(broken) = checked {
         BROKEN.with_borrow_mut(|known| known.get_or_insert(broken).0);
     }
@@ -75,6 +77,52 @@ fn in_order(
                 );
                 return Err(("first come, first served", seen));
             }
+        }
+    }
+    Ok(())
+}
+
+/// A circle is only told of if everybody in it waits, or holds something that does not end by itself.
+fn no_false_alarm(after: &LockTable, step: &Step) -> Result<(), (&'static str, String)> {
+    for effect in &step.effects {
+        let Effect::Event(event) = effect else { continue };
+        let News::Deadlock { cycle, .. } = &event.news else { continue };
+        for edge in cycle.iter() {
+            let lock = after.get(&event.namespace, &edge.scope);
+            let mut holders =
+                lock.holders.iter().filter(|held| held.owner == edge.blocker).peekable();
+            let holds = holders.peek().is_some();
+            let is_over = holders.all(|held| held.state == HolderState::ReclaimWindow);
+            let waits = lock.waiters.iter().any(|waiter| waiter.owner == edge.blocker);
+            if holds && is_over && !waits {
+                let seen = format!("{} waits for {}, which is over", edge.waiter, edge.blocker);
+                return Err(("no deadlock is told of that is none", seen));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Nobody is granted anything whose wait has run out.
+fn nobody_too_late(before: &LockTable, step: &Step) -> Result<(), (&'static str, String)> {
+    let granted = step.transitions.iter().filter_map(|transition| match transition {
+        Transition::Granted(granted) => Some(granted),
+        _ => None,
+    });
+    for granted in granted {
+        let waits = before.graph(&granted.namespace, usize::MAX).waits;
+        let its = |wait: &&GraphWait| {
+            wait.waiter == granted.owner
+                && granted.claims.iter().any(|claim| claim.scope == wait.scope)
+        };
+        let Some(wait) = waits.iter().find(its) else { continue };
+        let lock = before.get(&granted.namespace, &wait.scope);
+        let waiter = lock.waiters.iter().find(|waiter| waiter.ticket == wait.ticket);
+        let deadline = waiter.and_then(|waiter| waiter.deadline);
+        let only = waits.iter().filter(its).count() == 1;
+        if let Some(deadline) = deadline.filter(|deadline| only && *deadline < granted.granted_at) {
+            let seen = format!("{} waited until {deadline}", granted.owner);
+            return Err(("who is gone is granted nothing", seen));
         }
     }
     Ok(())
