@@ -1,6 +1,6 @@
 //! The world: one thread, one agenda, one true time.
 //!
-//! Everything that happens is an [`Event`] on the agenda. Nodes that are paused get theirs when they go on; nodes that
+//! Everything that happens is an `Event` on the agenda. Nodes that are paused get theirs when they go on; nodes that
 //! died never do. After every event the judges look.
 #![allow(
     clippy::wildcard_enum_match_arm,
