@@ -254,10 +254,14 @@ impl Client {
                 (*reason == NoAnswer::Unknown).then_some(Acquired::Unknown)
             }
         };
+        let (mode, ttl, waited) = (ask.mode, ask.ttl, !ask.wait.is_zero());
         if let Some(outcome) = acquired {
-            let (mode, ttl, waited) = (ask.mode, ask.ttl, !ask.wait.is_zero());
             let is_known = outcome != Acquired::Unknown;
             self.record(lock, invoked, is_known, Event::Acquire { mode, ttl, waited, outcome });
+        } else if waited && matches!(outcome, Outcome::Refused(_)) {
+            // The server could not serve it in the end, but until then it may have stood in line, and in others' way.
+            let (ttl, outcome) = (Duration::ZERO, Acquired::Unknown);
+            self.record(lock, invoked, true, Event::Acquire { mode, ttl, waited, outcome });
         }
         outcome.map(|grant| Lease {
             lock,
