@@ -175,11 +175,13 @@ function snippets(name) {
   const query = ns === 'default' ? '' : `?namespace=${encodeURIComponent(ns)}`;
   const quoted = `'${name.replaceAll("'", "'\\''")}'`;
   const path = `${location.origin}${pathOf(name)}`;
+  const server = JSON.stringify(location.origin);
+  const connect = ns === 'default' ? `Client::connect(${server})` : `Client::builder(${server}).namespace(${JSON.stringify(ns)}).connect()`;
   /** @type {Record<string, string>} */
   const texts = {
     curl: `# look\ncurl '${path}${query}'\n\n# take it for 30 s, waiting up to 10 s\ncurl -X POST '${path}/acquire${query}' -H 'content-type: application/json' \\\n     -d '{"owner_id":"worker-a","ttl_ms":30000,"wait_ms":10000}'`,
-    CLI: `export LEASEHOLD_ADDR=${location.origin}\nleasehold get ${quoted}\nleasehold run ${quoted} --wait 10s --ttl 30s -- ./work.sh`,
-    Rust: `let client = Client::connect(${JSON.stringify(location.origin)}).await?;\nlet lease = client\n    .lock(${JSON.stringify(name)})\n    .owner("worker-a")\n    .ttl(Duration::from_secs(30))\n    .wait(Duration::from_secs(10))\n    .acquire()\n    .await?;\nwrite(lease.fencing_token(), rows).await?;\nlease.release().await?;`,
+    CLI: `export LEASEHOLD_ADDR=${location.origin}${ns === 'default' ? '' : ` LEASEHOLD_NAMESPACE='${ns}'`}\nleasehold get ${quoted}\nleasehold run ${quoted} --wait 10s --ttl 30s -- ./work.sh`,
+    Rust: `let client = ${connect}.await?;\nlet lease = client\n    .lock(${JSON.stringify(name)})\n    .owner("worker-a")\n    .ttl(Duration::from_secs(30))\n    .wait(Duration::from_secs(10))\n    .acquire()\n    .await?;\nwrite(lease.fencing_token(), rows).await?;\nlease.release().await?;`,
   };
   const tab = (/** @type {string} */ one) => h('button', { type: 'button', role: 'tab', 'aria-selected': String(one === how), onClick: () => adjust({ how: one === 'curl' ? undefined : one }), key: one }, one);
   return card('Copy as', h('div', { class: 'tabs', role: 'tablist' }, Object.keys(texts).map(tab)), copyable(texts[how] ?? texts.curl));
