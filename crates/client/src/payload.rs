@@ -85,9 +85,9 @@ impl Payload {
                 format!("/v1/sessions/{}/keepalive{query}", granted.lease_id),
                 &leasehold_api::KeepAliveRequest::default(),
             ),
-            // With the first of a set its whole token ends, and the session goes on.
+            // With one of its names or paths the whole token of a set ends, and the session goes on.
             (Request::Release, What::Set(claims)) if self.session.is_some() => {
-                let lock = claims.first().map_or("", |claim| claim.lock.as_str());
+                let lock = ends_all(claims).map_or("", |claim| claim.lock.as_str());
                 Ask::post(release_path(lock, query), &self.release(granted))
             }
             (Request::Release, What::Lock(claim)) => {
@@ -234,6 +234,11 @@ impl Payload {
     }
 }
 
+/// The lock of a set by which all of it is released. A release of bytes of a file ends those bytes alone.
+fn ends_all(claims: &[Claim]) -> Option<&Claim> {
+    claims.iter().find(|claim| !claim.lock.starts_with("inode:")).or(claims.first())
+}
+
 fn release_path(lock: &str, query: &str) -> String {
     format!("/v1/locks/{}/release{query}", path_part(lock))
 }
@@ -261,4 +266,21 @@ fn granted(ttl_ms: u64, left_ms: u64, granted: Granted) -> (Answer, Option<Grant
 
 fn extended(ttl_ms: u64, left_ms: u64) -> Answer {
     Answer::Renewed { ttl: Duration::from_millis(ttl_ms), left: Duration::from_millis(left_ms) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_released_by_a_name_if_it_has_one() {
+        let claims = |locks: &[&str]| -> Vec<Claim> {
+            locks.iter().map(|lock| claim(lock, Mode::Exclusive, None)).collect()
+        };
+        let ends = |locks: &[&str]| ends_all(&claims(locks)).map(|claim| claim.lock.clone());
+        assert_eq!(ends(&["inode:1@3..6", "name-2"]).as_deref(), Some("name-2"));
+        assert_eq!(ends(&["path:/a", "inode:1"]).as_deref(), Some("path:/a"));
+        assert_eq!(ends(&["inode:1", "inode:2"]).as_deref(), Some("inode:1"));
+        assert_eq!(ends(&[]), None);
+    }
 }

@@ -5,6 +5,7 @@
 use std::hash::{Hash, Hasher};
 
 use crate::command::{Acquire, Under};
+use crate::id::{LeaseId, Namespace};
 use crate::snapshot::Entry;
 use crate::table::LockTable;
 
@@ -14,6 +15,11 @@ impl LockTable {
     /// Deadlines, waiters and the grace are no part of it, as none of them survives a restart.
     pub fn digest(&self) -> u64 {
         self.entries().map(entry_digest).fold(0, u64::wrapping_add)
+    }
+
+    /// The part of it that one lease makes up; `None` if there is no such lease.
+    pub fn lease_digest(&self, namespace: &Namespace, lease: LeaseId) -> Option<u64> {
+        self.lease_entry(namespace, lease).map(entry_digest)
     }
 }
 

@@ -92,6 +92,31 @@ impl Space {
         Some(circle)
     }
 
+    /// Whether everybody who waits gets what it waits for once those before it have finished: then there is no circle at all.
+    pub(crate) fn all_can_finish(&self) -> bool {
+        let mut needs: BTreeMap<OwnerNo, Vec<Need>> = BTreeMap::new();
+        for (&ticket, waiter) in self.waiters.iter().filter(|(_, waiter)| waiter.is_waiting()) {
+            let more = self.needs_of(waiter.owner, ticket, &waiter.request.claims);
+            needs.entry(waiter.owner).or_default().extend(more);
+        }
+        let mut finishing: BTreeSet<OwnerNo> = BTreeSet::new();
+        let holders = needs.values().flatten().flat_map(|need| &need.blockers);
+        finishing.extend(holders.filter(|owner| !needs.contains_key(owner)));
+        loop {
+            let left = needs.len();
+            needs.retain(|&owner, needs| {
+                let finishes = needs.iter().all(|need| need.is_met_by(&finishing));
+                if finishes {
+                    finishing.insert(owner);
+                }
+                !finishes
+            });
+            if needs.is_empty() || needs.len() == left {
+                return needs.is_empty();
+            }
+        }
+    }
+
     /// A request can only close a circle if somebody waits for its owner. Mostly nobody does, and that is quick to see.
     fn may_be_waited_for(&self, owner: OwnerNo) -> bool {
         const LOOKED_AT_MAX: usize = 32;

@@ -2,6 +2,10 @@
 //!
 //! Each looks at the whole table by brute force and trusts none of the indexes it is there to check. They run after
 //! every step of the property tests and of the simulator; nothing in the service calls them.
+//!
+//! A simulator makes millions of steps. For its sake what is held is gathered once for all promises about it, a step can
+//! be judged from a [`Sketch`] of the table before it, and a step that has changed nothing but the time is judged by
+//! [`check_time`] alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +20,7 @@ use crate::mode::Mode;
 use crate::owners::OwnerNo;
 use crate::queue::{Standing, Waiter};
 use crate::scope::{Key, Scope, ScopeKind};
+use crate::sketch::{Earlier, Sketch};
 use crate::space::{Known, Space, SpaceNo};
 use crate::table::LockTable;
 use crate::transition::Transition;
@@ -36,16 +41,47 @@ fn ensure(kept: bool, promise: &'static str, seen: impl FnOnce() -> String) -> C
 
 /// Every promise about a table as it stands.
 pub fn check_all(table: &LockTable) -> Checked {
-    invariant_conflicting_grants_never_coexist(table)?;
-    invariant_permits_stay_within_their_limit(table)?;
-    invariant_contenders_of_a_semaphore_agree_on_its_limit(table)?;
-    invariant_scopes_print_and_parse_back(table)?;
+    let facts = Facts::of(table);
+    facts.all().try_for_each(|fact| invariant_scope_prints_and_parses_back(&fact.scope))?;
+    check_facts(table, &facts)
+}
+
+/// Every promise about a table after a step that changed it: as [`check_all`], but of the spelling of scopes only those
+/// that the step has granted are looked at.
+pub fn check_change(table: &LockTable, step: &Step) -> Checked {
+    for transition in &step.transitions {
+        if let Transition::Granted(granted) = transition {
+            let mut scopes = granted.claims.iter().map(|claim| &claim.scope);
+            scopes.try_for_each(invariant_scope_prints_and_parses_back)?;
+        }
+    }
+    check_facts(table, &Facts::of(table))
+}
+
+/// The promises that can be broken by the passing of time, or by a renewal, alone.
+pub fn check_time(table: &LockTable) -> Checked {
+    invariant_no_lease_is_past_its_deadline_unnoticed(table)?;
+    invariant_every_deadline_has_its_timer(table)?;
+    invariant_recovering_leases_are_counted(table)
+}
+
+/// The promises about what lasts, for a table that nobody decides by.
+pub fn check_lasting(table: &LockTable) -> Checked {
+    let facts = Facts::of(table);
+    invariant_conflicting_grants_never_coexist(&facts)?;
+    invariant_permits_stay_within_their_limit(&facts)
+}
+
+fn check_facts(table: &LockTable, facts: &Facts<'_>) -> Checked {
+    invariant_conflicting_grants_never_coexist(facts)?;
+    invariant_permits_stay_within_their_limit(facts)?;
+    invariant_contenders_of_a_semaphore_agree_on_its_limit(facts)?;
     invariant_every_grant_stands_under_one_lease(table)?;
     invariant_no_lease_is_past_its_deadline_unnoticed(table)?;
     invariant_every_deadline_has_its_timer(table)?;
     invariant_a_plain_lease_holds_something(table)?;
-    invariant_no_fence_is_above_the_counter(table)?;
-    invariant_no_fence_is_used_by_two_grants(table)?;
+    invariant_no_fence_is_above_the_counter(table, facts)?;
+    invariant_no_fence_is_used_by_two_grants(facts)?;
     invariant_every_waiter_waits_for_somebody(table)?;
     invariant_waiters_stand_in_the_queue_of_each_claim(table)?;
     invariant_a_waiter_has_a_live_session_and_caller(table)?;
@@ -57,17 +93,26 @@ pub fn check_all(table: &LockTable) -> Checked {
     invariant_recovering_leases_are_counted(table)?;
     invariant_request_ids_lead_to_their_grant_or_waiter(table)?;
     invariant_limits_are_kept(table)?;
-    invariant_indexes_agree_with_what_is_held(table)
+    invariant_indexes_agree_with_what_is_held(table, facts)
 }
 
 /// Every promise about the way from one table to the next.
 pub fn check_step(before: &LockTable, after: &LockTable, step: &Step) -> Checked {
+    check_way(before, after, step)?;
+    invariant_replay_gives_the_same_table(before, after, step)
+}
+
+/// As [`check_step`] without the replay, from no more than a sketch of the table before.
+pub fn check_step_from(before: &Sketch, after: &LockTable, step: &Step) -> Checked {
+    check_way(before, after, step)
+}
+
+fn check_way(before: &impl Earlier, after: &LockTable, step: &Step) -> Checked {
     invariant_fences_only_rise(before, after, step)?;
     invariant_epochs_only_rise(before, after)?;
     invariant_registers_only_rise(before, after)?;
     invariant_revision_counts_transitions(before, after, step)?;
-    invariant_leases_never_end_early(before, after, step)?;
-    invariant_replay_gives_the_same_table(before, after, step)
+    invariant_leases_never_end_early(before, after, step)
 }
 
 fn spaces(table: &LockTable) -> impl Iterator<Item = (SpaceNo, &Space)> {
@@ -84,8 +129,21 @@ struct Fact {
     over: bool,
 }
 
+/// Everything that is held, by namespace.
+struct Facts<'a>(Vec<(SpaceNo, &'a Space, Vec<Fact>)>);
+
+impl<'a> Facts<'a> {
+    fn of(table: &'a LockTable) -> Facts<'a> {
+        Facts(spaces(table).map(|(no, space)| (no, space, facts(space))).collect())
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Fact> {
+        self.0.iter().flat_map(|(_, _, facts)| facts)
+    }
+}
+
 fn facts(space: &Space) -> Vec<Fact> {
-    let mut facts = Vec::new();
+    let mut facts = Vec::with_capacity(space.grants_len);
     for (number, lease) in space.leases.iter() {
         let over = lease.is_over();
         let lease_no = LeaseNo(number);
@@ -109,18 +167,18 @@ fn facts(space: &Space) -> Vec<Fact> {
 
 /// Overlapping scopes conflict unless both are shared, or both take permits of the same scope, or they are bytes of
 /// one owner, or one of them is what its own owner may take back.
-pub fn invariant_conflicting_grants_never_coexist(table: &LockTable) -> Checked {
-    for (_, space) in spaces(table) {
-        let facts = facts(space);
+fn invariant_conflicting_grants_never_coexist(facts: &Facts<'_>) -> Checked {
+    for (_, _, facts) in &facts.0 {
         for (at, one) in facts.iter().enumerate() {
             for other in &facts[..at] {
+                if !one.mode.conflicts_with(other.mode) || !one.scope.overlaps(&other.scope) {
+                    continue;
+                }
                 let one_owner = one.owner == other.owner;
                 let bytes = matches!(one.scope, Scope::Range { .. });
                 let counted = one.scope == other.scope && one.mode.permits().is_some();
                 let excused = one_owner && (bytes || one.over || other.over) || counted;
-                let conflict =
-                    one.scope.overlaps(&other.scope) && one.mode.conflicts_with(other.mode);
-                ensure(!conflict || excused, "conflicting grants never coexist", || {
+                ensure(excused, "conflicting grants never coexist", || {
                     format!("{} {} and {} {}", one.scope, one.mode, other.scope, other.mode)
                 })?;
             }
@@ -129,11 +187,10 @@ pub fn invariant_conflicting_grants_never_coexist(table: &LockTable) -> Checked 
     Ok(())
 }
 
-pub fn invariant_permits_stay_within_their_limit(table: &LockTable) -> Checked {
-    for (_, space) in spaces(table) {
+fn invariant_permits_stay_within_their_limit(facts: &Facts<'_>) -> Checked {
+    for (_, _, facts) in &facts.0 {
         let mut used: BTreeMap<&Scope, u32> = BTreeMap::new();
-        let facts = facts(space);
-        for fact in &facts {
+        for fact in facts {
             if let Some(limit) = fact.mode.permits() {
                 let count = used.entry(&fact.scope).or_insert(0);
                 *count += 1;
@@ -146,19 +203,18 @@ pub fn invariant_permits_stay_within_their_limit(table: &LockTable) -> Checked {
     Ok(())
 }
 
-pub fn invariant_contenders_of_a_semaphore_agree_on_its_limit(table: &LockTable) -> Checked {
-    for (_, space) in spaces(table) {
-        let mut limits: BTreeMap<Scope, Option<u32>> = BTreeMap::new();
-        let held = facts(space).into_iter().map(|fact| (fact.scope, fact.mode));
+fn invariant_contenders_of_a_semaphore_agree_on_its_limit(facts: &Facts<'_>) -> Checked {
+    for (_, space, facts) in &facts.0 {
+        let mut limits: BTreeMap<&Scope, Option<u32>> = BTreeMap::new();
+        let held = facts.iter().map(|fact| (&fact.scope, fact.mode));
         let waiting = space.waiters.values().filter(|waiter| waiter.is_waiting());
-        let wanted =
-            waiting.flat_map(|w| w.request.claims.iter().map(|c| (c.scope.clone(), c.mode)));
+        let wanted = waiting.flat_map(|w| w.request.claims.iter().map(|c| (&c.scope, c.mode)));
         for (scope, mode) in held.chain(wanted) {
             if matches!(scope, Scope::Range { .. }) {
                 continue;
             }
             let limit = mode.permits().map(std::num::NonZeroU32::get);
-            let first = *limits.entry(scope.clone()).or_insert(limit);
+            let first = *limits.entry(scope).or_insert(limit);
             ensure(first == limit, "contenders of a semaphore agree on its limit", || {
                 format!("{scope} with {first:?} and {limit:?}")
             })?;
@@ -167,18 +223,10 @@ pub fn invariant_contenders_of_a_semaphore_agree_on_its_limit(table: &LockTable)
     Ok(())
 }
 
-pub fn invariant_scopes_print_and_parse_back(table: &LockTable) -> Checked {
-    for (_, space) in spaces(table) {
-        for fact in facts(space) {
-            let text = fact.scope.to_string();
-            ensure(
-                Scope::parse(&text).as_ref() == Ok(&fact.scope),
-                "canonical text parses back to the same scope",
-                || text.clone(),
-            )?;
-        }
-    }
-    Ok(())
+fn invariant_scope_prints_and_parses_back(scope: &Scope) -> Checked {
+    let text = scope.to_string();
+    let is_same = Scope::parse(&text).as_ref() == Ok(scope);
+    ensure(is_same, "canonical text parses back to the same scope", || text)
 }
 
 pub fn invariant_every_grant_stands_under_one_lease(table: &LockTable) -> Checked {
@@ -253,23 +301,20 @@ pub fn invariant_a_plain_lease_holds_something(table: &LockTable) -> Checked {
     Ok(())
 }
 
-pub fn invariant_no_fence_is_above_the_counter(table: &LockTable) -> Checked {
-    for (_, space) in spaces(table) {
-        for fact in facts(space) {
-            ensure(fact.fence <= table.fence, "no fence is above the counter", || {
-                format!("{} on {}, counter {}", fact.fence, fact.scope, table.fence)
-            })?;
-        }
-    }
-    Ok(())
+fn invariant_no_fence_is_above_the_counter(table: &LockTable, facts: &Facts<'_>) -> Checked {
+    facts.all().try_for_each(|fact| {
+        ensure(fact.fence <= table.fence, "no fence is above the counter", || {
+            format!("{} on {}, counter {}", fact.fence, fact.scope, table.fence)
+        })
+    })
 }
 
 /// A fence belongs to one grant, or to one set under one lease; parts of a split range share theirs.
-pub fn invariant_no_fence_is_used_by_two_grants(table: &LockTable) -> Checked {
+fn invariant_no_fence_is_used_by_two_grants(facts: &Facts<'_>) -> Checked {
     let mut by_fence: BTreeMap<Fence, (SpaceNo, LeaseNo, OwnerNo)> = BTreeMap::new();
-    for (no, space) in spaces(table) {
-        for fact in facts(space) {
-            let whose = (no, fact.lease, fact.owner);
+    for (no, _, facts) in &facts.0 {
+        for fact in facts {
+            let whose = (*no, fact.lease, fact.owner);
             let first = *by_fence.entry(fact.fence).or_insert(whose);
             ensure(first == whose, "no fence is used by two grants", || {
                 format!("{} on {}", fact.fence, fact.scope)
@@ -303,12 +348,15 @@ pub fn invariant_every_waiter_waits_for_somebody(table: &LockTable) -> Checked {
 
 pub fn invariant_waiters_stand_in_the_queue_of_each_claim(table: &LockTable) -> Checked {
     for (_, space) in spaces(table) {
-        let mut expected: BTreeSet<(Scope, Ticket, Mode)> = BTreeSet::new();
+        let mut expected: Vec<(Scope, Ticket, Mode)> = Vec::new();
         for (&ticket, waiter) in space.waiters.iter().filter(|(_, waiter)| waiter.is_waiting()) {
             let claims = waiter.request.claims.iter();
             expected.extend(claims.map(|claim| (claim.scope.clone(), ticket, claim.mode)));
         }
-        let mut found = BTreeSet::new();
+        // A scope that is claimed twice is one place.
+        expected.sort_unstable();
+        expected.dedup();
+        let mut found = Vec::with_capacity(expected.len());
         for (key, queue) in &space.queues {
             let scope = Scope::Key(key.clone());
             found.extend(queue.iter().map(|(ticket, mode)| (scope.clone(), ticket, mode)));
@@ -319,6 +367,7 @@ pub fn invariant_waiters_stand_in_the_queue_of_each_claim(table: &LockTable) -> 
                 found.extend(queue.iter().map(|(ticket, mode)| (scope.clone(), ticket, mode)));
             }
         }
+        found.sort_unstable();
         ensure(expected == found, "a waiter keeps its place in every queue", || {
             format!("{} places, {} in queues", expected.len(), found.len())
         })?;
@@ -365,6 +414,9 @@ pub fn invariant_parked_waiters_stand_in_no_queue(table: &LockTable) -> Checked 
 
 pub fn invariant_nobody_is_deadlocked(table: &LockTable) -> Checked {
     for (_, space) in spaces(table) {
+        if space.all_can_finish() {
+            continue;
+        }
         let owners: BTreeSet<OwnerNo> = space.waits.iter().map(|&(owner, _)| owner).collect();
         for owner in owners {
             let cycle = space.find_cycle(owner, None);
@@ -483,39 +535,41 @@ pub fn invariant_limits_are_kept(table: &LockTable) -> Checked {
 }
 
 /// Whatever is looked up quickly says the same as what is held.
-pub fn invariant_indexes_agree_with_what_is_held(table: &LockTable) -> Checked {
+fn invariant_indexes_agree_with_what_is_held(table: &LockTable, facts: &Facts<'_>) -> Checked {
     const PROMISE: &str = "indexes agree with what is held";
-    let mut adapters: BTreeMap<crate::id::Adapter, usize> = BTreeMap::new();
-    for (_, space) in spaces(table) {
+    let mut adapters: BTreeMap<&crate::id::Adapter, usize> = BTreeMap::new();
+    for (_, space, facts) in &facts.0 {
         let mut holds: BTreeMap<(OwnerNo, LeaseNo), u32> = BTreeMap::new();
-        let mut keys: BTreeSet<(Key, Fence, LeaseNo)> = BTreeSet::new();
-        let facts = facts(space);
-        for fact in &facts {
+        let mut keys: Vec<(&Key, Fence, LeaseNo)> = Vec::with_capacity(facts.len());
+        for fact in facts {
             *holds.entry((fact.owner, fact.lease)).or_insert(0) += 1;
             if let Scope::Key(key) = &fact.scope {
-                keys.insert((key.clone(), fact.fence, fact.lease));
+                keys.push((key, fact.fence, fact.lease));
             }
         }
+        keys.sort_unstable();
         ensure(holds == space.holds, PROMISE, || "holds by owner".into())?;
         ensure(facts.len() == space.grants_len, PROMISE, || "number of grants".into())?;
         for (kind, counted) in ScopeKind::ALL.iter().zip(space.kinds) {
             let len = facts.iter().filter(|fact| fact.scope.kind() == *kind).count();
             ensure(counted == len, PROMISE, || format!("number of {kind} grants"))?;
         }
-        let held: BTreeSet<(Key, Fence, LeaseNo)> = space
+        let mut held = space
             .held
             .iter()
-            .flat_map(|(key, holders)| holders.iter().map(|(f, lease)| (key.clone(), f, lease)))
-            .collect();
-        ensure(held == keys, PROMISE, || "holders by key".into())?;
+            .flat_map(|(key, holders)| holders.iter().map(move |(f, lease)| (key, f, lease)));
+        ensure(keys.into_iter().all(|key| held.next() == Some(key)), PROMISE, || {
+            "holders by key".into()
+        })?;
+        ensure(held.next().is_none(), PROMISE, || "holders by key".into())?;
         let is_path = |key: &Key| key.kind() != ScopeKind::Named;
         let unshared =
             space.held.iter().filter(|(key, h)| is_path(key) && h.mode() != Mode::Shared);
-        let unshared: BTreeSet<Key> = unshared.map(|(key, _)| key.clone()).collect();
-        ensure(unshared == space.unshared_paths, PROMISE, || "paths not shared".into())?;
+        let unshared = unshared.map(|(key, _)| key);
+        ensure(unshared.eq(&space.unshared_paths), PROMISE, || "paths not shared".into())?;
         let is_subtree = |key: &&Key| key.kind() == ScopeKind::Subtree;
-        let subtrees: BTreeSet<Key> = space.held.keys().filter(is_subtree).cloned().collect();
-        ensure(subtrees == space.subtrees_held, PROMISE, || "subtrees held".into())?;
+        let subtrees = space.held.keys().filter(is_subtree);
+        ensure(subtrees.eq(&space.subtrees_held), PROMISE, || "subtrees held".into())?;
         let queued = space.queues.keys().filter(is_subtree).count();
         ensure(queued == space.subtrees_queued, PROMISE, || "subtrees waited for".into())?;
         invariant_owners_are_mentioned(space)?;
@@ -523,13 +577,14 @@ pub fn invariant_indexes_agree_with_what_is_held(table: &LockTable) -> Checked {
             let found = space.lease_no(lease.id) == Some(LeaseNo(number));
             ensure(found, PROMISE, || "leases by id".into())?;
             if let Some(session) = &lease.session {
-                *adapters.entry(session.terms.adapter.clone()).or_insert(0) += 1;
+                *adapters.entry(&session.terms.adapter).or_insert(0) += 1;
                 let known = space.sessions.get(&session.terms.number) == Some(&LeaseNo(number));
                 ensure(known, PROMISE, || "sessions by number".into())?;
             }
         }
     }
-    ensure(adapters == table.sessions, PROMISE, || "sessions by adapter".into())
+    let counted = table.sessions.iter().map(|(adapter, len)| (adapter, *len));
+    ensure(adapters.into_iter().eq(counted), PROMISE, || "sessions by adapter".into())
 }
 
 fn invariant_owners_are_mentioned(space: &Space) -> Checked {
@@ -547,8 +602,12 @@ fn invariant_owners_are_mentioned(space: &Space) -> Checked {
     })
 }
 
-pub fn invariant_fences_only_rise(before: &LockTable, after: &LockTable, step: &Step) -> Checked {
-    let mut last = before.fence;
+pub fn invariant_fences_only_rise(
+    before: &impl Earlier,
+    after: &LockTable,
+    step: &Step,
+) -> Checked {
+    let mut last = before.last_fence();
     for transition in &step.transitions {
         if let Transition::Granted(granted) = transition {
             ensure(granted.fence > last, "every fence is above all before it", || {
@@ -562,30 +621,28 @@ pub fn invariant_fences_only_rise(before: &LockTable, after: &LockTable, step: &
     })
 }
 
-pub fn invariant_epochs_only_rise(before: &LockTable, after: &LockTable) -> Checked {
-    ensure(after.epoch >= before.epoch, "the epoch only rises", || {
-        format!("{:?} after {:?}", after.epoch, before.epoch)
+pub fn invariant_epochs_only_rise(before: &impl Earlier, after: &LockTable) -> Checked {
+    ensure(after.epoch >= before.last_epoch(), "the epoch only rises", || {
+        format!("{:?} after {:?}", after.epoch, before.last_epoch())
     })
 }
 
-pub fn invariant_registers_only_rise(before: &LockTable, after: &LockTable) -> Checked {
-    for (_, space) in spaces(before) {
-        for (register, &mark) in &space.registers {
-            let now = after.register(&space.name, register);
-            ensure(now.is_some_and(|now| now >= mark), "a fence register only rises", || {
-                format!("{register}: {now:?} after {mark}")
-            })?;
-        }
+pub fn invariant_registers_only_rise(before: &impl Earlier, after: &LockTable) -> Checked {
+    for (namespace, register, mark) in before.registers() {
+        let now = after.register(namespace, register);
+        ensure(now.is_some_and(|now| now >= mark), "a fence register only rises", || {
+            format!("{register}: {now:?} after {mark}")
+        })?;
     }
     Ok(())
 }
 
 pub fn invariant_revision_counts_transitions(
-    before: &LockTable,
+    before: &impl Earlier,
     after: &LockTable,
     step: &Step,
 ) -> Checked {
-    let expected = before.revision.0 + step.transitions.len() as u64;
+    let expected = before.last_revision().0 + step.transitions.len() as u64;
     ensure(after.revision.0 == expected, "the revision counts every change", || {
         format!("{} instead of {expected}", after.revision.0)
     })
@@ -593,7 +650,7 @@ pub fn invariant_revision_counts_transitions(
 
 /// A lease that lapsed had a deadline, and it had passed.
 pub fn invariant_leases_never_end_early(
-    before: &LockTable,
+    before: &impl Earlier,
     after: &LockTable,
     step: &Step,
 ) -> Checked {
@@ -618,13 +675,10 @@ pub fn invariant_leases_never_end_early(
             | Transition::RangeEnded { .. }
             | Transition::FenceAccepted { .. } => continue,
         };
-        let known = before.space_named(namespace);
-        let held = known.and_then(|space| Some(space.lease(space.lease_no(lease)?)));
-        ensure(
-            held.is_some_and(|held| held.deadline < after.now),
-            "a lease never lapses early",
-            || format!("at {}, due at {:?}", after.now, held.map(|held| held.deadline)),
-        )?;
+        let due = before.deadline_of(namespace, lease);
+        ensure(due.is_some_and(|due| due < after.now), "a lease never lapses early", || {
+            format!("at {}, due at {due:?}", after.now)
+        })?;
     }
     Ok(())
 }

@@ -49,6 +49,7 @@ mod tree;
 mod digest;
 mod snapshotting;
 
+mod sketch;
 pub mod invariant;
 #[cfg(test)]
 mod testing;
@@ -62,6 +63,7 @@ pub use mode::Mode;
 pub use range::ByteRange;
 pub use refusal::{Conflict, Holder, HolderState, Invalid, Limit, Place, Refusal, WaitEdge};
 pub use scope::{Key, Scope, ScopeError, ScopeKind, is_prefix};
+pub use sketch::{Earlier, HoldSketch, LeaseSketch, Sketch, WaitSketch};
 pub use snapshot::*;
 pub use table::{LockTable, Unfit};
 pub use text::Text;

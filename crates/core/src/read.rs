@@ -126,6 +126,11 @@ impl LockTable {
         self.space_named(namespace)?.registers.get(register).copied()
     }
 
+    /// Whether there is such a lease, and its holder may still act on it.
+    pub fn is_live(&self, namespace: &Namespace, id: LeaseId) -> bool {
+        self.space_named(namespace).is_some_and(|space| space.live_lease(id).is_some())
+    }
+
     pub fn session(&self, namespace: &Namespace, id: LeaseId) -> Option<SessionView> {
         let space = self.space_named(namespace)?;
         let lease = space.live_lease(id)?;

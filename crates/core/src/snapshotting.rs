@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::id::{LeaseId, Namespace};
 use crate::inode::Piece;
 use crate::lease::{
     Extra, Grant, Held, Lapse, Lease, LeaseNo, LeaseState, Session, SetRanges, metadata_of,
@@ -52,6 +53,12 @@ impl LockTable {
             .spaces_by_name()
             .flat_map(|(_, space)| space.leases.iter().map(|(_, lease)| entry_of(space, lease)));
         self.small_entries().into_iter().chain(leases)
+    }
+
+    /// One lease, with everything that stands under it.
+    pub(crate) fn lease_entry(&self, namespace: &Namespace, lease: LeaseId) -> Option<Entry> {
+        let space = self.space_named(namespace)?;
+        Some(entry_of(space, space.lease(space.lease_no(lease)?)))
     }
 
     /// A table with what the entries say. Deadlines start anew when an epoch begins.

@@ -64,6 +64,8 @@ pub struct Engine {
     /// What the calls that wait will be answered about.
     waiting: BTreeMap<CallId, About>,
     step: Step,
+    #[cfg(feature = "inspect")]
+    inspection: crate::inspect::Inspection,
 }
 
 /// Something that may be shown now.
@@ -140,6 +142,8 @@ impl Engine {
             settings,
             epoch: table.epoch(),
             durable_fence: table.fence(),
+            #[cfg(feature = "inspect")]
+            inspection: crate::inspect::Inspection::new(&table),
             table,
             closed: None,
             unwritten: unwritten.into(),
@@ -293,12 +297,10 @@ impl Engine {
 
     fn handle(&mut self, now: Timestamp, command: Command, step: &mut Step) -> Outcome {
         #[cfg(feature = "inspect")]
-        let before = crate::inspect::before(&self.table, &command);
+        self.inspection.before(&command);
         let outcome = self.table.handle(now, command, step);
         #[cfg(feature = "inspect")]
-        if let Some((watch, before, command)) = before {
-            watch(&before, &self.table, &command, step);
-        }
+        self.inspection.after(&self.table, step);
         outcome
     }
 
@@ -321,6 +323,12 @@ impl Engine {
         }
         for effect in step.effects.drain(..) {
             let output = match effect {
+                Effect::Granted { call, .. }
+                    if planted!("wake-up-lost-while-writing") && self.in_flight.is_some() =>
+                {
+                    self.waiting.remove(&call);
+                    continue;
+                }
                 Effect::Granted { call, grant } => {
                     let undo = self.waiting.remove(&call).and_then(|about| about.undo(&grant));
                     Output::Reply { call, reply: Ok(Reply::Answer(Answer::Granted(grant))), undo }

@@ -2,23 +2,45 @@
 //! nobody.
 
 use std::cell::Cell;
+use std::fmt;
 
 use leasehold_core::{Command, LockTable, Step};
 
-/// Gets the table before and after, what was asked, and what came of it.
-pub type Watch = fn(&LockTable, &LockTable, &Command, &Step);
+/// Looks at every step of one engine.
+pub trait Watch: fmt::Debug + Send {
+    /// A command is about to be carried out.
+    fn before(&mut self, command: &Command);
+
+    /// It has been.
+    fn after(&mut self, table: &LockTable, step: &Step);
+}
+
+/// Makes the one who looks at an engine that has just begun with this table.
+pub type Watcher = fn(&LockTable) -> Box<dyn Watch>;
 
 thread_local! {
-    static WATCH: Cell<Option<Watch>> = const { Cell::new(None) };
+    static WATCHER: Cell<Option<Watcher>> = const { Cell::new(None) };
 }
 
-/// From now on this one looks at every step in this thread.
-pub fn watch(watch: Option<Watch>) {
-    WATCH.set(watch);
+/// From now on every engine that begins in this thread is looked at.
+pub fn watch(watcher: Option<Watcher>) {
+    WATCHER.set(watcher);
 }
 
-/// What is needed to look at a step that is about to be made.
-pub(crate) fn before(table: &LockTable, command: &Command) -> Option<(Watch, LockTable, Command)> {
-    let watch = WATCH.get()?;
-    Some((watch, table.clone(), command.clone()))
+/// The one who looks at an engine.
+#[derive(Debug)]
+pub(crate) struct Inspection(Option<Box<dyn Watch>>);
+
+impl Inspection {
+    pub(crate) fn new(table: &LockTable) -> Inspection {
+        Inspection(WATCHER.get().map(|watcher| watcher(table)))
+    }
+
+    pub(crate) fn before(&mut self, command: &Command) {
+        self.0.iter_mut().for_each(|watch| watch.before(command));
+    }
+
+    pub(crate) fn after(&mut self, table: &LockTable, step: &Step) {
+        self.0.iter_mut().for_each(|watch| watch.after(table, step));
+    }
 }

@@ -506,6 +506,7 @@ impl Member {
     }
 
     fn confirmed(&mut self, now: Timestamp, sent: Timestamp, result: Result<(), Error>) {
+        let sent = if planted!("leadership-counted-from-the-answer") { now } else { sent };
         match result {
             Ok(()) => match &mut self.role {
                 Role::Loading(lead) => lead.confirmed(sent),

@@ -58,12 +58,19 @@ pub struct Checked {
 pub fn check(history: &[Operation], rules: Rules) -> Result<Checked, Fault> {
     check_tokens(history)?;
     let mut checked = count(history);
+    let mut undecided = None;
     for (lock, operations) in by_lock(history) {
-        let configurations = Search::new(lock, operations, rules).run()?;
-        checked.configurations = checked.configurations.max(configurations);
-        checked.locks += 1;
+        match Search::new(lock, operations, rules).run() {
+            Ok(configurations) => {
+                checked.configurations = checked.configurations.max(configurations);
+                checked.locks += 1;
+            }
+            // Another lock may still show for certain that something is wrong.
+            Err(fault @ Fault::Undecided { .. }) => undecided = undecided.or(Some(fault)),
+            Err(fault) => return Err(fault),
+        }
     }
-    Ok(checked)
+    undecided.map_or(Ok(checked), Err)
 }
 
 /// A token is given once, and one that was asked for after another was known is higher.

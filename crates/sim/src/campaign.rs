@@ -31,7 +31,7 @@ pub struct Tally {
     pub seeds: u64,
     pub events: u64,
     pub simulated: Micros,
-    /// Of all threads together.
+    /// Of all threads together: the time that they had a core to themselves.
     pub worked: Duration,
     pub took: Duration,
     pub coverage: Coverage,
@@ -64,10 +64,10 @@ impl Campaign {
             if seed >= self.seeds.end || is_late || is_over.load(Ordering::Relaxed) {
                 return;
             }
-            let began = Instant::now();
+            let began = worked();
             let run = crate::run(seed, self.length, &Cut::default(), false);
             let mut tally = tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            tally.worked += began.elapsed();
+            tally.worked += worked().saturating_sub(began);
             tally.seeds += 1;
             tally.events += run.events;
             tally.simulated += run.simulated;
@@ -83,17 +83,26 @@ impl Campaign {
     }
 }
 
+/// How long this thread has had a core, whoever else wants one.
+fn worked() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 impl Tally {
     /// The numbers in one line.
     pub fn line(&self, took: Duration) -> String {
         let (hours, worked) =
             (self.simulated as f64 / (3600 * SECOND) as f64, self.worked.as_secs_f64());
+        let seconds = self.simulated as f64 / SECOND as f64;
         format!(
-            "{} seeds, {hours:.1} simulated hours in {:.1} s; {:.0} events/s and {:.0} times real time per core; {} failed",
+            "{} seeds, {hours:.1} simulated hours in {:.1} s, of which {worked:.1} s at work; {:.0} events/s and {:.0} times \
+             real time per core, {:.1} events in a simulated second; {} failed",
             self.seeds,
             took.as_secs_f64(),
             self.events as f64 / worked.max(0.001),
-            self.simulated as f64 / SECOND as f64 / worked.max(0.001),
+            seconds / worked.max(0.001),
+            self.events as f64 / seconds.max(0.001),
             self.failed.len()
         )
     }

@@ -97,11 +97,14 @@ pub const REFUSALS: [(&str, &str); 42] = [
 ];
 
 /// Other things that must have come about.
-pub const MARKS: [&str; 17] = [
+pub const MARKS: [&str; 20] = [
     "epoch began",
     "leader changed",
     "snapshot committed",
     "record torn",
+    "record doubled",
+    "everything forgotten",
+    "history judged",
     "grant withdrawn",
     "grant replayed",
     "waiter granted",

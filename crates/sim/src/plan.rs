@@ -78,6 +78,8 @@ pub struct Network {
 pub struct Store {
     /// Several servers share it.
     pub shared: bool,
+    /// It is gone with the server it belongs to.
+    pub forgets: bool,
     pub delay: Micros,
     pub slow: Micros,
     pub slow_ppm: u64,
@@ -85,6 +87,8 @@ pub struct Store {
     pub unavailable_ppm: u64,
     /// A call's answer is lost; half of them were carried out.
     pub unknown_ppm: u64,
+    /// A record arrives a second time.
+    pub double_ppm: u64,
 }
 
 /// What clients are up to.
@@ -247,11 +251,16 @@ impl Plan {
             store: store(&mut dice, ttl, servers > 1),
             work: work(&mut dice, ttl),
             limits: limits(&mut dice, ttl),
-            grace: GracePolicy::Conflicting,
+            grace: dice.weighted(&[(5, GracePolicy::Conflicting), (1, GracePolicy::Strict)]),
             grace_length: dice.spread(ttl / 4, ttl * 4),
             snapshot_bytes: dice.spread(300, 20_000),
             faults: Vec::new(),
         };
+        if plan.store.forgets {
+            // Nobody knows who held what: only time tells that it is over.
+            plan.grace = GracePolicy::Strict;
+            plan.grace_length = plan.grace_length.max(micros(plan.limits.lease_ttl_max));
+        }
         plan.faults = faults(&plan);
         plan
     }
@@ -273,7 +282,11 @@ impl Plan {
     pub fn settling(&self) -> Micros {
         let ttl_max = micros(self.limits.lease_ttl_max);
         let slow = (self.network.delay + self.store.delay) * 40;
-        2 * ttl_max + self.grace_length.min(ttl_max) + 3 * self.leader_lease + slow + 10 * SECOND
+        let grace = match self.grace {
+            GracePolicy::Conflicting => self.grace_length.min(ttl_max),
+            GracePolicy::Strict => self.grace_length + self.grace_length / 10,
+        };
+        2 * ttl_max + grace + 3 * self.leader_lease + slow + 10 * SECOND
     }
 }
 
@@ -336,11 +349,13 @@ fn network(dice: &mut Dice, ttl: Micros) -> Network {
 fn store(dice: &mut Dice, ttl: Micros, shared: bool) -> Store {
     Store {
         shared,
+        forgets: !shared && dice.percent(25),
         delay: dice.spread(100, 20 * MILLI).min(ttl / 100),
         slow: dice.spread(ttl / 50, ttl),
         slow_ppm: dice.weighted(&[(5, 0), (4, 5_000), (2, 60_000)]),
         unavailable_ppm: dice.weighted(&[(5, 0), (4, 2_000), (2, 30_000)]),
         unknown_ppm: dice.weighted(&[(5, 0), (4, 2_000), (2, 30_000)]),
+        double_ppm: if shared { dice.weighted(&[(5, 0), (4, 2_000), (2, 30_000)]) } else { 0 },
     }
 }
 

@@ -122,7 +122,8 @@ impl Server {
                 seed: plan.seed ^ self.life,
                 grace: plan.grace,
                 grace_length: Duration::from_micros(plan.grace_length),
-                fence_floor: None,
+                // As a server does by its wall clock: microseconds are above all that were handed out.
+                fence_floor: plan.store.forgets.then(|| Fence::new(now.0)).flatten(),
             },
             snapshot_bytes: plan.snapshot_bytes,
         };

@@ -54,6 +54,8 @@ pub struct Call {
     request: Option<Request>,
     fate: Fate,
     response: Option<Response>,
+    /// The server has heard that no answer came, or will hear nothing.
+    is_given_up: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +67,7 @@ enum Fate {
     LostBefore,
     /// Takes effect, and the answer is lost.
     LostAfter,
-    /// Takes effect when it has been given up long since, unless it was barred.
+    /// Takes effect when nobody waits for it any more, unless it was barred: given up long since, or come a second time.
     Late,
 }
 
@@ -75,6 +77,8 @@ pub struct Schedule {
     pub call: u64,
     pub arrives: Moment,
     pub answered: Moment,
+    /// The same call comes a second time, under a number of its own.
+    pub again: Option<(u64, Moment)>,
 }
 
 /// What a server that died left on its way to a disk of its own.
@@ -109,7 +113,8 @@ impl Store {
 
     pub fn traits(&self) -> Traits {
         let record_bytes_max = 1 << 16;
-        Traits { name: "simulated", lasting: true, record_bytes_max, ..self.journal.traits() }
+        let lasting = !self.profile.forgets;
+        Traits { name: "simulated", lasting, record_bytes_max, ..self.journal.traits() }
     }
 
     pub fn trouble(&mut self) -> &mut Trouble {
@@ -146,9 +151,22 @@ impl Store {
         if fate == Fate::Late {
             arrives = answered + dice.between(1, ANSWER_MAX);
         }
-        let call = Call { server, life, id, request: Some(request), fate, response: None };
+        let doubled = matches!(request, Request::Append { .. })
+            && fate == Fate::Fine
+            && !self.calm
+            && dice.ppm(self.profile.double_ppm);
+        let again = doubled.then(|| {
+            let (request, fate) = (Some(request.clone()), Fate::Late);
+            let again = self.last_call + 1;
+            let call = Call { server, life, id, request, fate, response: None, is_given_up: true };
+            self.last_call = again;
+            self.calls.insert(again, call);
+            (again, arrives + self.delay(&mut dice))
+        });
+        let (request, is_given_up) = (Some(request), false);
+        let call = Call { server, life, id, request, fate, response: None, is_given_up };
         self.calls.insert(number, call);
-        Schedule { call: number, arrives, answered }
+        Schedule { call: number, arrives, answered, again }
     }
 
     fn fate(&self, dice: &mut Dice, request: &Request, links: Links) -> Fate {
@@ -207,10 +225,16 @@ impl Store {
             Fate::Fine => self.carry_out(server, request),
             Fate::Unavailable => failed(&request, &unavailable()),
             Fate::LostBefore => failed(&request, &unknown()),
-            Fate::Late => {
+            Fate::Late if call.is_given_up => {
                 self.calls.remove(&number);
                 self.carry_out(server, request);
                 return Some((server, name));
+            }
+            // A server that stands still has not heard yet that no answer came.
+            Fate::Late => {
+                let lost = failed(&request, &unknown());
+                self.carry_out(server, request);
+                lost
             }
             Fate::LostAfter => {
                 let lost = failed(&request, &unknown());
@@ -227,16 +251,14 @@ impl Store {
     /// The answer gets to the server.
     pub fn answer(&mut self, number: u64) -> Option<(Call, Response)> {
         // One that is still on its way stays there.
-        if let Some(late) = self.calls.get(&number)
+        if let Some(late) = self.calls.get_mut(&number)
             && let Some(request) = &late.request
         {
+            late.is_given_up = true;
             let response = failed(request, &unknown());
-            let Call { server, life, id, .. } = *late;
-            let fate = Fate::Late;
-            return Some((
-                Call { server, life, id, request: None, fate, response: None },
-                response,
-            ));
+            let Call { server, life, id, fate, is_given_up, .. } = *late;
+            let call = Call { server, life, id, request: None, fate, response: None, is_given_up };
+            return Some((call, response));
         }
         let mut call = self.calls.remove(&number)?;
         let response = call.response.take()?;
@@ -302,6 +324,11 @@ impl Store {
             .filter(|(_, call)| call.server == server)
             .map(|(&number, _)| number)
             .collect();
+        if self.profile.forgets {
+            self.calls.retain(|_, call| call.server != server);
+            self.journal = MemoryJournal::new();
+            return None;
+        }
         let mut torn = None;
         for number in own {
             let Some(Call { request: Some(request), .. }) = self.calls.remove(&number) else {

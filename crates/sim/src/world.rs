@@ -335,6 +335,10 @@ impl World {
             let schedule =
                 self.store.call(self.now, (server, life, asking.id), asking.request, links);
             self.agenda.add(schedule.arrives, Event::Store(schedule.call));
+            if let Some((again, at)) = schedule.again {
+                self.coverage.mark("record doubled");
+                self.agenda.add(at, Event::Store(again));
+            }
             let answer = Arrival::StoreAnswer(schedule.call);
             self.agenda.add(schedule.answered, Event::At(Node::Server(server), life, answer));
         }
@@ -374,7 +378,25 @@ impl World {
         if let Some(engine) = member.engine() {
             self.judge.table(self.now, engine)?;
         }
-        Ok(())
+        self.judge_leadership(server)
+    }
+
+    /// What a leader answers without writing it down is safe only if nobody else can decide meanwhile.
+    fn judge_leadership(&self, server: usize) -> Result<(), Verdict> {
+        let leads = |server: &Server| {
+            let at = server.now(self.now);
+            server.member.as_ref().is_some_and(|member| member.leads(at))
+        };
+        if !leads(&self.servers[server]) {
+            return Ok(());
+        }
+        match (0..self.plan.servers).find(|&o| o != server && leads(&self.servers[o])) {
+            Some(other) => {
+                let what = format!("server-{server} and server-{other}");
+                Err(Verdict::new(self.now, "no two servers lead at once", what))
+            }
+            None => Ok(()),
+        }
     }
 
     fn wake_server(&mut self, server: usize) {
@@ -656,6 +678,11 @@ impl World {
                 self.judge.accuse(verdict);
             }
         }
+        if self.plan.store.forgets {
+            self.coverage.mark("everything forgotten");
+            self.judge.forgotten(self.now);
+            self.epoch = Epoch(0);
+        }
         let wires = self.servers[server].crash();
         for wire in wires {
             self.break_wire(wire);
@@ -776,6 +803,7 @@ impl World {
         if stats.waiters > 0 || stats.leases > 0 || engines[0].unwritten_len() > 0 {
             return Err(Verdict::new(at, "nothing is left behind", format!("{stats:?}")));
         }
+        self.judge.fold(at, engines[0])?;
         self.judge.last(at, &mut self.coverage)
     }
 }

@@ -8,14 +8,14 @@ use std::rc::Rc;
 
 use leasehold_core::{
     Acquire, Answer, CallId, Claim, CloseSession, Command, Disconnect, Grant, KeepAlive, LeaseId,
-    Namespace, Refusal, Release, Renew, Under, Wait,
+    Namespace, Refusal, Release, Renew, Scope, Under, Wait,
 };
 use leasehold_engine::{Call, CallError, Reply};
 use leasehold_judge::history::Kept;
 
 use super::{Due, Hold, Pending, Session};
 use crate::dice::{Dice, Purpose};
-use crate::judge::{Attempt, Verdict};
+use crate::judge::{Attempt, Belief, Verdict};
 use crate::plan::{Node, micros};
 use crate::server::Wire;
 use crate::time::{MILLI, Micros, Moment};
@@ -23,6 +23,20 @@ use crate::world::World;
 
 /// How often something is tried while things go wrong.
 const TRIES_MAX: u32 = 6;
+
+/// Where beliefs are numbered, those of the SDK have keys of its own.
+const BY_HAND: u64 = 1 << 63;
+
+/// The hold that a belief is about, if it is none of the SDK's.
+pub(super) fn hold_of_belief(number: u64) -> Option<u64> {
+    (number & BY_HAND != 0).then_some(number & !BY_HAND)
+}
+
+/// Until when one that asked at `sent`, by its own clock, goes on with its work; and when it knows that it has lost. A
+/// clock that is 5 % too slow against one that is 5 % too fast is off by less than a tenth.
+fn believed_until(sent: Micros, ttl: Micros) -> (Micros, Micros) {
+    (sent + ttl / 10 * 9, sent + ttl)
+}
 
 /// What an error means to the one who asked.
 enum Means {
@@ -70,6 +84,13 @@ impl World {
             Call::Command(Command::Acquire(acquire)) => attempt_of(client, acquire, now),
             Call::Command(_) | Call::Query(_) => None,
         };
+        if let Call::Command(
+            Command::Renew(Renew { lease, ttl: Some(_), .. })
+            | Command::KeepAlive(KeepAlive { session: lease, ttl: Some(_), .. }),
+        ) = &call
+        {
+            self.judge.beliefs.doubt(client, *lease);
+        }
         let pending = Pending {
             client,
             server: at.server,
@@ -277,6 +298,9 @@ impl World {
             (Command::Renew(renew), Answer::Renewed(renewed)) => {
                 let ttl = renewed.ttl.as_duration();
                 self.each_under(client, renew.lease, |world, hold| {
+                    if hold.fence != renew.fence && world.judge.is_over(hold.fence) {
+                        return;
+                    }
                     world.judge.history.renewed(
                         client,
                         hold.told(),
@@ -291,6 +315,9 @@ impl World {
             (Command::KeepAlive(KeepAlive { session, .. }), Answer::Renewed(renewed)) => {
                 let ttl = renewed.ttl.as_duration();
                 self.each_under(client, *session, |world, hold| {
+                    if world.judge.is_over(hold.fence) {
+                        return;
+                    }
                     world.judge.history.renewed(
                         client,
                         hold.told(),
@@ -305,6 +332,9 @@ impl World {
             (Command::Attach(attach), Answer::Renewed(renewed)) => {
                 let ttl = renewed.ttl.as_duration();
                 self.each_under(client, attach.session, |world, hold| {
+                    if world.judge.is_over(hold.fence) {
+                        return;
+                    }
                     world.judge.history.renewed(
                         client,
                         hold.told(),
@@ -315,11 +345,12 @@ impl World {
                     );
                 });
             }
-            (Command::Release(_), Answer::Released { .. })
-            | (Command::CloseSession(_), Answer::SessionClosed { .. }) => {
+            (Command::Release(_), Answer::Released { .. }) => {
                 self.given_back(pending, when, Kept::Done);
             }
-            (Command::Disconnect(_), Answer::Disconnected { .. }) => {
+            // Not all that stood under a session need have been there when it was closed.
+            (Command::CloseSession(_), Answer::SessionClosed { .. })
+            | (Command::Disconnect(_), Answer::Disconnected { .. }) => {
                 self.given_back(pending, (pending.invoked, None), Kept::Unknown);
             }
             _ => {}
@@ -382,6 +413,38 @@ impl World {
         if session.is_none() {
             self.renew_later(client, number, pending.sent, ttl, keep);
         }
+        self.begin_to_believe(client, number, acquire, grant, pending);
+    }
+
+    /// A thread without the SDK that is just as careful with its lease. Only if there can be no doubt from when it counts.
+    fn begin_to_believe(
+        &mut self,
+        client: usize,
+        number: u64,
+        acquire: &Acquire,
+        grant: &Grant,
+        pending: &Pending,
+    ) {
+        // Bytes move from lease to lease of one owner: what it has given back under one may be gone under another.
+        let is_plain = matches!(acquire.under, Under::NewLease { .. })
+            && acquire.claims.iter().all(|claim| matches!(claim.scope, Scope::Key(_)));
+        if !is_plain || grant.replayed || pending.tries > 1 {
+            return;
+        }
+        let (stops_at, lost_at) = believed_until(pending.sent, micros(grant.ttl.as_duration()));
+        let belief = Belief {
+            namespace: acquire.namespace.clone(),
+            lease: Some(grant.lease),
+            fence: Some(grant.fence),
+            claims: acquire.claims.clone(),
+            stops_at,
+            lost_at,
+        };
+        self.judge.beliefs.begin(client, BY_HAND | number, belief);
+        self.forget_what_is_given_back();
+        let shown = self.clocks();
+        let believed = self.judge.believed(self.now, client, BY_HAND | number, &shown);
+        believed.unwrap_or_else(|verdict| self.judge.accuse(verdict));
     }
 
     /// When this holder will renew: mostly in time, sometimes at the last moment or never.
@@ -416,6 +479,8 @@ impl World {
         for (&number, hold) in at.holds.iter_mut().filter(|(_, hold)| hold.lease == lease) {
             hold.ttl = ttl;
             if hold.session.is_none() {
+                let (stops_at, lost_at) = believed_until(sent, ttl);
+                self.judge.beliefs.go_on(client, BY_HAND | number, stops_at, lost_at);
                 due.push((number, hold.keep));
             }
         }
@@ -540,8 +605,14 @@ impl World {
             places.insert(0, (place.ticket, acquire.clone()));
             places.truncate(2);
         }
-        // Whether somebody was in the way is judged by the log. Histories only know that it may have stood in line.
-        self.given_up(pending);
+        if let (Refusal::Held(_), Some(attempt)) = (refusal, &pending.attempt) {
+            // Of a set nobody knows which of its scopes was in question; and an earlier try may still stand in line.
+            let is_refused = acquire.claims.len() == 1 && pending.tries == 1;
+            let returned = Some(self.now);
+            self.judge.history.attempt(Attempt { is_refused, returned, ..attempt.clone() });
+        } else {
+            self.given_up(pending);
+        }
     }
 
     /// Nobody knows, or will know, what came of it.
@@ -686,18 +757,12 @@ pub(super) fn renew_of(hold: &Hold, owner: &leasehold_core::Owner) -> Renew {
     }
 }
 
+/// By a name or path if there is one: that ends all of a set, while a release of bytes ends those bytes alone.
 pub(super) fn release_of(hold: &Hold, owner: &leasehold_core::Owner) -> Release {
-    release_of_renew(&renew_of(hold, owner))
-}
-
-fn release_of_renew(renew: &Renew) -> Release {
-    Release {
-        namespace: renew.namespace.clone(),
-        scope: renew.scope.clone(),
-        owner: renew.owner.clone(),
-        lease: renew.lease,
-        fence: renew.fence,
-    }
+    let Renew { namespace, scope, owner, lease, fence, .. } = renew_of(hold, owner);
+    let mut keys = hold.claims.iter().map(|claim| &claim.scope);
+    let key = keys.find(|scope| matches!(scope, Scope::Key(_))).cloned();
+    Release { namespace, scope: key.unwrap_or(scope), owner, lease, fence }
 }
 
 /// Histories are told of the default namespace only.
@@ -720,6 +785,7 @@ fn attempt_of(client: usize, acquire: &Acquire, invoked: Moment) -> Option<Attem
         invoked,
         returned: None,
         granted: None,
+        is_refused: false,
     })
 }
 

@@ -135,7 +135,9 @@ impl Sdk {
             Call::Command(Command::CloseSession(close)) => (close.session, None),
             Call::Command(_) | Call::Query(_) => return Vec::new(),
         };
-        let items = self.keys.iter().filter_map(|key| self.machine.data(*key));
+        // What is being given back says nothing of its lease any more.
+        let is_kept = |key: &&Key| only.is_some() || self.machine.standing(**key).is_some();
+        let items = self.keys.iter().filter(is_kept).filter_map(|key| self.machine.data(*key));
         let of_lease = items.filter(|item| item.lease == Some(lease) && item.is_granted);
         let grants = of_lease.filter_map(|item| Some((item.claims.clone(), item.fence?, item.ttl)));
         grants.filter(|(_, fence, _)| only.is_none_or(|only| only == *fence)).collect()
@@ -348,12 +350,13 @@ impl World {
                 fence: item.fence?,
                 ttl: None,
             }),
-            Request::Release if is_session => {
+            // A set under a lease of its own ends with that lease.
+            Request::Release if is_session || (item.claims.len() > 1 && under.is_none()) => {
                 Command::CloseSession(CloseSession { namespace, session: item.lease? })
             }
             Request::Release => Command::Release(Release {
                 namespace,
-                scope: item.claims[0].scope.clone(),
+                scope: ends_all(&item.claims).clone(),
                 owner,
                 lease: item.lease?,
                 fence: item.fence?,
@@ -492,6 +495,7 @@ impl World {
             let belief = Belief {
                 namespace: Namespace::default(),
                 lease: item.lease,
+                fence: item.fence,
                 claims: item.claims.clone(),
                 stops_at: micros_of(standing.jeopardy_at()),
                 lost_at: micros_of(standing.lapses_at()),
@@ -535,6 +539,9 @@ impl World {
     pub(crate) fn forget_what_is_given_back(&mut self) {
         let clients = &self.clients;
         self.judge.beliefs.retain(|client, key| {
+            if let Some(hold) = super::hand::hold_of_belief(key) {
+                return clients[client].holds.contains_key(&hold);
+            }
             let sdk = clients[client].sdk.as_ref();
             sdk.is_some_and(|sdk| sdk.machine.standing(Key::from_u64(key)).is_some())
         });
@@ -575,9 +582,18 @@ impl World {
         let when = (exchange.sent, (outcome != Kept::Unknown).then_some(self.now));
         let renews =
             matches!(&*exchange.what, Call::Command(Command::Renew(_) | Command::KeepAlive(_)));
+        let closes = matches!(&*exchange.what, Call::Command(Command::CloseSession(_)));
+        // That a session goes on does not say that all is still there that stood under it.
+        let of_session = matches!(&*exchange.what, Call::Command(Command::KeepAlive(_)));
         for (claims, fence, ttl) in &exchange.about {
+            if of_session && outcome == Kept::Done && self.judge.is_over(*fence) {
+                continue;
+            }
             let history = &mut self.judge.history;
-            if renews {
+            // Not all that stood under a session need have been there when it was closed.
+            if closes {
+                history.released(client, claims, (exchange.sent, None), *fence, Kept::Unknown);
+            } else if renews {
                 history.renewed(client, claims, when, *fence, said.unwrap_or(*ttl), outcome);
             } else {
                 history.released(client, claims, when, *fence, outcome);
@@ -666,6 +682,7 @@ impl World {
             invoked: now,
             returned: None,
             granted: None,
+            is_refused: false,
         };
         let ask = match session {
             Some(session) => Ask::Under { session, wait },
@@ -708,6 +725,12 @@ impl World {
         }
         self.drive_sdk(client)
     }
+}
+
+/// The lock of a set by which all of it is released: a release of bytes of a file ends those bytes alone.
+fn ends_all(claims: &[Claim]) -> &Scope {
+    let mut scopes = claims.iter().map(|claim| &claim.scope);
+    scopes.find(|scope| matches!(scope, Scope::Key(_))).unwrap_or(&claims[0].scope)
 }
 
 fn inode_of(claim: &Claim) -> Option<u64> {

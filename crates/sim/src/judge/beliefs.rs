@@ -13,6 +13,7 @@ use crate::time::{Micros, Moment};
 pub struct Belief {
     pub namespace: Namespace,
     pub lease: Option<LeaseId>,
+    pub fence: Option<Fence>,
     pub claims: Vec<Claim>,
     /// By the client's own clock: from then on its work must not go on.
     pub stops_at: Micros,
@@ -50,6 +51,12 @@ impl Beliefs {
 
     pub fn forget(&mut self, client: usize) {
         self.held.retain(|(believer, _), _| *believer != client);
+    }
+
+    /// From now on the holder does not know how long it lasts.
+    pub fn doubt(&mut self, client: usize, lease: LeaseId) {
+        self.held
+            .retain(|(believer, _), belief| *believer != client || belief.lease != Some(lease));
     }
 
     /// Only those that are still held are left.
@@ -98,7 +105,12 @@ impl Judge {
             return Ok(());
         }
         for (&(other, _), theirs) in &beliefs.held {
-            if other != client && believes(other, theirs) && conflict(mine, theirs) {
+            if other != client
+                && conflict(mine, theirs)
+                && believes(other, theirs)
+                && !self.is_overruled(mine.fence)
+                && !self.is_overruled(theirs.fence)
+            {
                 let what = format!(
                     "client-{client} and client-{other}: {:?} and {:?}",
                     mine.claims, theirs.claims

@@ -1,12 +1,13 @@
 //! The word of the clients, lock by lock, for the judge of histories.
 //!
-//! Only worlds with nothing but plain names are told of; everything else is judged by the log. What nobody got an
-//! answer to is looked up there: if it was granted, then when it was durable.
+//! Only plain names are told of: they overlap with nothing else, so each is a lock of its own; everything else is judged by
+//! the log. What nobody got an answer to is looked up there: if it was granted, then when it was durable. So is what
+//! ended without its holder's doing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use leasehold_core::{Claim, Fence, LeaseId, Mode, Owner, RequestId, Scope};
+use leasehold_core::{Claim, Fence, LeaseId, Mode, Namespace, Owner, RequestId, Scope};
 use leasehold_judge::checker::{Rules, check};
 use leasehold_judge::history::{Acquired, Event, Kept, LockIndex, Mode as Told, Operation};
 
@@ -14,7 +15,7 @@ use super::log::{GrantFact, Log};
 use super::{Verdict, shortened};
 use crate::client::scopes::{NAMES, name};
 use crate::plan::Plan;
-use crate::time::Moment;
+use crate::time::{Moment, SECOND};
 
 type When = leasehold_judge::history::Moment;
 
@@ -23,6 +24,8 @@ pub struct History {
     locks: BTreeMap<Scope, LockIndex>,
     operations: Vec<Operation>,
     attempts: Vec<Attempt>,
+    /// Sessions whose stream was gone, and when: from then on they may be short.
+    disconnected: Vec<(LeaseId, Moment)>,
     drift_ppm: u64,
     late_max: Duration,
 }
@@ -41,6 +44,8 @@ pub struct Attempt {
     pub invoked: Moment,
     pub returned: Option<Moment>,
     pub granted: Option<Fence>,
+    /// A holder was in the way, or somebody who came earlier.
+    pub is_refused: bool,
 }
 
 impl History {
@@ -48,14 +53,16 @@ impl History {
         let drift_ppm = plan.drift_ppm.unsigned_abs();
         let longest = plan.limits.lease_ttl_max;
         let late = longest * u32::try_from(3 * drift_ppm).unwrap_or(0) / 1_000_000;
-        let names = if plan.work.plain { NAMES } else { 0 };
-        let locks = (0..names).zip(0..).map(|(number, index)| (name(number), index));
+        // A session that was not heard of after a restart is kept as if its stream had gone.
+        let kept = if plan.work.plain { Duration::ZERO } else { plan.limits.disconnect_ttl_max };
+        let locks = (0..NAMES).zip(0..).map(|(number, index)| (name(number), index));
         History {
             locks: locks.collect(),
             operations: Vec::new(),
             attempts: Vec::new(),
+            disconnected: Vec::new(),
             drift_ppm,
-            late_max: late + Duration::from_millis(50),
+            late_max: late + kept + Duration::from_millis(50),
         }
     }
 
@@ -105,6 +112,15 @@ impl History {
         self.kept(client, claims, when, Event::Release { token: fence.get(), outcome });
     }
 
+    /// Something has ended without its holder's doing: from then on it need not be there.
+    pub fn taken_away(&mut self, now: Moment, claims: &[Claim], fence: Fence) {
+        self.released(usize::MAX, claims, (now, None), fence, Kept::Unknown);
+    }
+
+    pub fn disconnected(&mut self, now: Moment, session: LeaseId) {
+        self.disconnected.push((session, now));
+    }
+
     /// A new leader begins: every lease stands in full again.
     pub fn restarted(&mut self, down: Moment, up: Moment) {
         let event = Event::Restart { down: when(down) };
@@ -130,7 +146,9 @@ impl History {
         self.operations.push(Operation { client, lock, invoked: when(invoked), returned, event });
     }
 
-    pub(super) fn judge(&mut self, now: Moment, log: &Log) -> Result<(), Verdict> {
+    /// Says whether it could be decided.
+    pub(super) fn judge(&mut self, now: Moment, log: &Log) -> Result<bool, Verdict> {
+        self.tell_disconnected(log);
         let mut by_owner: BTreeMap<&Owner, Vec<(Fence, &GrantFact)>> = BTreeMap::new();
         for (fence, grant) in log.grants() {
             by_owner.entry(&grant.granted.owner).or_default().push((*fence, grant));
@@ -150,9 +168,29 @@ impl History {
         }
         let rules = Rules { late_max: self.late_max, configurations_max: 20_000 };
         match check(&self.operations, rules) {
-            Ok(_) | Err(leasehold_judge::checker::Fault::Undecided { .. }) => Ok(()),
+            Ok(_) => Ok(true),
+            Err(leasehold_judge::checker::Fault::Undecided { .. }) => Ok(false),
             Err(fault) => {
                 Err(Verdict::new(now, "the history can have happened", fault.to_string()))
+            }
+        }
+    }
+
+    /// What stood under a session whose stream was gone may have ended any time after that.
+    fn tell_disconnected(&mut self, log: &Log) {
+        let known = |attempt: &Attempt| Some((attempt.granted?, attempt.returned?));
+        let told: BTreeMap<Fence, Moment> = self.attempts.iter().filter_map(known).collect();
+        for (session, at) in std::mem::take(&mut self.disconnected) {
+            for (fence, grant) in log.grants() {
+                let is_its = grant.granted.lease == session;
+                // One that was granted just before may be durable just after.
+                let was_there =
+                    grant.over.is_none_or(|over| over >= at) && grant.at <= at + 2 * SECOND;
+                if is_its && was_there && grant.granted.namespace == Namespace::default() {
+                    // Nothing can be said about a grant that nobody knows of yet.
+                    let known = told.get(fence).map_or(grant.at, |told| *told + 1);
+                    self.taken_away(at.max(known), &grant.granted.claims, *fence);
+                }
             }
         }
     }
@@ -171,8 +209,10 @@ impl History {
             if !is_its || returned.is_some_and(|returned| returned < grant.at) {
                 continue;
             }
-            let is_known = attempt.granted == Some(*fence);
-            is_told |= is_known;
+            is_told |= attempt.granted == Some(*fence);
+            // One that was gone before its answer came is as good as one that never had an answer.
+            let is_gone = grant.taken.is_some_and(|taken| Some(taken) < attempt.returned);
+            let is_known = attempt.granted == Some(*fence) && !is_gone;
             let (outcome, returned) = match is_known {
                 true => (Acquired::Granted(fence.get()), attempt.returned),
                 false => (Acquired::Unknown, Some(grant.at)),
@@ -180,7 +220,9 @@ impl History {
             self.tell_acquire(attempt, outcome, returned);
         }
         // It stood in line, and others may have been refused because of that.
-        if attempt.waited && !is_told {
+        if attempt.is_refused && !is_told {
+            self.tell_acquire(attempt, Acquired::Refused, attempt.returned);
+        } else if attempt.waited && !is_told {
             self.tell_acquire(attempt, Acquired::Unknown, None);
         }
     }

@@ -2,12 +2,16 @@
 //!
 //! This is the one order in which everything happened. What a server shows must be in it; what it says is over must be
 //! over in it; and replayed it must never show two conflicting grants.
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "of many commands, answers and faults only a few matter here"
+)]
 
 use std::collections::BTreeMap;
 
 use leasehold_core::{
-    Command, Ending, Epoch, Fence, Granted, KeepAlive, LeaseId, Limits, LockTable, Millis,
-    Namespace, Outcome, Step, Timestamp, Transition, invariant,
+    Claim, Ending, Epoch, Fence, Granted, Key, LeaseId, Limits, LockTable, Millis, Namespace,
+    Scope, Transition, invariant,
 };
 use leasehold_store::{Batch, Seq};
 
@@ -25,7 +29,11 @@ pub(crate) struct Log {
     fence: Fence,
     leases: BTreeMap<Name, Lease>,
     grants: BTreeMap<Fence, GrantFact>,
+    /// Those of each lease that is not over.
+    by_lease: BTreeMap<Name, Vec<Fence>>,
     sessions: BTreeMap<(Namespace, u64), LeaseId>,
+    /// What has ended without its holder's doing, until histories are told: the grant, or one key of it.
+    taken: Vec<(Fence, Option<Key>)>,
 }
 
 /// A lease as the log has it.
@@ -50,6 +58,8 @@ pub(crate) struct GrantFact {
     pub(crate) granted: Granted,
     /// When that was durable.
     pub(crate) over: Option<Moment>,
+    /// When it was durable that it, or a part of it, has ended otherwise than by its holder's release or by time.
+    pub(crate) taken: Option<Moment>,
     /// An operator has taken it away, or a part of it.
     pub(crate) is_overruled: bool,
 }
@@ -63,7 +73,9 @@ impl Log {
             fence: Fence::ZERO,
             leases: BTreeMap::new(),
             grants: BTreeMap::new(),
+            by_lease: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            taken: Vec::new(),
         }
     }
 
@@ -86,11 +98,7 @@ impl Log {
     /// Whether the lease is gone from the table: bytes may have moved to another lease, and a plain lease that holds
     /// nothing is over without a word.
     pub(crate) fn is_gone(&self, namespace: &Namespace, lease: LeaseId) -> bool {
-        let keep_alive = KeepAlive { namespace: namespace.clone(), session: lease, ttl: None };
-        let mut table = self.table.clone();
-        let outcome =
-            table.handle(Timestamp::ZERO, Command::KeepAlive(keep_alive), &mut Step::new());
-        matches!(outcome, Outcome::Refused(_))
+        !self.table.is_live(namespace, lease)
     }
 
     pub(crate) fn grant(&self, fence: Fence) -> Option<&GrantFact> {
@@ -138,9 +146,12 @@ impl Log {
                     at: now,
                     granted: granted.clone(),
                     over: None,
+                    taken: None,
                     is_overruled: false,
                 };
                 self.grants.insert(granted.fence, fact);
+                let name = (granted.namespace.clone(), granted.lease);
+                self.by_lease.entry(name).or_default().push(granted.fence);
             }
             Transition::TtlChanged { namespace, lease, ttl } => {
                 if let Some(known) = self.lease_mut(namespace, *lease) {
@@ -168,11 +179,13 @@ impl Log {
     }
 
     fn note_overruled(&mut self, transition: &Transition) {
-        let (lease, ending) = match transition {
-            Transition::LeaseEnded { lease, ending, .. }
-            | Transition::GrantEnded { lease, ending, .. }
-            | Transition::KeyEnded { lease, ending, .. }
-            | Transition::RangeEnded { lease, ending, .. } => (lease, ending),
+        let (name, ending) = match transition {
+            Transition::LeaseEnded { namespace, lease, ending }
+            | Transition::GrantEnded { namespace, lease, ending, .. }
+            | Transition::KeyEnded { namespace, lease, ending, .. }
+            | Transition::RangeEnded { namespace, lease, ending, .. } => {
+                ((namespace.clone(), *lease), ending)
+            }
             Transition::EpochBegan { .. }
             | Transition::Jumped { .. }
             | Transition::SessionOpened(_)
@@ -182,8 +195,26 @@ impl Log {
             | Transition::FenceAccepted { .. } => return,
         };
         if matches!(ending, Ending::Revoked(_) | Ending::FileRemoved) {
-            let of_lease = self.grants.values_mut().filter(|grant| grant.granted.lease == *lease);
-            of_lease.for_each(|grant| grant.is_overruled = true);
+            for fence in self.by_lease.get(&name).into_iter().flatten() {
+                if let Some(grant) = self.grants.get_mut(fence) {
+                    grant.is_overruled = true;
+                }
+            }
+        }
+        if is_taken(ending) {
+            match transition {
+                Transition::KeyEnded { fence, key, .. } => {
+                    self.taken.push((*fence, Some(key.clone())));
+                }
+                Transition::GrantEnded { fence, .. } => self.taken.push((*fence, None)),
+                _ => {
+                    let fences = self.by_lease.get(&name).into_iter().flatten();
+                    self.taken.extend(fences.map(|fence| (*fence, None)));
+                }
+            }
+        }
+        if matches!(transition, Transition::LeaseEnded { .. }) {
+            self.by_lease.remove(&name);
         }
     }
 
@@ -207,12 +238,24 @@ impl Log {
             return Err(Verdict::new(now, "no lease lapses early", what));
         }
         known.is_over = true;
-        for grant in self.grants.values_mut().filter(|grant| grant.over.is_none()) {
-            if grant.granted.lease == lease && grant.granted.namespace == *namespace {
-                grant.over = Some(now);
+        for fence in self.by_lease.get(&(namespace.clone(), lease)).into_iter().flatten() {
+            if let Some(grant) = self.grants.get_mut(fence) {
+                grant.over.get_or_insert(now);
             }
         }
         Ok(())
+    }
+
+    /// Everything is gone but the fences that were seen.
+    fn forget(&mut self, now: Moment) {
+        self.table = LockTable::new(self.table.limits().clone(), 1);
+        (self.seq, self.epoch) = (Seq(0), Epoch(0));
+        for (fence, grant) in self.grants.iter_mut().filter(|(_, grant)| grant.over.is_none()) {
+            grant.over = Some(now);
+            self.taken.push((*fence, None));
+        }
+        self.by_lease.clear();
+        self.sessions.clear();
     }
 
     fn replay(&mut self, now: Moment, batch: &Batch) -> Result<(), Verdict> {
@@ -233,18 +276,56 @@ impl Log {
             self.note(now, &transition)?;
             self.note_overruled(&transition);
         }
-        invariant::invariant_conflicting_grants_never_coexist(&self.table)
-            .and_then(|()| invariant::invariant_permits_stay_within_their_limit(&self.table))
-            .map_err(|broken| {
-                Verdict::new(now, broken.promise, format!("in the log: {}", broken.seen))
-            })
+        invariant::check_lasting(&self.table).map_err(|broken| {
+            Verdict::new(now, broken.promise, format!("in the log: {}", broken.seen))
+        })
+    }
+}
+
+/// Whether something can end like that though its holder has neither released it nor let it lapse.
+fn is_taken(ending: &Ending) -> bool {
+    match ending {
+        Ending::Released | Ending::Expired | Ending::GraceExpired | Ending::WindowOver => false,
+        // Not each of those who hold something under a session is there when it is closed.
+        Ending::Closed
+        | Ending::Disconnected
+        | Ending::Revoked(_)
+        | Ending::FileRemoved
+        | Ending::Replaced
+        | Ending::Withdrawn
+        | Ending::Reclaimed => true,
     }
 }
 
 impl Judge {
     /// A record is durable.
     pub fn written(&mut self, now: Moment, batch: &Batch) -> Result<(), Verdict> {
-        self.log.replay(now, batch)
+        self.log.replay(now, batch)?;
+        self.tell_taken(now);
+        Ok(())
+    }
+
+    /// A store that forgets is gone with its server. What was promised stands: nobody else may hold it before that is over.
+    pub fn forgotten(&mut self, now: Moment) {
+        self.log.forget(now);
+        self.tell_taken(now);
+    }
+
+    fn tell_taken(&mut self, now: Moment) {
+        for (fence, key) in std::mem::take(&mut self.log.taken) {
+            let Some(grant) = self.log.grants.get_mut(&fence) else { continue };
+            grant.taken.get_or_insert(now);
+            if grant.granted.namespace != Namespace::default() {
+                continue;
+            }
+            let is_it = |claim: &&Claim| match (&key, &claim.scope) {
+                (Some(key), Scope::Key(own)) => key == own,
+                (Some(_), Scope::Range { .. }) => false,
+                (None, _) => true,
+            };
+            let claims: Vec<Claim> = grant.granted.claims.iter().filter(is_it).cloned().collect();
+            self.history.taken_away(now, &claims, fence);
+        }
     }
 
     /// Somebody was told at `now` that a lease stands for `ttl`, in answer to what came in at `asked`.

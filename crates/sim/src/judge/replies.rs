@@ -47,6 +47,7 @@ impl Judge {
             Some(OnDisconnect::Release) | None => 0,
         };
         self.shorten(now, namespace, session, length);
+        self.history.disconnected(now, session);
     }
 
     /// A server answers a call that came in at `asked`.

@@ -1,4 +1,8 @@
 //! Every single step of every table: the promises of the core, and first come, first served.
+//!
+//! A step that has changed nothing but the time can only have broken promises about time, so only those are looked at
+//! then, and all of them now and then. What was replayed is compared lease by lease with what the step has touched, and as
+//! a whole now and then: the replayed table is never set right, so nothing that was once missed is missed for good.
 #![allow(
     clippy::wildcard_enum_match_arm,
     reason = "of many commands, answers and faults only a few matter here"
@@ -7,12 +11,18 @@
 use std::cell::RefCell;
 
 use leasehold_core::{
-    Claim, Command, Effect, Granted, GraphWait, HolderState, LockTable, Mode, Namespace, News,
-    Owner, Scope, Step, Ticket, Transition, invariant,
+    Claim, Command, Earlier, Effect, Granted, HolderState, LeaseId, LockTable, Mode, Namespace,
+    News, Owner, Scope, Sketch, Step, Ticket, Transition, WaitSketch, invariant,
 };
+use leasehold_engine::inspect::Watch;
 
 use super::Verdict;
 use crate::time::Moment;
+
+/// So often everything is looked at, whatever a step has done.
+const ALL_EVERY: u64 = 32;
+
+type Checked = Result<(), (&'static str, String)>;
 
 thread_local! {
     /// What was seen last, until the world asks for it.
@@ -21,7 +31,7 @@ thread_local! {
 
 /// From now on every step of every engine in this thread is looked at.
 pub fn watch_steps() {
-    leasehold_engine::inspect::watch(Some(look));
+    leasehold_engine::inspect::watch(Some(|table| Box::new(Onlooker::new(table))));
     BROKEN.take();
 }
 
@@ -29,61 +39,214 @@ pub(super) fn take_broken(now: Moment) -> Option<Verdict> {
     BROKEN.take().map(|(promise, seen)| Verdict::new(now, promise, seen))
 }
 
-fn look(before: &LockTable, after: &LockTable, command: &Command, step: &Step) {
-    let checked = invariant::check_all(after)
-        .and_then(|()| invariant::check_step(before, after, step))
-        .map_err(|broken| (broken.promise, broken.seen))
-        .and_then(|()| in_order(before, after, command, step))
-        .and_then(|()| no_false_alarm(after, step))
-        .and_then(|()| nobody_too_late(before, step));
-    if let Err(broken) = checked {
-        BROKEN.with_borrow_mut(|known| known.get_or_insert(broken).0);
+/// Looks at the steps of one engine.
+#[derive(Debug)]
+struct Onlooker {
+    /// The table before the step.
+    before: Sketch,
+    /// Every transition of this engine, replayed.
+    replayed: LockTable,
+    asked: Asked,
+    steps: u64,
+}
+
+/// What matters of the command of a step.
+#[derive(Debug, Default)]
+struct Asked {
+    reclaims: bool,
+    /// Somebody comes back for a place that was kept.
+    place: Option<(Owner, Ticket)>,
+}
+
+impl Watch for Onlooker {
+    fn before(&mut self, command: &Command) {
+        self.asked = match command {
+            Command::Acquire(acquire) => Asked {
+                reclaims: acquire.reclaim,
+                place: acquire.ticket.map(|ticket| (acquire.owner.clone(), ticket)),
+            },
+            _ => Asked::default(),
+        };
+    }
+
+    fn after(&mut self, table: &LockTable, step: &Step) {
+        self.steps += 1;
+        let after = Sketch::of(table);
+        if let Err(broken) = self.look(&after, table, step) {
+            BROKEN.with_borrow_mut(|known| known.get_or_insert(broken).0);
+        }
+        self.before = after;
     }
 }
 
-/// Nobody is granted what somebody else has waited for longer, who waits still.
-fn in_order(
-    before: &LockTable,
-    after: &LockTable,
-    command: &Command,
-    step: &Step,
-) -> Result<(), (&'static str, String)> {
-    let reclaims = matches!(command, Command::Acquire(acquire) if acquire.reclaim);
-    if reclaims {
-        return Ok(());
-    }
-    for transition in &step.transitions {
-        let Transition::Granted(granted) = transition else { continue };
-        let waits = after.graph(&granted.namespace, usize::MAX).waits;
-        if waits.is_empty() {
-            continue;
+impl Onlooker {
+    fn new(table: &LockTable) -> Onlooker {
+        Onlooker {
+            before: Sketch::of(table),
+            replayed: table.clone(),
+            asked: Asked::default(),
+            steps: 0,
         }
-        // Whoever comes back for a place that was kept has stood there all the time.
-        let kept = match command {
-            Command::Acquire(acquire) if acquire.owner == granted.owner => acquire.ticket,
-            _ => None,
+    }
+
+    fn look(&mut self, after: &Sketch, table: &LockTable, step: &Step) -> Checked {
+        let is_quiet = step.transitions.is_empty() && self.before.differs_in_time_only(after);
+        let checked = if self.steps.is_multiple_of(ALL_EVERY) {
+            invariant::check_all(table)
+        } else if is_quiet {
+            invariant::check_time(table)
+        } else {
+            invariant::check_change(table, step)
         };
-        let ticket = kept.or_else(|| ticket_of(before, granted, &waits));
-        for wait in waits.iter().filter(|wait| wait.waiter != granted.owner) {
-            let is_earlier = ticket.is_none_or(|ticket| wait.ticket < ticket);
-            let overtakes = |claim: &&Claim| {
-                is_contested(claim, wait)
-                    && !may_overtake(before, &granted.namespace, &granted.owner, &claim.scope)
-            };
-            if is_earlier && let Some(claim) = granted.claims.iter().find(overtakes) {
-                let seen = format!(
-                    "{} got {} {}, {} has waited for {} {} for longer",
-                    granted.owner, claim.scope, claim.mode, wait.waiter, wait.scope, wait.mode
-                );
-                return Err(("first come, first served", seen));
+        checked
+            .and_then(|()| invariant::check_step_from(&self.before, table, step))
+            .map_err(|broken| (broken.promise, broken.seen))?;
+        self.replay(table, step)?;
+        self.in_order(after, step)?;
+        self.nobody_too_late(after, step)?;
+        no_false_alarm(table, step)
+    }
+
+    /// The transitions of all steps, replayed, give the same table.
+    fn replay(&mut self, table: &LockTable, step: &Step) -> Checked {
+        const PROMISE: &str = "transitions replay to the same table";
+        for transition in &step.transitions {
+            let unfit = |unfit: leasehold_core::Unfit| ("transitions replay", unfit.to_string());
+            self.replayed.apply(transition).map_err(unfit)?;
+        }
+        for (namespace, lease) in step.transitions.iter().filter_map(touched) {
+            let digest = |table: &LockTable| table.lease_digest(namespace, lease);
+            if digest(&self.replayed) != digest(table) {
+                return Err((PROMISE, format!("{:?}", step.transitions)));
             }
         }
+        let counters = |table: &LockTable| (table.revision(), table.epoch(), table.fence());
+        let is_same = counters(&self.replayed) == counters(table)
+            && (!self.steps.is_multiple_of(ALL_EVERY) || self.replayed.digest() == table.digest());
+        if is_same { Ok(()) } else { Err((PROMISE, format!("{:?}", step.transitions))) }
     }
-    Ok(())
+
+    /// Nobody is granted what somebody else has waited for longer, who waits still.
+    fn in_order(&self, after: &Sketch, step: &Step) -> Checked {
+        if self.asked.reclaims || after.waits.is_empty() {
+            return Ok(());
+        }
+        for granted in step.transitions.iter().filter_map(granted) {
+            let ticket = self.place_of(after, granted);
+            let others = after.waiting(&granted.namespace);
+            for wait in others.filter(|wait| wait.owner != granted.owner) {
+                let is_earlier = ticket.is_none_or(|ticket| wait.ticket < ticket);
+                let overtakes = |claim: &&Claim| {
+                    is_contested(claim, wait) && !self.may_overtake(granted, claim, step)
+                };
+                if is_earlier && let Some(claim) = granted.claims.iter().find(overtakes) {
+                    let seen = format!(
+                        "{} got {} {}, {} has waited for {} {} for longer",
+                        granted.owner, claim.scope, claim.mode, wait.owner, wait.scope, wait.mode
+                    );
+                    return Err(("first come, first served", seen));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The place in line of the one that was granted, if it stood in line.
+    fn place_of(&self, after: &Sketch, granted: &Granted) -> Option<Ticket> {
+        // Whoever comes back for a place that was kept has stood there all the time.
+        if let Some((owner, ticket)) = &self.asked.place
+            && *owner == granted.owner
+        {
+            return Some(*ticket);
+        }
+        self.left_line(after, granted).map(|wait| wait.ticket).min()
+    }
+
+    /// What the one that was granted waited for before, and waits for no longer.
+    fn left_line<'a>(
+        &'a self,
+        after: &'a Sketch,
+        granted: &'a Granted,
+    ) -> impl Iterator<Item = &'a WaitSketch> + 'a {
+        self.before.waiting(&granted.namespace).filter(|wait| {
+            wait.owner == granted.owner
+                && granted.claims.iter().any(|claim| claim.scope == wait.scope)
+                && after.waits.iter().all(|left| !left.is_waiting || left.ticket != wait.ticket)
+        })
+    }
+
+    /// Whoever holds bytes of a file already, or may take a scope back, need not stand in line for it.
+    fn may_overtake(&self, granted: &Granted, claim: &Claim, step: &Step) -> bool {
+        let lapses = |lease: LeaseId| {
+            let is_it = |transition: &Transition| match transition {
+                Transition::LeaseLapsed { lease: lapsed, .. } => *lapsed == lease,
+                _ => false,
+            };
+            step.transitions.iter().any(is_it)
+        };
+        let (looked_at, is_range) = match &claim.scope {
+            Scope::Range { inode, .. } => (Scope::inode(*inode), true),
+            Scope::Key(_) => (claim.scope.clone(), false),
+        };
+        self.before.holds.iter().any(|hold| {
+            hold.owner == granted.owner
+                && (is_range || hold.is_over || lapses(hold.lease))
+                && hold.namespace == granted.namespace
+                && hold.scope.overlaps(&looked_at)
+        })
+    }
+
+    /// Nobody who stood in line is granted anything when its wait has run out, or its session is over.
+    fn nobody_too_late(&self, after: &Sketch, step: &Step) -> Checked {
+        const PROMISE: &str = "who is gone is granted nothing";
+        for effect in &step.effects {
+            let Effect::Granted { grant, .. } = effect else { continue };
+            let stamped = |granted: &&Granted| granted.fence == grant.fence;
+            let Some(granted) = step.transitions.iter().filter_map(granted).find(stamped) else {
+                continue;
+            };
+            let session = self.before.deadline_of(&granted.namespace, granted.lease);
+            if let Some(over) = session.filter(|over| *over < granted.granted_at) {
+                let seen = format!("{}, whose session was over at {over}", granted.owner);
+                return Err((PROMISE, seen));
+            }
+            let mut deadlines = self.left_line(after, granted).map(|wait| wait.deadline).peekable();
+            let waited = deadlines.peek().is_some();
+            let is_late = |deadline: Option<_>| deadline.is_some_and(|d| d < granted.granted_at);
+            if waited && deadlines.all(is_late) {
+                return Err((PROMISE, format!("{}, whose wait had run out", granted.owner)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn granted(transition: &Transition) -> Option<&Granted> {
+    match transition {
+        Transition::Granted(granted) => Some(granted),
+        _ => None,
+    }
+}
+
+/// The lease that a transition is about.
+fn touched(transition: &Transition) -> Option<(&Namespace, LeaseId)> {
+    match transition {
+        Transition::SessionOpened(opened) => Some((&opened.namespace, opened.lease)),
+        Transition::Granted(granted) => Some((&granted.namespace, granted.lease)),
+        Transition::TtlChanged { namespace, lease, .. }
+        | Transition::LeaseLapsed { namespace, lease, .. }
+        | Transition::LeaseEnded { namespace, lease, .. }
+        | Transition::GrantEnded { namespace, lease, .. }
+        | Transition::KeyEnded { namespace, lease, .. }
+        | Transition::RangeEnded { namespace, lease, .. } => Some((namespace, *lease)),
+        Transition::EpochBegan { .. }
+        | Transition::Jumped { .. }
+        | Transition::FenceAccepted { .. } => None,
+    }
 }
 
 /// A circle is only told of if everybody in it waits, or holds something that does not end by itself.
-fn no_false_alarm(after: &LockTable, step: &Step) -> Result<(), (&'static str, String)> {
+fn no_false_alarm(after: &LockTable, step: &Step) -> Checked {
     for effect in &step.effects {
         let Effect::Event(event) = effect else { continue };
         let News::Deadlock { cycle, .. } = &event.news else { continue };
@@ -103,56 +266,8 @@ fn no_false_alarm(after: &LockTable, step: &Step) -> Result<(), (&'static str, S
     Ok(())
 }
 
-/// Nobody is granted anything whose wait has run out.
-fn nobody_too_late(before: &LockTable, step: &Step) -> Result<(), (&'static str, String)> {
-    let granted = step.transitions.iter().filter_map(|transition| match transition {
-        Transition::Granted(granted) => Some(granted),
-        _ => None,
-    });
-    for granted in granted {
-        let waits = before.graph(&granted.namespace, usize::MAX).waits;
-        let its = |wait: &&GraphWait| {
-            wait.waiter == granted.owner
-                && granted.claims.iter().any(|claim| claim.scope == wait.scope)
-        };
-        let Some(wait) = waits.iter().find(its) else { continue };
-        let lock = before.get(&granted.namespace, &wait.scope);
-        let waiter = lock.waiters.iter().find(|waiter| waiter.ticket == wait.ticket);
-        let deadline = waiter.and_then(|waiter| waiter.deadline);
-        let only = waits.iter().filter(its).count() == 1;
-        if let Some(deadline) = deadline.filter(|deadline| only && *deadline < granted.granted_at) {
-            let seen = format!("{} waited until {deadline}", granted.owner);
-            return Err(("who is gone is granted nothing", seen));
-        }
-    }
-    Ok(())
-}
-
-/// The place in line of the one that was granted, if it stood in line.
-fn ticket_of(before: &LockTable, granted: &Granted, left: &[GraphWait]) -> Option<Ticket> {
-    let is_its = |wait: &&GraphWait| {
-        wait.waiter == granted.owner
-            && granted.claims.iter().any(|claim| claim.scope == wait.scope)
-            && left.iter().all(|left| left.ticket != wait.ticket)
-    };
-    let waits = before.graph(&granted.namespace, usize::MAX).waits;
-    waits.iter().filter(is_its).map(|wait| wait.ticket).min()
-}
-
-fn is_contested(claim: &Claim, wait: &GraphWait) -> bool {
+fn is_contested(claim: &Claim, wait: &WaitSketch) -> bool {
     let permits = |mode: Mode| matches!(mode, Mode::Permits(_));
     let counted = permits(claim.mode) && permits(wait.mode) && claim.scope == wait.scope;
-    claim.scope.overlaps(&wait.scope) && claim.mode.conflicts_with(wait.mode) && !counted
-}
-
-/// Whoever holds bytes of a file already, or may take a scope back, need not stand in line for it.
-fn may_overtake(before: &LockTable, namespace: &Namespace, owner: &Owner, scope: &Scope) -> bool {
-    let looked_at = match scope {
-        Scope::Range { inode, .. } => Scope::inode(*inode),
-        Scope::Key(_) => scope.clone(),
-    };
-    let is_range = matches!(scope, Scope::Range { .. });
-    before.get(namespace, &looked_at).holders.iter().any(|holder| {
-        holder.owner == *owner && (is_range || holder.state == HolderState::ReclaimWindow)
-    })
+    claim.mode.conflicts_with(wait.mode) && !counted && claim.scope.overlaps(&wait.scope)
 }

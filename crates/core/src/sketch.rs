@@ -1,0 +1,209 @@
+//! What has to be remembered of a table to judge the step that follows: far less than a copy of it.
+
+use crate::fence::Fence;
+use crate::id::{Epoch, LeaseId, Namespace, Owner, RegisterName, Revision, Ticket};
+use crate::lease::LeaseState;
+use crate::mode::Mode;
+use crate::queue::Waiter;
+use crate::scope::Scope;
+use crate::space::Space;
+use crate::table::LockTable;
+use crate::time::Timestamp;
+
+/// A table before a step, as far as that step is judged by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sketch {
+    epoch: Epoch,
+    fence: Fence,
+    revision: Revision,
+    is_suspended: bool,
+    is_grace: bool,
+    registers: Vec<(Namespace, RegisterName, Fence)>,
+    pub leases: Vec<LeaseSketch>,
+    pub holds: Vec<HoldSketch>,
+    pub waits: Vec<WaitSketch>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseSketch {
+    pub namespace: Namespace,
+    pub id: LeaseId,
+    pub deadline: Timestamp,
+    state: LeaseState,
+}
+
+/// A name, path, subtree or piece of a file that is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldSketch {
+    pub namespace: Namespace,
+    pub owner: Owner,
+    pub scope: Scope,
+    pub fence: Fence,
+    pub lease: LeaseId,
+    /// Its lease has lapsed: only its owner may take it back.
+    pub is_over: bool,
+}
+
+/// One scope that somebody waits for, or has a place for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitSketch {
+    pub namespace: Namespace,
+    pub owner: Owner,
+    pub ticket: Ticket,
+    pub scope: Scope,
+    pub mode: Mode,
+    /// Stands in line; otherwise its place is kept for it.
+    pub is_waiting: bool,
+    /// When it stops waiting by itself.
+    pub deadline: Option<Timestamp>,
+    calls_len: usize,
+}
+
+impl Sketch {
+    pub fn of(table: &LockTable) -> Sketch {
+        let mut sketch = Sketch {
+            epoch: table.epoch,
+            fence: table.fence,
+            revision: table.revision,
+            is_suspended: table.suspended,
+            is_grace: table.grace.is_some(),
+            ..Sketch::default()
+        };
+        for (_, space) in table.spaces_by_name() {
+            sketch.add(space);
+        }
+        sketch
+    }
+
+    fn add(&mut self, space: &Space) {
+        let namespace = &space.name;
+        let registers = space.registers.iter();
+        self.registers.extend(registers.map(|(r, &fence)| (namespace.clone(), r.clone(), fence)));
+        self.leases.reserve(space.leases.len());
+        self.holds.reserve(space.grants_len);
+        for (_, lease) in space.leases.iter() {
+            let is_over = lease.is_over();
+            let (id, deadline, state) = (lease.id, lease.deadline, lease.state);
+            self.leases.push(LeaseSketch { namespace: namespace.clone(), id, deadline, state });
+            for grant in lease.held.grants() {
+                self.holds.push(HoldSketch {
+                    namespace: namespace.clone(),
+                    owner: space.owners.name(grant.owner).clone(),
+                    scope: Scope::Key(grant.key.clone()),
+                    fence: grant.fence,
+                    lease: id,
+                    is_over,
+                });
+            }
+        }
+        for (&inode, held) in &space.inodes {
+            for (&(owner, _), piece) in &held.pieces {
+                let lease = space.lease(piece.lease);
+                self.holds.push(HoldSketch {
+                    namespace: namespace.clone(),
+                    owner: space.owners.name(owner).clone(),
+                    scope: Scope::range(inode, piece.range),
+                    fence: piece.fences.1,
+                    lease: lease.id,
+                    is_over: lease.is_over(),
+                });
+            }
+        }
+        for (&ticket, waiter) in &space.waiters {
+            self.add_waiter(namespace, ticket, waiter);
+        }
+    }
+
+    fn add_waiter(&mut self, namespace: &Namespace, ticket: Ticket, waiter: &Waiter) {
+        for claim in &waiter.request.claims {
+            self.waits.push(WaitSketch {
+                namespace: namespace.clone(),
+                owner: waiter.request.owner.clone(),
+                ticket,
+                scope: claim.scope.clone(),
+                mode: claim.mode,
+                is_waiting: waiter.is_waiting(),
+                deadline: waiter.timer(),
+                calls_len: waiter.calls.len(),
+            });
+        }
+    }
+
+    /// Whether nothing lies between the two but time and renewals.
+    pub fn differs_in_time_only(&self, later: &Sketch) -> bool {
+        let scalars = |s: &Sketch| (s.epoch, s.fence, s.revision, s.is_suspended, s.is_grace);
+        let leases = |s: &Sketch| s.leases.len();
+        let mut pairs = self.leases.iter().zip(&later.leases);
+        scalars(self) == scalars(later)
+            && leases(self) == leases(later)
+            && pairs.all(|(one, other)| (one.id, one.state) == (other.id, other.state))
+            && self.holds == later.holds
+            && self.waits == later.waits
+            && self.registers == later.registers
+    }
+
+    /// Those who stand in line in a namespace.
+    pub fn waiting<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> impl Iterator<Item = &'a WaitSketch> + 'a {
+        self.waits.iter().filter(move |wait| wait.is_waiting && wait.namespace == *namespace)
+    }
+}
+
+/// A table before a step, or enough of it.
+pub trait Earlier {
+    fn last_epoch(&self) -> Epoch;
+    fn last_fence(&self) -> Fence;
+    fn last_revision(&self) -> Revision;
+    fn deadline_of(&self, namespace: &Namespace, lease: LeaseId) -> Option<Timestamp>;
+    fn registers(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, Fence)>;
+}
+
+impl Earlier for LockTable {
+    fn last_epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn last_fence(&self) -> Fence {
+        self.fence
+    }
+
+    fn last_revision(&self) -> Revision {
+        self.revision
+    }
+
+    fn deadline_of(&self, namespace: &Namespace, lease: LeaseId) -> Option<Timestamp> {
+        let space = self.space_named(namespace)?;
+        Some(space.lease(space.lease_no(lease)?).deadline)
+    }
+
+    fn registers(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, Fence)> {
+        self.spaces_by_name().flat_map(|(_, space)| {
+            space.registers.iter().map(|(register, &fence)| (&space.name, register, fence))
+        })
+    }
+}
+
+impl Earlier for Sketch {
+    fn last_epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn last_fence(&self) -> Fence {
+        self.fence
+    }
+
+    fn last_revision(&self) -> Revision {
+        self.revision
+    }
+
+    fn deadline_of(&self, namespace: &Namespace, lease: LeaseId) -> Option<Timestamp> {
+        let is_it = |known: &&LeaseSketch| known.id == lease && known.namespace == *namespace;
+        self.leases.iter().find(is_it).map(|known| known.deadline)
+    }
+
+    fn registers(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, Fence)> {
+        self.registers.iter().map(|(namespace, register, fence)| (namespace, register, *fence))
+    }
+}
