@@ -14,7 +14,7 @@ use std::time::Duration;
 use leasehold_core::{
     Answer, Command, Ending, Epoch, Fence, LeaseId, Timestamp, Transition, Under,
 };
-use leasehold_engine::{Call, CallError, Reply};
+use leasehold_engine::{Call, CallError, Reply, Request};
 
 use crate::agenda::Agenda;
 use crate::client::Client;
@@ -51,6 +51,8 @@ pub struct World {
     faults_on: [u32; FAULT_NAMES.len()],
     /// Who is hit by each fault of the plan that is on.
     victims: Vec<Option<usize>>,
+    /// Faults that wait until their victim has asked the store something, and whether it must be about its leadership.
+    lurking: Vec<(usize, bool)>,
     pub(crate) is_calm: bool,
     leader: Option<String>,
     epoch: Epoch,
@@ -135,6 +137,7 @@ impl World {
                 .collect(),
             judge: Judge::new(&plan),
             victims: vec![None; plan.faults.len()],
+            lurking: Vec::new(),
             plan,
             cut,
             now: Moment(0),
@@ -323,6 +326,8 @@ impl World {
             self.reply(server, told)?;
         }
         let life = self.servers[server].life;
+        let asks = !said.asks.is_empty();
+        let confirms = said.asks.iter().any(|asking| matches!(asking.request, Request::Confirm(_)));
         for asking in said.asks {
             if self.servers[server].called_store(self.now) > STORE_CALLS_MAX {
                 let what = format!("server-{server} calls the store again and again");
@@ -355,6 +360,9 @@ impl World {
         (0..said.withdrawn).for_each(|_| self.coverage.mark("grant withdrawn"));
         self.judge_server(server)?;
         self.wake_server(server);
+        if asks {
+            self.strike(server, confirms)?;
+        }
         Ok(())
     }
 
@@ -574,9 +582,59 @@ impl World {
     }
 
     fn fault(&mut self, number: usize, begins: bool) -> Result<(), Verdict> {
-        if !begins && self.is_calm {
+        if !begins {
+            let lurking = self.lurking.len();
+            self.lurking.retain(|(lurks, _)| *lurks != number);
+            // One that never struck is not over either.
+            if self.is_calm || self.lurking.len() < lurking {
+                return Ok(());
+            }
+        } else if let Some(for_confirm) = self.lurks(number) {
+            self.lurking.push((number, for_confirm));
             return Ok(());
         }
+        self.fault_now(number, begins)
+    }
+
+    /// Some faults strike just when their victim has asked the store something and has no answer yet.
+    fn lurks(&self, number: usize) -> Option<bool> {
+        let fault = &self.plan.faults[number];
+        let may_lurk = matches!(
+            fault.kind,
+            FaultKind::CrashServer(_)
+                | FaultKind::CrashLeader
+                | FaultKind::PauseServer(_)
+                | FaultKind::PauseLeader
+        );
+        let mut dice = Dice::new(self.plan.seed, Purpose::Faults, 1, fault.at.0);
+        (may_lurk && dice.percent(50)).then(|| dice.percent(50))
+    }
+
+    /// A server has just asked the store something.
+    fn strike(&mut self, server: usize, confirms: bool) -> Result<(), Verdict> {
+        let leads = self.leader_now() == Some(server);
+        let mut strikes = Vec::new();
+        let faults = &self.plan.faults;
+        self.lurking.retain(|&(number, for_confirm)| {
+            let is_victim = match faults[number].kind {
+                FaultKind::CrashServer(victim) | FaultKind::PauseServer(victim) => victim == server,
+                _ => leads,
+            };
+            let hits = is_victim && (confirms || !for_confirm);
+            strikes.extend(hits.then_some(number));
+            !hits
+        });
+        strikes.into_iter().try_for_each(|number| self.fault_now(number, true))
+    }
+
+    /// The first server that has a table to decide by.
+    fn leader_now(&self) -> Option<usize> {
+        let leading =
+            |server: &Server| server.member.as_ref().is_some_and(|m| m.engine().is_some());
+        self.servers.iter().position(leading)
+    }
+
+    fn fault_now(&mut self, number: usize, begins: bool) -> Result<(), Verdict> {
         let fault = self.plan.faults[number].clone();
         let kind = fault.kind;
         if begins {
@@ -647,9 +705,7 @@ impl World {
     /// The server that a fault hits: named by the plan, or the one that leads when it begins.
     fn victim(&mut self, number: usize, begins: bool) -> Option<usize> {
         if begins {
-            let leading =
-                |server: &&Server| server.member.as_ref().is_some_and(|m| m.engine().is_some());
-            let leader = self.servers.iter().position(|server| leading(&server));
+            let leader = self.leader_now();
             self.victims[number] = match self.plan.faults[number].kind {
                 FaultKind::CrashServer(server)
                 | FaultKind::PauseServer(server)
@@ -757,6 +813,7 @@ impl World {
     fn calm_down(&mut self) -> Result<(), Verdict> {
         self.trace.line(self.now, Node::Store, format_args!("faults are over"));
         self.is_calm = true;
+        self.lurking.clear();
         self.network.calm_down();
         self.store.calm_down();
         self.faults_on = [0; FAULT_NAMES.len()];

@@ -532,6 +532,9 @@ impl World {
     fn given_back(&mut self, pending: &Pending, when: (Moment, Option<Moment>), kept: Kept) {
         for hold in &pending.taken {
             self.judge.history.released(pending.client, hold.told(), when, hold.fence, kept);
+            if kept == Kept::Unknown && hold.session.is_some() {
+                self.judge.history.may_last(pending.client, hold.told(), when.0, hold.fence);
+            }
         }
     }
 

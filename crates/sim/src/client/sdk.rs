@@ -597,6 +597,9 @@ impl World {
                 history.renewed(client, claims, when, *fence, said.unwrap_or(*ttl), outcome);
             } else {
                 history.released(client, claims, when, *fence, outcome);
+                if outcome == Kept::Unknown {
+                    history.may_last(client, claims, when.0, *fence);
+                }
             }
         }
     }

@@ -112,6 +112,12 @@ impl History {
         self.kept(client, claims, when, Event::Release { token: fence.get(), outcome });
     }
 
+    /// What was perhaps not given back stands for as long as its session is kept, and nobody tells of that any more.
+    pub fn may_last(&mut self, client: usize, claims: &[Claim], since: Moment, fence: Fence) {
+        let when = (since, None);
+        self.renewed(client, claims, when, fence, Duration::from_secs(1), Kept::Unknown);
+    }
+
     /// Something has ended without its holder's doing: from then on it need not be there.
     pub fn taken_away(&mut self, now: Moment, claims: &[Claim], fence: Fence) {
         self.released(usize::MAX, claims, (now, None), fence, Kept::Unknown);

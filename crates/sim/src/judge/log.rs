@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use leasehold_core::{
     Claim, Ending, Epoch, Fence, Granted, Key, LeaseId, Limits, LockTable, Millis, Namespace,
-    Scope, Transition, invariant,
+    Owner, RequestId, Scope, Transition, invariant,
 };
 use leasehold_store::{Batch, Seq};
 
@@ -32,6 +32,8 @@ pub(crate) struct Log {
     /// Those of each lease that is not over.
     by_lease: BTreeMap<Name, Vec<Fence>>,
     sessions: BTreeMap<(Namespace, u64), LeaseId>,
+    /// The last grant that each request with an id has led to.
+    requests: BTreeMap<(Namespace, Owner, RequestId), Fence>,
     /// What has ended without its holder's doing, until histories are told: the grant, or one key of it.
     taken: Vec<(Fence, Option<Key>)>,
 }
@@ -75,6 +77,7 @@ impl Log {
             grants: BTreeMap::new(),
             by_lease: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            requests: BTreeMap::new(),
             taken: Vec::new(),
         }
     }
@@ -139,6 +142,7 @@ impl Log {
                     return Err(Verdict::new(now, "fences only rise", what));
                 }
                 self.fence = granted.fence;
+                self.once_for_each_request(now, granted)?;
                 if let Some(ttl) = granted.opens {
                     self.open(now, &granted.namespace, granted.lease, ttl);
                 }
@@ -174,6 +178,23 @@ impl Log {
             Transition::EpochBegan { .. }
             | Transition::RangeEnded { .. }
             | Transition::FenceAccepted { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// A request that is sent again leads to the grant that it has led to before, as long as that stands.
+    fn once_for_each_request(&mut self, now: Moment, granted: &Granted) -> Result<(), Verdict> {
+        let Some(request) = &granted.request else { return Ok(()) };
+        let name = (granted.namespace.clone(), granted.owner.clone(), request.id.clone());
+        let before = self.requests.insert(name, granted.fence);
+        // Bytes end piece by piece: of those the log does not know when all of them are gone.
+        let is_plain = |fact: &&GrantFact| {
+            fact.granted.claims.iter().all(|c| matches!(c.scope, Scope::Key(_)))
+        };
+        let before = before.and_then(|fence| self.grants.get(&fence)).filter(is_plain);
+        if let Some(before) = before.filter(|before| before.over.is_none()) {
+            let what = format!("fences {} and {}", before.granted.fence, granted.fence);
+            return Err(Verdict::new(now, "a request is granted once", what));
         }
         Ok(())
     }
