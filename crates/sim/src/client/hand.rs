@@ -77,6 +77,13 @@ impl World {
 
     pub(super) fn put_call(&mut self, client: usize, call: Call, is_deed: bool) -> u64 {
         let now = self.now;
+        if let Call::Command(
+            Command::Renew(Renew { lease, ttl: Some(ttl), .. })
+            | Command::KeepAlive(KeepAlive { session: lease, ttl: Some(ttl), .. }),
+        ) = &call
+        {
+            self.may_shorten(client, *lease, micros(*ttl));
+        }
         let at = &mut self.clients[client];
         at.next_number += 1;
         let number = at.next_number;
@@ -84,13 +91,6 @@ impl World {
             Call::Command(Command::Acquire(acquire)) => attempt_of(client, acquire, now),
             Call::Command(_) | Call::Query(_) => None,
         };
-        if let Call::Command(
-            Command::Renew(Renew { lease, ttl: Some(_), .. })
-            | Command::KeepAlive(KeepAlive { session: lease, ttl: Some(_), .. }),
-        ) = &call
-        {
-            self.judge.beliefs.doubt(client, *lease);
-        }
         let pending = Pending {
             client,
             server: at.server,
@@ -105,6 +105,17 @@ impl World {
         at.pending.insert(number, pending);
         self.send(client, number);
         number
+    }
+
+    /// From now on nobody knows how long the lease is: it may lapse before any answer comes.
+    fn may_shorten(&mut self, client: usize, lease: LeaseId, ttl: Micros) {
+        let when = (self.now, None);
+        self.judge.beliefs.doubt(client, lease);
+        self.each_under(client, lease, |world, hold| {
+            if ttl < hold.ttl {
+                world.judge.history.released(client, hold.told(), when, hold.fence, Kept::Unknown);
+            }
+        });
     }
 
     /// Sends it, or sends it again, to the server of the day.
