@@ -252,6 +252,11 @@ impl<T> Machine<T> {
         self.entries.iter().map(|(key, _)| key).collect()
     }
 
+    /// How many servers there are to choose from.
+    pub fn servers_len(&self) -> usize {
+        self.servers.len()
+    }
+
     /// The server that is in use or about to be.
     pub fn server(&self) -> &str {
         self.servers.current()

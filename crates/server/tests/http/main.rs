@@ -9,4 +9,5 @@ mod console;
 mod service;
 mod bad_inputs;
 mod frames;
+mod http1;
 mod http2;
