@@ -120,7 +120,7 @@ pub enum Effect {
     /// Somebody has begun to wait, and the grant with this fence is in the way.
     Wanted { namespace: Namespace, lease: LeaseId, fence: Fence, scope: Scope, waiter: Owner },
     /// Something for those who watch.
-    Event(Box<Event>),
+    Event(Arc<Event>),
 }
 
 /// Something that watchers are told of.

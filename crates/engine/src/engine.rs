@@ -74,7 +74,7 @@ pub enum Output {
         reply: Result<Reply, CallError>,
         undo: Option<Undo>,
     },
-    Event(Arc<Published>),
+    Event(Published),
     /// A holder should hear that its lease, or one grant of it, is gone.
     Lost {
         namespace: Namespace,
@@ -98,7 +98,7 @@ pub enum Output {
 /// An event, and whether it is the last one of its revision: a watcher that has seen it has seen the whole change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    pub event: Event,
+    pub event: Arc<Event>,
     pub last_of_revision: bool,
 }
 
@@ -318,12 +318,15 @@ impl Engine {
             }
         }
         self.unwritten.extend(step.transitions.drain(..));
-        let mut last = Revision(u64::MAX);
+        // From the back; a lone one needs none.
         let mut is_last: Vec<bool> = Vec::new();
-        for effect in step.effects.iter().rev() {
-            if let Effect::Event(event) = effect {
-                is_last.push(event.revision != last);
-                last = event.revision;
+        if step.effects.len() > 1 {
+            let mut last = Revision(u64::MAX);
+            for effect in step.effects.iter().rev() {
+                if let Effect::Event(event) = effect {
+                    is_last.push(event.revision != last);
+                    last = event.revision;
+                }
             }
         }
         for effect in step.effects.drain(..) {
@@ -346,7 +349,7 @@ impl Engine {
                 Effect::Event(event) => {
                     self.note_ending(&event);
                     let last_of_revision = is_last.pop().unwrap_or(true);
-                    Output::Event(Arc::new(Published { event: *event, last_of_revision }))
+                    Output::Event(Published { event, last_of_revision })
                 }
             };
             self.show(output);

@@ -7,7 +7,7 @@ use leasehold_core::{Answer, CallId, LeaseId};
 use tokio::sync::oneshot;
 
 use crate::call::{CallError, Reply};
-use crate::engine::{Output, Undo};
+use crate::engine::{Output, Published, Undo};
 use crate::lanes::Calls;
 use crate::port::{Delivered, Mailbox, port_of};
 use crate::publish::{Notice, Publisher};
@@ -24,6 +24,8 @@ pub(crate) struct Replies {
     followed: HashMap<LeaseId, u32>,
     /// The ports that something was gathered for.
     touched: Vec<u32>,
+    /// What watchers are told next.
+    events: Vec<Published>,
 }
 
 #[derive(Debug)]
@@ -73,14 +75,22 @@ impl Replies {
             Output::Reply { call, reply, undo } => match port_of(call) {
                 Some((port, number)) => return self.give_port(port, number, reply, undo),
                 None => {
+                    // Whoever has its answer finds in the events what led to it.
+                    publisher.publish(&mut self.events);
                     let caller = self.callers.remove(&call);
                     let delivered = caller.is_some_and(|caller| caller.send(reply).is_ok());
                     return undo.filter(|_| !delivered);
                 }
             },
-            Output::Event(event) => publisher.publish(event),
-            Output::Began(revision) => publisher.start_after(revision),
-            Output::Ended => publisher.end(),
+            Output::Event(event) => self.events.push(event),
+            Output::Began(revision) => {
+                publisher.publish(&mut self.events);
+                publisher.start_after(revision);
+            }
+            Output::Ended => {
+                publisher.publish(&mut self.events);
+                publisher.end();
+            }
             Output::Lost { namespace, lease, fence, ending } => {
                 let notice = Notice::Lost { fence, ending };
                 if !self.notify_port(lease, &notice) {
@@ -144,7 +154,9 @@ impl Replies {
     }
 
     /// Hands everything that was gathered to its port, in one go each. What a port that is gone does not take comes back.
-    pub(crate) fn flush(&mut self) -> Vec<Undo> {
+    /// Watchers hear of it as well.
+    pub(crate) fn flush(&mut self, publisher: &Publisher) -> Vec<Undo> {
+        publisher.publish(&mut self.events);
         let mut undone = Vec::new();
         for port in self.touched.drain(..) {
             let Some(open) = self.ports.get_mut(&port) else { continue };
