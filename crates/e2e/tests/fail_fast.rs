@@ -283,7 +283,8 @@ async fn without_the_fence_a_stopped_worker_overwrites_data() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_whose_machine_has_slept_counts_by_the_clock_that_went_on() -> Result<()> {
     const SLEPT: Duration = Duration::from_secs(10 * 24 * 3600);
-    let may = Command::new("unshare").args(["--fork", "--time", "--boottime", "1", "true"]).output();
+    let may =
+        Command::new("unshare").args(["--fork", "--time", "--boottime", "1", "true"]).output();
     if !may.is_ok_and(|output| output.status.success()) {
         println!("skipped: no time of its own can be made for a process here");
         return Ok(());

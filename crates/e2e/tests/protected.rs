@@ -44,25 +44,37 @@ async fn locks_are_held_through_tls_with_a_token() -> Result<()> {
     let gate = Gate::before(server.address(), TOKEN, Away::Unauthorized).await?;
     let authority = Authority::new()?;
     let proxy = TlsProxy::before(gate.address(), &authority, Certificate::Good).await?;
-    for transport in TRANSPORTS {
-        let client = builder(proxy.port(), transport)
-            .authorities(&authority.pem()?)
-            .token(TOKEN)
-            .connect()
-            .await?;
-        let ttl = Duration::from_secs(1);
-        let lease = client.lock("a").owner("one").ttl(ttl).acquire().await?;
-        let session = client.session().ttl(ttl).open().await?;
-        let under = session.lock("b").acquire().await?;
-        let mut watch = client.watch("c", None).await?;
-        tokio::time::sleep(ttl * 3 / 2).await;
-        assert!(lease.is_valid() && under.is_valid(), "{transport:?}");
-        assert_eq!(client.api().get("a").await?.holders[0].owner_id, "one");
-        client.lock("c").acquire().await?.release().await?;
-        assert!(watch.next().await.is_some_and(|event| event.is_ok()));
-        lease.release().await?;
-        client.close().await;
-    }
+    let (stream, http) = tokio::join!(
+        hold_through_tls(&proxy, &authority, Transport::Stream),
+        hold_through_tls(&proxy, &authority, Transport::Http),
+    );
+    stream.and(http)
+}
+
+async fn hold_through_tls(
+    proxy: &TlsProxy,
+    authority: &Authority,
+    transport: Transport,
+) -> Result<()> {
+    let client = builder(proxy.port(), transport)
+        .authorities(&authority.pem()?)
+        .token(TOKEN)
+        .connect()
+        .await?;
+    let name = |part: &str| format!("{transport:?}/{part}");
+    let ttl = Duration::from_secs(4);
+    let lease = client.lock(&name("a")).owner("one").ttl(ttl).acquire().await?;
+    let session = client.session().ttl(ttl).open().await?;
+    let under = session.lock(&name("b")).acquire().await?;
+    let mut watch = client.watch(&name("c"), None).await?;
+    // Not valid any more without a heartbeat.
+    tokio::time::sleep(ttl * 5 / 8).await;
+    assert!(lease.is_valid() && under.is_valid(), "{transport:?}");
+    assert_eq!(client.api().get(&name("a")).await?.holders[0].owner_id, "one");
+    client.lock(&name("c")).acquire().await?.release().await?;
+    assert!(watch.next().await.is_some_and(|event| event.is_ok()));
+    lease.release().await?;
+    client.close().await;
     Ok(())
 }
 

@@ -35,7 +35,9 @@ impl Peer {
         let mut taken = 0;
         let mut bytes = vec![0; 64 * 1024];
         while taken < bytes_max {
-            match tokio::time::timeout(Duration::from_millis(500), self.stream.read(&mut bytes)).await {
+            match tokio::time::timeout(Duration::from_millis(500), self.stream.read(&mut bytes))
+                .await
+            {
                 Ok(Ok(len @ 1..)) => taken += len,
                 Ok(_) | Err(_) => break,
             }
@@ -81,7 +83,10 @@ async fn granted_behind_a_clog(world: &World, lock: &str, body: &str) -> Peer {
     while state(world, lock).await == "free" {
         let more = peer.take(256 * 1024).await;
         taken += more;
-        assert!(more > 0, "the server said all it had to say in {taken} bytes, and granted nothing");
+        assert!(
+            more > 0,
+            "the server said all it had to say in {taken} bytes, and granted nothing"
+        );
     }
     println!("granted after {taken} bytes were taken");
     peer
