@@ -1,6 +1,7 @@
 //! Who awaits which answer, and how it gets there.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use leasehold_core::{Answer, CallId, LeaseId};
@@ -18,10 +19,10 @@ const FOLLOWED_MAX: usize = 200_000;
 /// Everybody who awaits an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
-    callers: HashMap<CallId, oneshot::Sender<Result<Reply, CallError>>>,
-    ports: HashMap<u32, OpenPort>,
+    callers: HashMap<CallId, oneshot::Sender<Result<Reply, CallError>>, OwnIds>,
+    ports: HashMap<u32, OpenPort, OwnIds>,
     /// Which port hears what becomes of a lease.
-    followed: HashMap<LeaseId, u32>,
+    followed: HashMap<LeaseId, u32, OwnIds>,
     /// The ports that something was gathered for.
     touched: Vec<u32>,
     /// What watchers are told next.
@@ -181,4 +182,37 @@ fn gather(touched: &mut Vec<u32>, number: u32, port: &mut OpenPort, letter: Deli
         touched.push(number);
     }
     port.gathered.push(letter);
+}
+
+/// For ids that this server has made, by counting or at random: nobody can choose them so that they collide.
+type OwnIds = BuildHasherDefault<Spread>;
+
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut number = [0; 8];
+            number[..part.len()].copy_from_slice(part);
+            self.write_u64(u64::from_le_bytes(number));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let spread = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ spread >> 32;
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
 }

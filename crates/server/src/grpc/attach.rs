@@ -554,6 +554,8 @@ impl Attached {
             }
         }
         let now = self.app.now();
+        let room = ANSWERS_AT_ONCE.saturating_sub(self.next.replies.len());
+        self.next.replies.reserve(room.min(self.letters.len()));
         while self.has_room()
             && let Some(letter) = self.letters.pop()
         {

@@ -77,7 +77,7 @@ impl Default for Options {
 }
 
 /// How long the writer stays awake for another job after one.
-const AWAKE: Duration = Duration::from_micros(150);
+const AWAKE: Duration = Duration::from_micros(250);
 
 type Job = Box<dyn FnOnce(&mut Writer) + Send>;
 
