@@ -20,7 +20,7 @@ struct Done {
     processor: Duration,
 }
 
-#[tokio::main(flavor = "current_thread")]
+#[tokio::main(flavor = "multi_thread", worker_threads = 1)]
 async fn main() -> Result<()> {
     let mut given = std::env::args().skip(1);
     let url = given.next().unwrap_or_else(|| "http://127.0.0.1:8080".into());

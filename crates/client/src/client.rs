@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::fence::Register;
 use crate::lock::LockRequest;
 use crate::machine::{Machine, Settings};
-use crate::payload::What;
+use crate::payload::{Granted, What};
 use crate::session::SessionRequest;
 use crate::watch::{self, Watch};
 
@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     /// `?namespace=…`, for every path.
     pub(crate) query: String,
     pub(crate) transport: Transport,
+    /// What is known of a grant before there is one.
+    pub(crate) nothing: Arc<Granted>,
     nonce: u64,
     numbers: AtomicU64,
 }
@@ -131,6 +133,7 @@ impl ClientBuilder {
             namespace: self.namespace.clone(),
             query,
             transport: self.transport,
+            nothing: Arc::default(),
             nonce,
             numbers: AtomicU64::new(1),
         };

@@ -202,8 +202,10 @@ impl Driver {
                         self.give_all_back();
                         self.stop_flushing_later();
                     }
+                    // What is asked together is counted from the same moment, before any of it is sent.
+                    let now = self.clock.now();
                     for order in orders.drain(..) {
-                        self.obey(order);
+                        self.obey(now, order);
                     }
                 }
                 () = alarm.rings() => {
@@ -224,8 +226,7 @@ impl Driver {
         Some(machine.map_or(self.up_until, |at| at.min(self.up_until)))
     }
 
-    fn obey(&mut self, order: Order) {
-        let now = self.clock.now();
+    fn obey(&mut self, now: Moment, order: Order) {
         match order {
             Order::Acquire { item, ask } => {
                 // The caller may be gone already.

@@ -9,5 +9,4 @@ mod console;
 mod service;
 mod bad_inputs;
 mod frames;
-mod http1;
 mod http2;
