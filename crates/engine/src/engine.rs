@@ -563,20 +563,18 @@ impl Engine {
     /// The record under way is durable.
     pub fn appended(&mut self, now: Timestamp) {
         let len = self.in_flight.take().expect("only a record that was sealed is appended");
-        for transition in self.unwritten.drain(..len) {
+        for transition in self.unwritten.range(..len) {
             if let Transition::Granted(granted) = transition {
                 self.durable_fence = granted.fence;
             }
         }
+        self.unwritten.drain(..len);
         self.next_seq = self.next_seq.next();
         self.durable.0 += len as u64;
-        while let Some((revision, _)) = self.held_back.front()
-            && *revision <= self.durable
-            && let Some((_, output)) = self.held_back.pop_front()
-        {
-            self.awaited -= usize::from(output.is_awaited());
-            self.ready.push(output);
-        }
+        let shown = self.held_back.partition_point(|(revision, _)| *revision <= self.durable);
+        let awaited = self.held_back.range(..shown).filter(|(_, output)| output.is_awaited());
+        self.awaited -= awaited.count();
+        self.ready.extend(self.held_back.drain(..shown).map(|(_, output)| output));
         while self.ended.front().is_some_and(|(revision, ..)| *revision <= self.durable) {
             self.ended.pop_front();
         }

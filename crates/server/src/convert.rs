@@ -69,12 +69,12 @@ fn hex_digits(text: &str) -> Option<u64> {
 
 /// By hand, as every grant writes one.
 pub(crate) fn lease_id_text(id: LeaseId) -> String {
-    let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half & 15)]);
-    let mut text = String::with_capacity(32);
-    for byte in id.as_u128().to_be_bytes() {
-        text.extend([digit(byte >> 4), digit(byte)]);
+    let digit = |half: u8| b"0123456789abcdef"[usize::from(half & 15)];
+    let mut text = [0; 32];
+    for (two, byte) in text.chunks_exact_mut(2).zip(id.as_u128().to_be_bytes()) {
+        two.copy_from_slice(&[digit(byte >> 4), digit(byte)]);
     }
-    text
+    std::str::from_utf8(&text).expect("digits are ASCII").to_owned()
 }
 
 pub(crate) fn mode(mode: Option<api::Mode>, permits: Option<u32>) -> Result<Mode, Failure> {
