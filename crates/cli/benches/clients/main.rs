@@ -4,6 +4,7 @@
 //! back, over and over; the server is a process of its own. Nothing here can fail; a peer that is not installed is named.
 
 mod etcd;
+mod link;
 mod load;
 mod process;
 mod redis;
