@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("leasehold.v1.bin"), compiler.encode_file_descriptor_set())?;
     tonic_prost_build::configure()
         .build_transport(false)
+        .codec_path("crate::grpc::MessageCodec")
         .compile_fds(compiler.file_descriptor_set())?;
     Ok(())
 }

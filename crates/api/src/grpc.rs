@@ -18,9 +18,11 @@ mod generated {
     tonic::include_proto!("leasehold.v1");
 }
 
+mod codec;
 mod status;
 mod twins;
 
+pub use codec::{MessageCodec, MessageDecoder, MessageEncoder};
 pub use generated::*;
 pub use status::{ErrorInfo, RetryInfo, RichStatus, problem_of, status};
 pub use twins::{metadata, metadata_of, ms};

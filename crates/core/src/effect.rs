@@ -112,7 +112,7 @@ pub enum Effect {
     /// Somebody has begun to wait for what this session holds.
     Wanted { namespace: Namespace, session: LeaseId, scope: Scope, waiter: Owner },
     /// Something for those who watch.
-    Event(Box<Event>),
+    Event(Arc<Event>),
 }
 
 /// Something that watchers are told of.

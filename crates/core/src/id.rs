@@ -28,7 +28,10 @@ pub(crate) fn checked(text: &str, max: usize) -> Result<Text, NameError> {
     if text.len() > max {
         return Err(NameError::TooLong { len: text.len(), max });
     }
-    match text.chars().find(|&c| unprintable(c)) {
+    // Nearly all names are plain, and that is quickly seen.
+    let is_plain = text.bytes().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~'));
+    let odd = if is_plain { None } else { text.chars().find(|&c| unprintable(c)) };
+    match odd {
         Some(c) => Err(NameError::Character(u32::from(c))),
         None => Ok(Text::new(text)),
     }

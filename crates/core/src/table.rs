@@ -1,7 +1,9 @@
 //! The lock table: the fold of all transitions, plus what need not last (deadlines, waiters, the grace).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use crate::change::NewsList;
 use crate::command::GracePolicy;
 use crate::effect::{Effect, Event, News, Step};
 use crate::fence::Fence;
@@ -48,6 +50,8 @@ pub struct LockTable {
     pub(crate) freed: Vec<(SpaceNo, Scope)>,
     /// Who waits and has lost bytes of its own in this step: others may stand in its way now that did not before.
     pub(crate) weakened: BTreeSet<(Namespace, Owner)>,
+    /// What a change has to tell; empty between changes.
+    news: NewsList,
     pub(crate) snapshotting: Option<Snapshotting>,
 }
 
@@ -78,6 +82,7 @@ impl LockTable {
             suspended: false,
             freed: Vec::new(),
             weakened: BTreeSet::new(),
+            news: Vec::new(),
             snapshotting: None,
         }
     }
@@ -163,18 +168,22 @@ impl LockTable {
 
     /// Makes a lasting change and writes it down.
     pub(crate) fn enact(&mut self, transition: Transition, step: &mut Step) {
-        let mut news = Vec::new();
+        let mut news = std::mem::take(&mut self.news);
         self.change(&transition, &mut news)
             .expect("a transition that was just decided fits the table");
         step.transitions.push(transition);
-        for (namespace, news) in news {
+        for (namespace, news) in news.drain(..) {
             self.tell(namespace, news, step);
         }
+        self.news = news;
     }
 
     /// Replays a lasting change that was decided before. An error means that the history is not of this table.
     pub fn apply(&mut self, transition: &Transition) -> Result<(), Unfit> {
-        let changed = self.change(transition, &mut Vec::new());
+        let mut news = std::mem::take(&mut self.news);
+        let changed = self.change(transition, &mut news);
+        news.clear();
+        self.news = news;
         self.freed.clear();
         self.weakened.clear();
         changed
@@ -182,7 +191,7 @@ impl LockTable {
 
     pub(crate) fn tell(&self, namespace: Namespace, news: News, step: &mut Step) {
         let event = Event { revision: self.revision, at: self.now, namespace, news };
-        step.effects.push(Effect::Event(Box::new(event)));
+        step.effects.push(Effect::Event(Arc::new(event)));
     }
 
     /// Puts a lease's timer where its deadline is.

@@ -139,9 +139,9 @@ pub enum Ending {
     Reclaimed,
 }
 
-impl fmt::Display for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Ending {
+    pub const fn as_str(&self) -> &'static str {
+        match self {
             Ending::Released => "released",
             Ending::Closed => "closed",
             Ending::Expired => "expired",
@@ -153,6 +153,12 @@ impl fmt::Display for Ending {
             Ending::Withdrawn => "withdrawn",
             Ending::WindowOver => "window_over",
             Ending::Reclaimed => "reclaimed",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }

@@ -9,7 +9,7 @@ use leasehold_core::{Event, Namespace, News, ScopeKind};
 pub struct Counts {
     pub granted: BTreeMap<(Namespace, ScopeKind), u64>,
     /// By namespace and the word for the ending, as in `Ending`.
-    pub ended: BTreeMap<(Namespace, String), u64>,
+    pub ended: BTreeMap<(Namespace, &'static str), u64>,
     pub deadlocks: u64,
 }
 
@@ -21,7 +21,7 @@ impl Counts {
                 *self.granted.entry(key).or_insert(0) += 1;
             }
             News::Ended { ending, .. } => {
-                let key = (event.namespace.clone(), ending.to_string());
+                let key = (event.namespace.clone(), ending.as_str());
                 *self.ended.entry(key).or_insert(0) += 1;
             }
             News::Deadlock { .. } => self.deadlocks += 1,

@@ -74,7 +74,7 @@ pub enum Output {
         reply: Result<Reply, CallError>,
         undo: Option<Undo>,
     },
-    Event(Arc<Published>),
+    Event(Published),
     /// A holder should hear that its lease, or one grant of it, is gone.
     Lost {
         namespace: Namespace,
@@ -97,7 +97,7 @@ pub enum Output {
 /// An event, and whether it is the last one of its revision: a watcher that has seen it has seen the whole change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    pub event: Event,
+    pub event: Arc<Event>,
     pub last_of_revision: bool,
 }
 
@@ -311,12 +311,15 @@ impl Engine {
             }
         }
         self.unwritten.extend(step.transitions.drain(..));
-        let mut last = Revision(u64::MAX);
+        // From the back; a lone one needs none.
         let mut is_last: Vec<bool> = Vec::new();
-        for effect in step.effects.iter().rev() {
-            if let Effect::Event(event) = effect {
-                is_last.push(event.revision != last);
-                last = event.revision;
+        if step.effects.len() > 1 {
+            let mut last = Revision(u64::MAX);
+            for effect in step.effects.iter().rev() {
+                if let Effect::Event(event) = effect {
+                    is_last.push(event.revision != last);
+                    last = event.revision;
+                }
             }
         }
         for effect in step.effects.drain(..) {
@@ -339,7 +342,7 @@ impl Engine {
                 Effect::Event(event) => {
                     self.note_ending(&event);
                     let last_of_revision = is_last.pop().unwrap_or(true);
-                    Output::Event(Arc::new(Published { event: *event, last_of_revision }))
+                    Output::Event(Published { event, last_of_revision })
                 }
             };
             self.show(output);
@@ -553,20 +556,18 @@ impl Engine {
     /// The record under way is durable.
     pub fn appended(&mut self, now: Timestamp) {
         let len = self.in_flight.take().expect("only a record that was sealed is appended");
-        for transition in self.unwritten.drain(..len) {
+        for transition in self.unwritten.range(..len) {
             if let Transition::Granted(granted) = transition {
                 self.durable_fence = granted.fence;
             }
         }
+        self.unwritten.drain(..len);
         self.next_seq = self.next_seq.next();
         self.durable.0 += len as u64;
-        while let Some((revision, _)) = self.held_back.front()
-            && *revision <= self.durable
-            && let Some((_, output)) = self.held_back.pop_front()
-        {
-            self.awaited -= usize::from(output.is_awaited());
-            self.ready.push(output);
-        }
+        let shown = self.held_back.partition_point(|(revision, _)| *revision <= self.durable);
+        let awaited = self.held_back.range(..shown).filter(|(_, output)| output.is_awaited());
+        self.awaited -= awaited.count();
+        self.ready.extend(self.held_back.drain(..shown).map(|(_, output)| output));
         while self.ended.front().is_some_and(|(revision, ..)| *revision <= self.durable) {
             self.ended.pop_front();
         }

@@ -38,7 +38,7 @@ struct Rings {
 #[derive(Debug)]
 struct Ring {
     /// The oldest first.
-    entries: VecDeque<Arc<Published>>,
+    entries: VecDeque<Published>,
     len_max: usize,
     /// How many were ever put in: the number of the newest one.
     count: u64,
@@ -49,7 +49,7 @@ struct Ring {
 /// What was remembered of what was asked for, the newest first.
 #[derive(Clone, Debug, Default)]
 pub struct Remembered {
-    pub events: Vec<Arc<Published>>,
+    pub events: Vec<Published>,
     /// Everything after this moment is remembered; if there is none, everything since the start.
     pub complete_after: Option<Timestamp>,
 }
@@ -61,20 +61,23 @@ impl History {
         History(Arc::new(Mutex::new(Rings { endings, deadlocks })))
     }
 
-    pub(crate) fn note(&self, published: &Arc<Published>) {
-        match &published.event.news {
-            News::Ended { ending, .. } if is_an_end(ending) => self.rings().endings.push(published),
-            News::Deadlock { .. } => self.rings().deadlocks.push(published),
-            News::Ended { .. }
-            | News::EpochBegan { .. }
-            | News::GraceEnded
-            | News::SessionOpened { .. }
-            | News::SessionEnded { .. }
-            | News::Granted { .. }
-            | News::TtlChanged { .. }
-            | News::FenceAccepted { .. }
-            | News::Queued { .. }
-            | News::Left { .. } => {}
+    pub(crate) fn note(&self, events: &[Published]) {
+        let mut rings = self.rings();
+        for published in events {
+            match &published.event.news {
+                News::Ended { ending, .. } if is_an_end(ending) => rings.endings.push(published),
+                News::Deadlock { .. } => rings.deadlocks.push(published),
+                News::Ended { .. }
+                | News::EpochBegan { .. }
+                | News::GraceEnded
+                | News::SessionOpened { .. }
+                | News::SessionEnded { .. }
+                | News::Granted { .. }
+                | News::TtlChanged { .. }
+                | News::FenceAccepted { .. }
+                | News::Queued { .. }
+                | News::Left { .. } => {}
+            }
         }
     }
 
@@ -118,7 +121,7 @@ impl History {
 }
 
 impl Ring {
-    fn push(&mut self, published: &Arc<Published>) {
+    fn push(&mut self, published: &Published) {
         self.count += 1;
         self.entries.push_back(published.clone());
         if self.entries.len() > self.len_max
@@ -129,7 +132,7 @@ impl Ring {
     }
 
     /// The newest entries with a number below `before`, each with its number.
-    fn chunk_before(&self, before: u64) -> Vec<(u64, Arc<Published>)> {
+    fn chunk_before(&self, before: u64) -> Vec<(u64, Published)> {
         let numbered = (0..self.count).rev().zip(self.entries.iter().rev());
         let skipped = usize::try_from(self.count.saturating_sub(before)).unwrap_or(usize::MAX);
         let chunk = numbered.skip(skipped).take(CHUNK_LEN);
@@ -158,7 +161,7 @@ mod tests {
     use super::*;
     use leasehold_core::{Fence, Mode, Namespace, Owner, Revision, Scope};
 
-    fn ended(at: u64, ending: Ending) -> Arc<Published> {
+    fn ended(at: u64, ending: Ending) -> Published {
         let news = News::Ended {
             scope: Scope::parse("x").expect("a name"),
             owner: Owner::new("a").expect("a name"),
@@ -170,7 +173,7 @@ mod tests {
         };
         let (revision, at) = (Revision(at), Timestamp::from_millis(at));
         let event = Event { revision, at, namespace: Namespace::default(), news };
-        Arc::new(Published { event, last_of_revision: true })
+        Published { event: Arc::new(event), last_of_revision: true }
     }
 
     fn moments(found: &Remembered) -> Vec<u64> {
@@ -181,7 +184,7 @@ mod tests {
     fn newest_come_first_and_the_oldest_are_forgotten() {
         let history = History::new(HistoryLimits { endings_max: 600, deadlocks_max: 1 });
         for at in 1..=1000 {
-            history.note(&ended(at, Ending::Expired));
+            history.note(&[ended(at, Ending::Expired)]);
         }
         let found = history.endings(|_| true, 10_000);
         assert_eq!(moments(&found), (401..=1000).rev().collect::<Vec<u64>>());
@@ -194,7 +197,7 @@ mod tests {
     fn what_nobody_had_did_not_end() {
         let history = History::new(HistoryLimits::default());
         for ending in [Ending::WindowOver, Ending::Reclaimed, Ending::Withdrawn] {
-            history.note(&ended(1, ending));
+            history.note(&[ended(1, ending)]);
         }
         assert!(history.endings(|_| true, 10).events.is_empty());
     }
@@ -202,7 +205,7 @@ mod tests {
     #[test]
     fn nothing_is_kept_where_nothing_is_to_be_kept() {
         let history = History::new(HistoryLimits { endings_max: 0, deadlocks_max: 0 });
-        history.note(&ended(7, Ending::Released));
+        history.note(&[ended(7, Ending::Released)]);
         let found = history.endings(|_| true, 10);
         assert!(found.events.is_empty());
         assert_eq!(found.complete_after, Some(Timestamp::from_millis(7)));

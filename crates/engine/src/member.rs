@@ -267,7 +267,7 @@ impl Member {
 
     /// When something is due that nobody else brings about.
     pub fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let mut moments = [None; 5];
+        let mut moments = [None; 6];
         match &self.role {
             Role::Following(following) => {
                 let overdue_at = following.overdue_at().filter(|_| self.is_free(Lane::Leadership));
@@ -288,6 +288,7 @@ impl Member {
                 // So that the status tells.
                 moments[4] = lead.certain_until.filter(|until| now <= *until);
                 moments[4] = moments[4].map(|until| until.plus(Millis::new(1)));
+                moments[5] = work.snapshot_due().filter(|_| self.is_free(Lane::Snapshot));
             }
             Role::Resigning { until, .. } => moments[0] = Some(until.plus(Millis::new(1))),
             Role::Stopped => {}
@@ -655,7 +656,7 @@ impl Member {
             Engine::new(settings, recovered.table, recovered.next_seq, recovered.unwritten);
         let work = Leading {
             engine,
-            snapshots: Snapshots::new(self.plan.snapshot_bytes),
+            snapshots: Snapshots::new(self.plan.snapshot_bytes, now),
             appending_bytes: 0,
             unsettled: false,
             riding_since: None,
@@ -670,7 +671,7 @@ impl Member {
         let work = &mut lead.work;
         match result {
             Ok(()) => {
-                work.snapshots.appended(work.appending_bytes);
+                work.snapshots.appended(now, work.appending_bytes);
                 work.engine.appended(now);
                 self.store_works();
             }
@@ -702,7 +703,7 @@ impl Member {
         match result {
             Ok(true) => {
                 work.unsettled = false;
-                work.snapshots.appended(work.appending_bytes);
+                work.snapshots.appended(now, work.appending_bytes);
                 work.engine.appended(now);
                 self.store_works();
             }
@@ -745,6 +746,9 @@ impl Member {
             return;
         }
         let durable = Seq(work.engine.next_seq().0 - 1);
+        if work.engine.unwritten_len() == 0 {
+            work.snapshots.begin_if_due(now, work.engine.table_mut(), durable);
+        }
         let epoch = lead.leadership.epoch;
         let request = work.snapshots.next_request(work.engine.table_mut(), epoch, durable);
         if let Some(request) = request {
@@ -764,7 +768,7 @@ impl Member {
             Err(error @ Error::Conflict(Conflict::Deposed { .. })) => self.lost(now, error),
             Err(error) => {
                 tracing::warn!(error = %error, "a snapshot was given up");
-                lead.work.snapshots.failed();
+                lead.work.snapshots.failed(now);
             }
         }
     }
@@ -864,7 +868,7 @@ impl Lead<Leading> {
         work.riding_since = None;
         let batch = work.engine.seal()?;
         if work.engine.sealed_all() {
-            work.snapshots.begin_if_due(work.engine.table_mut(), batch.seq());
+            work.snapshots.begin_if_due(now, work.engine.table_mut(), batch.seq());
         }
         work.appending_bytes = batch.bytes().len();
         Some(Request::Append { transitions: work.engine.in_flight_len(), batch })
@@ -872,6 +876,14 @@ impl Lead<Leading> {
 }
 
 impl Leading {
+    /// When a snapshot is to begin without anything else happening.
+    fn snapshot_due(&self) -> Option<Timestamp> {
+        let may_begin = self.engine.unwritten_len() == 0
+            && !self.engine.is_store_failed()
+            && self.closing.is_none();
+        self.snapshots.due_at().filter(|_| may_begin)
+    }
+
     /// When a record is to be written, or asked for again, without anything else happening.
     fn record_due(&self, row_at: Timestamp) -> Option<Timestamp> {
         let waits = self.unsettled || self.engine.unwritten_len() > 0;

@@ -27,10 +27,10 @@ type Followers = HashMap<(Namespace, LeaseId), mpsc::Sender<Notice>>;
 
 #[derive(Debug)]
 struct Memory {
-    events: VecDeque<Arc<Published>>,
+    events: VecDeque<Published>,
     len_max: usize,
     /// To everybody who watches now.
-    live: broadcast::Sender<Arc<Published>>,
+    live: broadcast::Sender<Published>,
     backlog_len_max: usize,
     /// Everything after this revision is remembered.
     complete_after: Revision,
@@ -47,14 +47,14 @@ pub struct Compacted {
 /// The events from one point on.
 #[derive(Debug)]
 pub struct Watch {
-    backlog: VecDeque<Arc<Published>>,
-    live: broadcast::Receiver<Arc<Published>>,
+    backlog: VecDeque<Published>,
+    live: broadcast::Receiver<Published>,
 }
 
 /// What a watcher gets next.
 #[derive(Clone, Debug)]
 pub enum Watched {
-    Event(Arc<Published>),
+    Event(Published),
     /// So many events were missed: look at the table again.
     Missed(u64),
     /// The engine has stopped.
@@ -104,19 +104,28 @@ impl Publisher {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    pub(crate) fn publish(&self, published: Arc<Published>) {
-        self.history.note(&published);
-        let mut memory = self.memory();
-        memory.counts.count(&published.event);
-        // First one out, then one in: a deque that is full would double for the one too many.
-        if memory.events.len() >= memory.len_max
-            && let Some(forgotten) = memory.events.pop_front()
-        {
-            memory.complete_after = forgotten.event.revision;
+    /// In order; what is given is empty afterwards.
+    pub(crate) fn publish(&self, events: &mut Vec<Published>) {
+        if events.is_empty() {
+            return;
         }
-        memory.events.push_back(published.clone());
-        // Nobody watching is no failure.
-        let _ = memory.live.send(published);
+        self.history.note(events);
+        let mut memory = self.memory();
+        // Nobody watches most of the time.
+        let is_watched = memory.live.receiver_count() > 0;
+        for published in events.drain(..) {
+            memory.counts.count(&published.event);
+            if is_watched {
+                let _ = memory.live.send(published.clone());
+            }
+            // First one out, then one in: a deque that is full would double for the one too many.
+            if memory.events.len() >= memory.len_max
+                && let Some(forgotten) = memory.events.pop_front()
+            {
+                memory.complete_after = forgotten.event.revision;
+            }
+            memory.events.push_back(published);
+        }
     }
 
     pub(crate) fn watch(&self, after: Option<Revision>) -> Result<Watch, Compacted> {

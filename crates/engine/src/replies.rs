@@ -1,13 +1,14 @@
 //! Who awaits which answer, and how it gets there.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use leasehold_core::{Answer, CallId, LeaseId};
 use tokio::sync::oneshot;
 
 use crate::call::{CallError, Reply};
-use crate::engine::{Output, Undo};
+use crate::engine::{Output, Published, Undo};
 use crate::lanes::Calls;
 use crate::port::{Delivered, Mailbox, port_of};
 use crate::publish::{Notice, Publisher};
@@ -18,12 +19,14 @@ const FOLLOWED_MAX: usize = 200_000;
 /// Everybody who awaits an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
-    callers: HashMap<CallId, oneshot::Sender<Result<Reply, CallError>>>,
-    ports: HashMap<u32, OpenPort>,
+    callers: HashMap<CallId, oneshot::Sender<Result<Reply, CallError>>, OwnIds>,
+    ports: HashMap<u32, OpenPort, OwnIds>,
     /// Which port hears what becomes of a lease.
-    followed: HashMap<LeaseId, u32>,
+    followed: HashMap<LeaseId, u32, OwnIds>,
     /// The ports that something was gathered for.
     touched: Vec<u32>,
+    /// What watchers are told next.
+    events: Vec<Published>,
 }
 
 #[derive(Debug)]
@@ -73,14 +76,22 @@ impl Replies {
             Output::Reply { call, reply, undo } => match port_of(call) {
                 Some((port, number)) => return self.give_port(port, number, reply, undo),
                 None => {
+                    // Whoever has its answer finds in the events what led to it.
+                    publisher.publish(&mut self.events);
                     let caller = self.callers.remove(&call);
                     let delivered = caller.is_some_and(|caller| caller.send(reply).is_ok());
                     return undo.filter(|_| !delivered);
                 }
             },
-            Output::Event(event) => publisher.publish(event),
-            Output::Began(revision) => publisher.start_after(revision),
-            Output::Ended => publisher.end(),
+            Output::Event(event) => self.events.push(event),
+            Output::Began(revision) => {
+                publisher.publish(&mut self.events);
+                publisher.start_after(revision);
+            }
+            Output::Ended => {
+                publisher.publish(&mut self.events);
+                publisher.end();
+            }
             Output::Lost { namespace, lease, fence, ending } => {
                 let notice = Notice::Lost { fence, ending };
                 if !self.notify_port(lease, &notice) {
@@ -144,7 +155,9 @@ impl Replies {
     }
 
     /// Hands everything that was gathered to its port, in one go each. What a port that is gone does not take comes back.
-    pub(crate) fn flush(&mut self) -> Vec<Undo> {
+    /// Watchers hear of it as well.
+    pub(crate) fn flush(&mut self, publisher: &Publisher) -> Vec<Undo> {
+        publisher.publish(&mut self.events);
         let mut undone = Vec::new();
         for port in self.touched.drain(..) {
             let Some(open) = self.ports.get_mut(&port) else { continue };
@@ -169,4 +182,37 @@ fn gather(touched: &mut Vec<u32>, number: u32, port: &mut OpenPort, letter: Deli
         touched.push(number);
     }
     port.gathered.push(letter);
+}
+
+/// For ids that this server has made, by counting or at random: nobody can choose them so that they collide.
+type OwnIds = BuildHasherDefault<Spread>;
+
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut number = [0; 8];
+            number[..part.len()].copy_from_slice(part);
+            self.write_u64(u64::from_le_bytes(number));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let spread = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ spread >> 32;
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
 }

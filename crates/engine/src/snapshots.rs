@@ -1,12 +1,16 @@
 //! When a snapshot is due, and getting it to the store bit by bit while the service goes on.
 
-use leasehold_core::{Epoch, LockTable, planted};
+use leasehold_core::{Epoch, LockTable, Millis, Timestamp, planted};
 use leasehold_store::{Chunk, ChunkWriter, Pruned, Seq};
 
 use crate::request::Request;
 
 /// How many entries are taken from the table at a time: a short pause each.
 const ENTRIES_AT_ONCE: usize = 256;
+/// What has changed is in a snapshot after so long, so that who reads the store with other means finds it there...
+const AGE_MAX: Millis = Millis::from_secs(60);
+/// ...but not before the records are worth it: this part of what the last snapshot took.
+const WORTH: u64 = 8;
 
 /// The life of one snapshot after another.
 #[derive(Debug)]
@@ -14,6 +18,10 @@ pub(crate) struct Snapshots {
     /// How many bytes of records are due for a snapshot.
     bytes_max: u64,
     bytes_since: u64,
+    /// When the last one began, or the first record without one came.
+    since: Timestamp,
+    /// The size of the last one, or of the one that is being written.
+    size: u64,
     stage: Stage,
 }
 
@@ -33,21 +41,33 @@ enum Stage {
 }
 
 impl Snapshots {
-    pub(crate) fn new(bytes_max: u64) -> Snapshots {
-        Snapshots { bytes_max, bytes_since: 0, stage: Stage::Idle }
+    pub(crate) fn new(bytes_max: u64, now: Timestamp) -> Snapshots {
+        Snapshots { bytes_max, bytes_since: 0, since: now, size: 0, stage: Stage::Idle }
     }
 
-    pub(crate) fn appended(&mut self, bytes: usize) {
+    pub(crate) fn appended(&mut self, now: Timestamp, bytes: usize) {
+        if self.bytes_since == 0 {
+            self.since = self.since.max(now);
+        }
         self.bytes_since += bytes as u64;
     }
 
-    /// Begins a snapshot if one is due. Called when a record is sealed that brings the journal up to the table: the
-    /// snapshot is as of that record.
-    pub(crate) fn begin_if_due(&mut self, table: &mut LockTable, sealed: Seq) {
-        if matches!(self.stage, Stage::Idle) && self.bytes_since >= self.bytes_max {
-            self.bytes_since = 0;
+    /// When a snapshot is due although nothing more is written.
+    pub(crate) fn due_at(&self) -> Option<Timestamp> {
+        let is_worth_it = self.bytes_since > 0 && self.bytes_since >= self.size / WORTH;
+        let is_idle = matches!(self.stage, Stage::Idle);
+        (is_idle && is_worth_it).then(|| self.since.plus(AGE_MAX))
+    }
+
+    /// Begins a snapshot if one is due. Called when the journal is up to the table with this record, which may still be
+    /// on its way: the snapshot is as of it.
+    pub(crate) fn begin_if_due(&mut self, now: Timestamp, table: &mut LockTable, record: Seq) {
+        let is_due =
+            self.bytes_since >= self.bytes_max || self.due_at().is_some_and(|at| at <= now);
+        if matches!(self.stage, Stage::Idle) && is_due {
+            (self.bytes_since, self.since, self.size) = (0, now, 0);
             table.begin_snapshot();
-            self.stage = Stage::Writing { as_of: sealed, index: 0 };
+            self.stage = Stage::Writing { as_of: record, index: 0 };
         }
     }
 
@@ -66,6 +86,7 @@ impl Snapshots {
             }
             Stage::Writing { as_of, index } => {
                 let chunk = next_chunk(table, epoch, as_of, index);
+                self.size += chunk.bytes().len() as u64;
                 self.stage = if table.is_snapshotting() {
                     Stage::Writing { as_of, index: index + 1 }
                 } else {
@@ -103,8 +124,8 @@ impl Snapshots {
     }
 
     /// Given up; the next one begins when it is due again.
-    pub(crate) fn failed(&mut self) {
-        self.bytes_since = self.bytes_max / 2;
+    pub(crate) fn failed(&mut self, now: Timestamp) {
+        (self.bytes_since, self.since) = (self.bytes_max / 2, now);
         self.stage = Stage::Idle;
     }
 }

@@ -14,7 +14,7 @@ use leasehold_engine::{
     Answering, Asking, Call, CallError, Lane, Member, Output, Phase, Plan, Query, Recovery, Reply,
     Request, Response, View,
 };
-use leasehold_store::{Candidate, Error, Journal, MemoryJournal};
+use leasehold_store::{Candidate, Error, Journal, Loaded, MemoryJournal, Position};
 
 /// Servers around one store. Each has a clock of its own, so that one can be stopped.
 struct Group {
@@ -90,6 +90,17 @@ impl Group {
         server.go_on(&self.journal);
         let at = server.answers.iter().position(|(answered, _)| *answered == id);
         server.answers.remove(at.expect("it is answered at once")).1
+    }
+
+    /// How many pieces the snapshot in the store has.
+    fn snapshot_len(&self) -> usize {
+        let epoch = self.servers[0].member.engine().expect("it leads").table().epoch();
+        let mut loading = self.journal.load(epoch, Position::Start);
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(Ok(page)) = loading.as_mut().poll(&mut context) else {
+            panic!("the memory has it at hand")
+        };
+        page.items.iter().filter(|item| matches!(item, Loaded::Chunk(_))).count()
     }
 
     fn submit(&mut self, server: usize, mut call: Call) -> CallId {
@@ -358,4 +369,18 @@ fn a_retry_at_the_next_leader_finds_its_grant() {
     };
     assert!(again.replayed);
     assert_eq!(again.fence, first.fence);
+}
+
+/// Whoever reads the store with other means finds there what has changed, however little it was.
+#[test]
+fn change_is_in_a_snapshot_after_a_minute_of_silence() {
+    let mut group = Group::new(1);
+    group.pass(1);
+    group.acquire(0, "a", "job/x").expect("nobody holds it");
+    group.pass(59_000);
+    assert_eq!(group.snapshot_len(), 0);
+    group.pass(2_000);
+    assert_eq!(group.snapshot_len(), 1);
+    let asked = group.servers[0].member.wake_at(group.servers[0].now);
+    assert!(asked.is_some_and(|at| at > group.servers[0].now), "nothing is due any more");
 }

@@ -50,17 +50,31 @@ pub(crate) fn fence(number: u64) -> Result<Fence, Failure> {
 
 /// A lease id in its one spelling: 32 lower-case hexadecimal digits.
 pub(crate) fn lease_id(field: &str, text: &str) -> Result<LeaseId, Failure> {
-    let is_spelled =
-        text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    match u128::from_str_radix(text, 16) {
-        Ok(id) if is_spelled => Ok(LeaseId::from_u128(id)),
-        // The text is not repeated: it may be somebody's secret with one digit missing.
-        Ok(_) | Err(_) => Err(Failure::field(field, "must be 32 lower-case hexadecimal digits")),
-    }
+    // The text is not repeated: it may be somebody's secret with one digit missing.
+    let refused = || Failure::field(field, "must be 32 lower-case hexadecimal digits");
+    let (high, low) = text.split_at_checked(16).ok_or_else(refused)?;
+    let halves = hex_digits(high).zip(hex_digits(low)).ok_or_else(refused)?;
+    Ok(LeaseId::from_u128(u128::from(halves.0) << 64 | u128::from(halves.1)))
 }
 
+/// 16 lower-case hexadecimal digits. By hand, as every release reads one.
+fn hex_digits(text: &str) -> Option<u64> {
+    let value = |number: u64, digit: u8| match digit {
+        b'0'..=b'9' => Some(number << 4 | u64::from(digit - b'0')),
+        b'a'..=b'f' => Some(number << 4 | u64::from(digit - b'a' + 10)),
+        _ => None,
+    };
+    if text.len() == 16 { text.bytes().try_fold(0, value) } else { None }
+}
+
+/// By hand, as every grant writes one.
 pub(crate) fn lease_id_text(id: LeaseId) -> String {
-    format!("{:032x}", id.as_u128())
+    let digit = |half: u8| b"0123456789abcdef"[usize::from(half & 15)];
+    let mut text = [0; 32];
+    for (two, byte) in text.chunks_exact_mut(2).zip(id.as_u128().to_be_bytes()) {
+        two.copy_from_slice(&[digit(byte >> 4), digit(byte)]);
+    }
+    std::str::from_utf8(&text).expect("digits are ASCII").to_owned()
 }
 
 pub(crate) fn mode(mode: Option<api::Mode>, permits: Option<u32>) -> Result<Mode, Failure> {

@@ -437,7 +437,7 @@ mod tests {
         for (ending, count) in
             [("expired", 4), ("grace_expired", 1), ("released", 7), ("window_over", 2)]
         {
-            counts.ended.insert((Namespace::default(), ending.into()), count);
+            counts.ended.insert((Namespace::default(), ending), count);
         }
         Readings { leads: 1, status, stats, counts, commits: Commits::default() }
     }

@@ -28,6 +28,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::*;
@@ -104,7 +105,7 @@ pub(crate) struct Held {
     pub(crate) window: Millis,
     /// Set in the reclaim window: when that ends.
     pub(crate) window_until: Option<Timestamp>,
-    pub(crate) metadata: Option<std::sync::Arc<str>>,
+    pub(crate) metadata: Option<Arc<str>>,
 }
 
 /// The byte ranges that were granted together with other scopes.
@@ -137,7 +138,7 @@ pub(crate) struct Asked {
     pub(crate) ttl: Option<Duration>,
     pub(crate) reclaim_window: Duration,
     pub(crate) reclaim: bool,
-    pub(crate) metadata: Option<std::sync::Arc<str>>,
+    pub(crate) metadata: Option<Arc<str>>,
 }
 
 /// A request that stands in the queue, or has a place kept there.
@@ -272,7 +273,7 @@ impl Model {
 
     /// Tells those who watch.
     pub(crate) fn tell(&mut self, namespace: &Namespace, news: News) {
-        self.step.effects.push(Effect::Event(Box::new(Event {
+        self.step.effects.push(Effect::Event(Arc::new(Event {
             revision: self.revision,
             at: self.now,
             namespace: namespace.clone(),

@@ -44,6 +44,11 @@ const IN_FLIGHT_MAX: usize = 32 * 1024;
 const MESSAGES_AT_ONCE: usize = 16;
 /// A message is full when its answers are about this large; readers refuse messages over 4 MiB.
 const MESSAGE_BYTES: usize = 256 * 1024;
+/// So many answers go out before the rest is put together: their receiver can go on meanwhile.
+const ANSWERS_AT_ONCE: usize = 32;
+/// How often in a row a stream has to say that it has nothing for what it has said to be sent: once to have it encoded,
+/// once to let the connection have its turn.
+const GIVES_WAY: u8 = 2;
 /// What an answer of a few numbers weighs, roughly.
 const LIGHT_BYTES: usize = 64;
 
@@ -74,12 +79,14 @@ pub(super) async fn attach(
         port,
         acquires: Acquires::new(namespace.as_str()),
         namespace,
+        epoch: hello.epoch,
         bound,
         slots: Slots::default(),
         waiting: HashMap::new(),
         letters: Vec::new(),
         next: AttachResponse { attached: Some(hello), ..AttachResponse::default() },
         weight: LIGHT_BYTES,
+        gives_way: 0,
         heard_out: false,
         over: false,
         ending,
@@ -163,6 +170,8 @@ pub(super) struct Attached {
     commands: Streaming<AttachRequest>,
     port: Port,
     namespace: Namespace,
+    /// A stream never outlives it.
+    epoch: u64,
     bound: Option<Bound>,
     slots: Slots,
     /// Requests that may have to wait, by the client's id: those can be cancelled.
@@ -173,6 +182,8 @@ pub(super) struct Attached {
     /// The message that is being put together.
     next: AttachResponse,
     weight: usize,
+    /// So often it says yet that it has nothing, although it has.
+    gives_way: u8,
     /// The client will say nothing more.
     heard_out: bool,
     over: bool,
@@ -187,9 +198,17 @@ impl Stream for Attached {
         if this.over {
             return Poll::Ready(None);
         }
+        if this.gives_way > 0 {
+            this.gives_way -= 1;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         match this.poll_step(cx) {
             Ok(true) => {
                 this.weight = 0;
+                if !this.letters.is_empty() {
+                    this.gives_way = GIVES_WAY;
+                }
                 Poll::Ready(Some(Ok(std::mem::take(&mut this.next))))
             }
             Ok(false) if this.heard_out && this.slots.is_empty() => {
@@ -213,7 +232,7 @@ impl Attached {
             read += 1;
         }
         self.send();
-        while self.weight < MESSAGE_BYTES && self.poll_letters(cx)? {}
+        while self.has_room() && self.poll_letters(cx)? {}
         if self.weight > 0 {
             return Ok(true);
         }
@@ -518,6 +537,11 @@ impl Attached {
 
     // What is answered.
 
+    /// Whether another answer goes into the message.
+    fn has_room(&self) -> bool {
+        self.weight < MESSAGE_BYTES && self.next.replies.len() < ANSWERS_AT_ONCE
+    }
+
     /// Takes one letter more into the message; false if there is none.
     fn poll_letters(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
         if self.letters.is_empty() {
@@ -528,7 +552,9 @@ impl Attached {
             }
         }
         let now = self.app.now();
-        while self.weight < MESSAGE_BYTES
+        let room = ANSWERS_AT_ONCE.saturating_sub(self.next.replies.len());
+        self.next.replies.reserve(room.min(self.letters.len()));
+        while self.has_room()
             && let Some(letter) = self.letters.pop()
         {
             match letter {
@@ -541,7 +567,7 @@ impl Attached {
 
     fn reply(&mut self, now: Timestamp, number: u32, reply: Result<Reply, CallError>) {
         let Some(slot) = self.slots.take(number) else { return };
-        if let Work::Acquire { .. } = slot.work {
+        if !self.waiting.is_empty() && matches!(slot.work, Work::Acquire { .. }) {
             self.waiting.remove(&slot.id);
         }
         match reply {
@@ -571,7 +597,7 @@ impl Attached {
                 Answered::Renewed(Extended {
                     ttl: Some(length(renewed.ttl.as_duration())),
                     expires_in: Some(length(renewed.deadline.since(now))),
-                    epoch: self.epoch(),
+                    epoch: self.epoch,
                 })
             }
             (Reply::Answer(Answer::Released { held }), Work::Release(lease)) => {
@@ -624,7 +650,7 @@ impl Attached {
             expires_in: Some(length(grant.deadline.since(now))),
             waited: (!grant.waited.is_zero()).then(|| length(grant.waited)),
             replayed: grant.replayed,
-            epoch: self.epoch(),
+            epoch: self.epoch,
             lock: lock.unwrap_or_default().into(),
         }
     }
@@ -663,10 +689,6 @@ impl Attached {
         {
             self.port.forget(lease);
         }
-    }
-
-    fn epoch(&self) -> u64 {
-        self.app.epoch(&self.namespace)
     }
 
     fn refuse(&mut self, id: u64, failure: Failure) {

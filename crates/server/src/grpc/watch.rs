@@ -112,7 +112,7 @@ impl Feed {
                 }
                 Watched::End => return false,
             };
-            let Published { event, last_of_revision } = &*published;
+            let Published { event, last_of_revision } = &published;
             if self.filter.wants(event) {
                 let mut said = Event::from(&convert::event(event));
                 said.last_of_revision = *last_of_revision;

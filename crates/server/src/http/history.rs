@@ -45,7 +45,7 @@ pub(crate) async fn history(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     }
     let now = app.now();
     let past =
-        |published: &Arc<leasehold_engine::Published>| convert::past_holder(now, &published.event);
+        |published: &leasehold_engine::Published| convert::past_holder(now, &published.event);
     ok(&History {
         namespace: namespace.to_string(),
         lock: lock.as_ref().map(Scope::to_string),

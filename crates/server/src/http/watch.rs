@@ -240,7 +240,7 @@ impl Feed {
                 }
                 Watched::End => return false,
             };
-            let Published { event, last_of_revision: is_last } = &*event;
+            let Published { event, last_of_revision: is_last } = &event;
             if self.filter.wants(event) {
                 let id = is_last.then_some(event.revision);
                 self.format.write(&mut self.text, &convert::event(event), id);
