@@ -149,10 +149,9 @@ impl Talk {
     async fn acquire(&mut self, lock: &str) -> Result<u64> {
         let acquire = StreamAcquire { lock: lock.into(), ..StreamAcquire::default() };
         let id = self.ask(Ask::Acquire(acquire))?;
-        match self.answer(id).await? {
-            Answer::Granted(grant) => Ok(grant.fencing_token),
-            other => bail!("it was not granted: {other:?}"),
-        }
+        let answer = self.answer(id).await?;
+        let Answer::Granted(grant) = answer else { bail!("it was not granted: {answer:?}") };
+        Ok(grant.fencing_token)
     }
 
     async fn answer(&mut self, id: u64) -> Result<Answer> {
