@@ -23,6 +23,7 @@ use tonic::codegen::tokio_stream::Stream;
 use tower_service::Service;
 
 use crate::access::{Access, Complaint, Protocol};
+use crate::address::query_value;
 use crate::machine::{Answer, CallId, Request, Wait};
 use crate::payload::{Granted, Payload, What, millis, parts_to_release};
 
@@ -33,6 +34,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 const MESSAGE_BYTES_MAX: usize = 48 * 1024;
 /// Large enough that a window is never what a batch waits for.
 const WINDOW_BYTES: u32 = 1 << 20;
+/// So that a server that does not lead the namespace can send the stream on without looking into it.
+const NAMESPACE: &str = "leasehold-namespace";
 /// A cancel has the id of what it cancels, with this bit: no call has it.
 const CANCEL: u64 = 1 << 63;
 
@@ -67,8 +70,11 @@ pub(crate) async fn attach(
     let _ = outgoing.send(AttachRequest { attach: Some(hello), commands: Vec::new() });
     let connection = Connection { sender, token: access.token().cloned() };
     let mut client = SessionsClient::with_origin(connection, origin);
-    let answer =
-        client.attach(Messages(messages)).await.map_err(|status| refused(address, &status))?;
+    let mut request = tonic::Request::new(Messages(messages));
+    if let Ok(named) = query_value(namespace).parse() {
+        request.metadata_mut().insert(NAMESPACE, named);
+    }
+    let answer = client.attach(request).await.map_err(|status| refused(address, &status))?;
     let mut incoming = answer.into_inner();
     match incoming.message().await {
         Ok(Some(_)) => Ok(Attached { outgoing, incoming }),
