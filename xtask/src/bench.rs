@@ -14,15 +14,17 @@ pub(crate) const CHORE: Chore = Chore {
     help: "NAME is one of:
   core      the rules alone, in one thread
   store     records: encoding them, writing them to this disk, loading a million locks
-  cluster   the journals in PostgreSQL and etcd, beside what those two offer for locks themselves
+  cluster   the journals in PostgreSQL and etcd; then servers on them, beside what those two offer for locks
+            themselves, and how long a change of leader takes; ARGS name parts: etcd postgres three
   service   the server as a process, over HTTP, with SQLite and in memory
   clients   the server as a process, over its stream, beside Redis and etcd; ARGS name measurements:
-            sqlite memory session redis-durable redis etcd hot renew
+            sqlite memory session sdk redis-durable redis etcd hot renew
 
 Without a NAME all of them run, one after the other. ARGS go to the benchmark as they are.",
     run: bench,
 };
 
+/// A target of cargo. Several may have one name: they run one after the other.
 struct Bench {
     name: &'static str,
     package: &'static str,
@@ -33,6 +35,7 @@ const BENCHES: &[Bench] = &[
     Bench { name: "core", package: "leasehold-core" },
     Bench { name: "store", package: "leasehold-store" },
     Bench { name: "cluster", package: "leasehold-store" },
+    Bench { name: "cluster", package: "leasehold-e2e" },
     Bench { name: "service", package: "leasehold-cli" },
     Bench { name: "clients", package: "leasehold-cli" },
 ];
@@ -50,14 +53,19 @@ fn choose(args: &[String]) -> Result<(&'static [Bench], &[String])> {
     let Some((name, rest)) = args.split_first() else {
         return Ok((BENCHES, &[]));
     };
-    match BENCHES.iter().position(|bench| bench.name == name) {
-        Some(at) => Ok((&BENCHES[at..=at], rest)),
+    let of_that_name = |bench: &Bench| bench.name == name;
+    match BENCHES.iter().position(of_that_name) {
+        Some(first) => {
+            let count = BENCHES.iter().filter(|bench| of_that_name(bench)).count();
+            Ok((&BENCHES[first..first + count], rest))
+        }
         None => bail!("there is no benchmark {name:?}; there are: {}", names()),
     }
 }
 
 fn names() -> String {
-    let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
+    let mut names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
+    names.dedup();
     names.join(", ")
 }
 
@@ -76,6 +84,13 @@ mod tests {
         let args = ["core".to_string(), "acquire".to_string()];
         let (chosen, rest) = choose(&args).unwrap();
         assert_eq!((chosen[0].name, rest), ("core", &args[1..]));
+    }
+
+    #[test]
+    fn all_of_one_name_run() {
+        let (chosen, _) = choose(&["cluster".to_string()]).unwrap();
+        let packages: Vec<&str> = chosen.iter().map(|bench| bench.package).collect();
+        assert_eq!(packages, ["leasehold-store", "leasehold-e2e"]);
     }
 
     #[test]

@@ -51,14 +51,33 @@ pub(crate) struct Granted {
     pub(crate) session_number: Option<u64>,
 }
 
+impl Granted {
+    /// What the server calls it when it speaks unasked.
+    pub(crate) fn name(&self) -> (String, u64) {
+        (self.lease_id.clone(), self.token)
+    }
+}
+
 pub(crate) fn millis(length: Duration) -> u64 {
     // Rounded up: a wait or a ttl is never shorter than asked.
     u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 impl Payload {
-    /// The request as HTTP, with the namespace as a query.
-    pub(crate) fn http(&self, request: &Request, granted: &Granted, query: &str) -> Ask {
+    /// The request as HTTP, with the namespace as a query; one, or several that do it together.
+    pub(crate) fn http(&self, request: &Request, granted: &Granted, query: &str) -> Vec<Ask> {
+        match (request, &self.what) {
+            (Request::Release, What::Set(claims)) if self.session.is_some() => {
+                let release = |claim: &Claim| {
+                    Ask::post(release_path(&claim.lock, query), &self.release(granted))
+                };
+                parts_to_release(claims).iter().map(release).collect()
+            }
+            _ => vec![self.one_http(request, granted, query)],
+        }
+    }
+
+    fn one_http(&self, request: &Request, granted: &Granted, query: &str) -> Ask {
         match (request, &self.what) {
             (Request::Acquire { wait, ticket }, What::Lock(claim)) => {
                 let path = format!("/v1/locks/{}/acquire{query}", path_part(&claim.lock));
@@ -85,11 +104,6 @@ impl Payload {
                 format!("/v1/sessions/{}/keepalive{query}", granted.lease_id),
                 &leasehold_api::KeepAliveRequest::default(),
             ),
-            // With one of its names or paths the whole token of a set ends, and the session goes on.
-            (Request::Release, What::Set(claims)) if self.session.is_some() => {
-                let lock = ends_all(claims).map_or("", |claim| claim.lock.as_str());
-                Ask::post(release_path(lock, query), &self.release(granted))
-            }
             (Request::Release, What::Lock(claim)) => {
                 Ask::post(release_path(&claim.lock, query), &self.release(granted))
             }
@@ -153,6 +167,7 @@ impl Payload {
             adapter: adapter.clone(),
             on_disconnect: *on_disconnect,
             disconnect_ttl_ms: disconnect_ttl.map(millis),
+            request_id: Some(self.request_id.clone()),
             metadata: self.metadata.clone(),
         }
     }
@@ -163,7 +178,7 @@ impl Payload {
         request: &Request,
         answered: &Answered,
     ) -> Option<(Answer, Option<Granted>)> {
-        if !answered.is_success {
+        if !answered.is_success() {
             return answered.problem().map(|problem| (Answer::Refused(problem), None));
         }
         match (request, &self.what) {
@@ -207,6 +222,7 @@ impl Payload {
                     Granted {
                         lease_id: opened.session_id,
                         epoch: opened.epoch,
+                        replayed: opened.replayed,
                         session_number: Some(opened.session),
                         ..Granted::default()
                     },
@@ -234,9 +250,11 @@ impl Payload {
     }
 }
 
-/// The lock of a set by which all of it is released. A release of bytes of a file ends those bytes alone.
-fn ends_all(claims: &[Claim]) -> Option<&Claim> {
-    claims.iter().find(|claim| !claim.lock.starts_with("inode:")).or(claims.first())
+/// What of a set must be named to give back all of it while its session goes on: with a name or a path everything
+/// under the same token ends, bytes of files are given back one by one.
+pub(crate) fn parts_to_release(claims: &[Claim]) -> &[Claim] {
+    let named = claims.iter().position(|claim| !claim.lock.starts_with("inode:"));
+    named.map_or(claims, |at| std::slice::from_ref(&claims[at]))
 }
 
 fn release_path(lock: &str, query: &str) -> String {
@@ -266,21 +284,4 @@ fn granted(ttl_ms: u64, left_ms: u64, granted: Granted) -> (Answer, Option<Grant
 
 fn extended(ttl_ms: u64, left_ms: u64) -> Answer {
     Answer::Renewed { ttl: Duration::from_millis(ttl_ms), left: Duration::from_millis(left_ms) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_set_is_released_by_a_name_if_it_has_one() {
-        let claims = |locks: &[&str]| -> Vec<Claim> {
-            locks.iter().map(|lock| claim(lock, Mode::Exclusive, None)).collect()
-        };
-        let ends = |locks: &[&str]| ends_all(&claims(locks)).map(|claim| claim.lock.clone());
-        assert_eq!(ends(&["inode:1@3..6", "name-2"]).as_deref(), Some("name-2"));
-        assert_eq!(ends(&["path:/a", "inode:1"]).as_deref(), Some("path:/a"));
-        assert_eq!(ends(&["inode:1", "inode:2"]).as_deref(), Some("inode:1"));
-        assert_eq!(ends(&[]), None);
-    }
 }

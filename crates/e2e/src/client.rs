@@ -29,6 +29,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Http {
     address: SocketAddr,
     accept: Option<&'static str>,
+    asks_itself: bool,
     connection: Option<SendRequest<Full<Bytes>>>,
     answer_timeout: Duration,
 }
@@ -57,13 +58,25 @@ impl Answer {
 
 impl Http {
     pub fn new(address: SocketAddr) -> Http {
-        Http { address, accept: None, connection: None, answer_timeout: ANSWER_TIMEOUT }
+        Http {
+            address,
+            accept: None,
+            asks_itself: false,
+            connection: None,
+            answer_timeout: ANSWER_TIMEOUT,
+        }
     }
 
     /// Gives up sooner: for servers that stand still now and then.
     #[must_use]
     pub fn impatient(self, answer_timeout: Duration) -> Http {
         Http { answer_timeout, ..self }
+    }
+
+    /// Asks that server and no other: what it cannot answer itself it does not forward.
+    #[must_use]
+    pub fn asking_itself(self) -> Http {
+        Http { asks_itself: true, ..self }
     }
 
     /// Asks for answers of this type.
@@ -120,6 +133,9 @@ impl Http {
             .header(header::HOST, self.address.to_string());
         if let Some(accept) = self.accept {
             request = request.header(header::ACCEPT, accept);
+        }
+        if self.asks_itself {
+            request = request.header("leasehold-forwarded", "1");
         }
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
@@ -228,6 +244,12 @@ impl Client {
     #[must_use]
     pub fn impatient(self, answer_timeout: Duration) -> Client {
         Client { http: self.http.impatient(answer_timeout), ..self }
+    }
+
+    /// Asks its server and no other.
+    #[must_use]
+    pub fn asking_itself(self) -> Client {
+        Client { http: self.http.asking_itself(), ..self }
     }
 
     pub fn id(&self) -> u32 {

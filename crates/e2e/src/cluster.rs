@@ -12,6 +12,8 @@ use crate::client::Http;
 use crate::history::{Event, Operation, Recorder};
 use crate::server::Server;
 
+/// The file with what all servers are told.
+const SETTINGS: &str = "leasehold.toml";
 const LOOK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What the servers share.
@@ -25,7 +27,7 @@ pub enum Store {
 pub struct Cluster {
     pub nodes: Vec<Node>,
     pub store: Store,
-    _settings: TempDir,
+    settings: TempDir,
 }
 
 /// One server and its wires to the store.
@@ -46,18 +48,24 @@ impl Node {
 
 impl Cluster {
     /// So many servers with these settings (TOML) on a store of their own.
-    pub async fn start(servers: usize, mut store: Store, settings: &str) -> Result<Cluster> {
+    pub async fn start(servers: usize, store: Store, settings: &str) -> Result<Cluster> {
         let directory = tempfile::tempdir()?;
-        let file = directory.path().join("leasehold.toml");
-        std::fs::write(&file, settings)?;
-        let file = file.to_str().context("a path is text")?;
-        let mut nodes = Vec::new();
+        std::fs::write(directory.path().join(SETTINGS), settings)?;
+        let mut cluster = Cluster { nodes: Vec::new(), store, settings: directory };
         for _ in 0..servers {
-            let (wires, url) = store.wires();
-            let server = Server::start_with(&["--store", &url, "--config", file]).await?;
-            nodes.push(Node { server, is_down: false, wires });
+            cluster.join().await?;
         }
-        Ok(Cluster { nodes, store, _settings: directory })
+        Ok(cluster)
+    }
+
+    /// One more server.
+    pub async fn join(&mut self) -> Result<()> {
+        let file = self.settings.path().join(SETTINGS);
+        let file = file.to_str().context("a path is text")?;
+        let (wires, url) = self.store.wires();
+        let server = Server::start_with(&["--store", &url, "--config", file]).await?;
+        self.nodes.push(Node { server, is_down: false, wires });
+        Ok(())
     }
 
     pub fn addresses(&self) -> Vec<SocketAddr> {
@@ -101,6 +109,14 @@ impl Cluster {
 }
 
 impl Store {
+    /// Its address, without wires.
+    pub fn url(&self) -> String {
+        match self {
+            Store::Postgres(postgres) => postgres.url(""),
+            Store::Etcd(etcd) => etcd.url(""),
+        }
+    }
+
     /// Wires for one server, and the address of the store at their other end.
     fn wires(&mut self) -> (Vec<Proxy>, String) {
         match self {

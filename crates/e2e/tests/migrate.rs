@@ -26,8 +26,8 @@ fn migrated(from: &str, to: &str, flags: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&done.stdout).to_string())
 }
 
-fn refusal(from: &str, to: &str) -> Result<String> {
-    let done = migrate(from, to, &[])?;
+fn refusal(from: &str, to: &str, flags: &[&str]) -> Result<String> {
+    let done = migrate(from, to, flags)?;
     ensure!(done.status.code() == Some(74), "it should be refused: {done:?}");
     Ok(String::from_utf8_lossy(&done.stderr).to_string())
 }
@@ -62,8 +62,10 @@ async fn locks_go_from_each_store_to_each_other() -> Result<()> {
             ensure!(said.contains(&format!("above {highest}")), "{said}");
             ensure!(!said.contains("hush"), "a password was shown: {said}");
         }
-        let said = refusal(&stores[0], &stores[1])?;
+        let said = refusal(&stores[0], &stores[1], &[])?;
         ensure!(said.contains("has 200 leases and 0 fence registers already"), "{said}");
+        let said = refusal(&stores[1], &stores[4], &["--groups", "2", "--force"])?;
+        ensure!(said.contains("copy from has 1 groups of namespaces, not 2"), "{said}");
         migrated(&stores[0], &stores[1], &["--force"])
     })?;
 
@@ -93,7 +95,7 @@ async fn store_that_a_server_uses_is_left_alone() -> Result<()> {
     let mut client = Client::new(server.address(), 1, &recorder);
     let mut lease = client.acquire(0, Ask::exclusive(TTL)).await.done()?;
     let to = format!("sqlite:{}", folder.path().join("copy.db").display());
-    let said = tokio::task::block_in_place(|| refusal(&url, &to))?;
+    let said = tokio::task::block_in_place(|| refusal(&url, &to, &[]))?;
     ensure!(said.contains("a server leads the store to copy from"), "{said}");
     // It goes on as if nothing had been.
     client.renew(&mut lease).await.done()?;

@@ -17,8 +17,8 @@ use crate::app::App;
 const MISSED_MAX: u32 = 4;
 /// A server that has been gone for so many is taken off the list.
 const FORGOTTEN_AFTER: u32 = 40;
-/// Between two groups that are let go, the first has to find its new leader.
-const PAUSE: Duration = Duration::from_secs(5);
+/// Between two groups that are let go there are so many: the first has to find its new leader.
+const PAUSE: u32 = 5;
 
 /// The servers around the store, as this one sees them.
 #[derive(Clone, Debug, Default)]
@@ -110,7 +110,7 @@ fn balance(app: &App, every: Duration, let_go: Instant) -> bool {
     let share = Share::of(&led, &app.name);
     let hesitation = if share.hesitates { every / 2 } else { Duration::ZERO };
     engines.iter().for_each(|engine| engine.hesitate(hesitation));
-    if !share.lets_go || let_go.elapsed() < PAUSE {
+    if !share.lets_go || let_go.elapsed() < every * PAUSE {
         return false;
     }
     let led_here = engines.iter().rev().find(|engine| engine.status().phase == Phase::Leading);

@@ -23,7 +23,7 @@ use crate::problem::Failure;
 
 /// Set on what was forwarded.
 const FORWARDED: HeaderName = HeaderName::from_static("leasehold-forwarded");
-/// Which namespace a gRPC call is about: its message is not looked at on the way.
+/// Which namespace a gRPC call is about, percent-encoded: its message is not looked at on the way.
 const NAMESPACE: HeaderName = HeaderName::from_static("leasehold-namespace");
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -114,16 +114,15 @@ fn namespace_of<B>(request: &Request<B>) -> Option<Namespace> {
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
     let named = if is_grpc {
         let header = request.headers().get(NAMESPACE);
-        header.map(|name| name.to_str().unwrap_or_default().to_owned())
+        header.map(|name| name.to_str().unwrap_or_default())
     } else {
         let query = request.uri().query().unwrap_or_default();
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        let value = pairs.filter(|(name, _)| *name == "namespace").map(|(_, value)| value).next();
-        value.map(|value| input::percent_decoded(value).unwrap_or_default())
+        pairs.filter(|(name, _)| *name == "namespace").map(|(_, value)| value).next()
     };
     match named {
         None => Some(Namespace::default()),
-        Some(name) => Namespace::new(&name).ok(),
+        Some(name) => Namespace::new(&input::percent_decoded(name).unwrap_or_default()).ok(),
     }
 }
 

@@ -50,6 +50,21 @@ pub fn ready<T: Send + 'static>(answer: Result<T, Error>) -> Pending<T> {
     Box::pin(std::future::ready(answer))
 }
 
+/// An answer that whoever waits for it looks after alone, without a task between: an append, where each one costs. The
+/// request is on its way when this returns, if there was a connection.
+#[cfg(feature = "network")]
+pub(crate) fn sent<T>(work: impl Future<Output = Result<T, Error>> + Send + 'static) -> Pending<T>
+where
+    T: Send + 'static,
+{
+    let mut work: Pending<T> = Box::pin(work);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match work.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(answer) => ready(answer),
+        std::task::Poll::Pending => work,
+    }
+}
+
 /// The number of a record; the first one has number 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);

@@ -11,7 +11,7 @@ use common::shared;
 use leasehold_store::conformance::servers::{Pgbouncer, Postgres, Proxy};
 use leasehold_store::conformance::{Harm, Harness, Mishap, Step};
 use leasehold_store::postgres::PostgresJournal;
-use leasehold_store::{Journal, Location, PostgresLocation, Seq};
+use leasehold_store::{Batch, Journal, Location, PostgresLocation, Seq};
 use tokio::runtime::Runtime;
 
 /// One server for all tests of this file; it ends with the process.
@@ -308,6 +308,20 @@ fn tables_may_be_made_by_many_at_once() {
 }
 
 #[test]
+fn tables_of_before_are_brought_up_to_date() {
+    block_on(async {
+        let parameters = "schema=before&timeout_ms=20000";
+        drop(PostgresJournal::open(&location(&server().url(parameters)), 0).await);
+        server().sql("DROP FUNCTION before.append; UPDATE before.schema_version SET version = 1");
+        let opened = PostgresJournal::open(&location(&server().url(parameters)), 0).await;
+        let store: shared::Store = Arc::new(opened.expect("it can be opened"));
+        let epoch = shared::lead(&store, "node-1").await;
+        store.append(Batch::new(epoch, Seq(1), [])).await.expect("it can be written");
+        assert_eq!(server().sql("SELECT version FROM before.schema_version"), "2");
+    });
+}
+
+#[test]
 fn opening_says_what_is_wrong() {
     block_on(async {
         let url = server().url("");
@@ -322,9 +336,9 @@ fn opening_says_what_is_wrong() {
         let said = open_error(&server().url("sslmode=require")).await;
         assert!(said.contains("TLS"), "{said}");
         server()
-            .sql("CREATE SCHEMA newer; CREATE TABLE newer.schema_version AS SELECT 2 AS version");
+            .sql("CREATE SCHEMA newer; CREATE TABLE newer.schema_version AS SELECT 9 AS version");
         let said = open_error(&server().url("schema=newer")).await;
-        assert!(said.contains("has schema 2, this build knows schemas up to 1"), "{said}");
+        assert!(said.contains("has schema 9, this build knows schemas up to 2"), "{said}");
     });
 }
 

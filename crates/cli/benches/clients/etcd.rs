@@ -66,6 +66,12 @@ pub(crate) async fn pairs(folder: &Folder) -> Result<Load, String> {
     program.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
     program.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"]);
     let server = Server::start(&mut program, port).await?;
+    pairs_on(port, server.id()).await
+}
+
+/// The same on an etcd that is there already.
+pub(crate) async fn pairs_on(port: u16, server: u32) -> Result<Load, String> {
+    let client = format!("http://127.0.0.1:{port}");
     let endpoint = Endpoint::from_shared(client).map_err(|error| error.to_string())?;
     let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
     let lease = first_lease(&channel).await?;
@@ -75,7 +81,7 @@ pub(crate) async fn pairs(folder: &Folder) -> Result<Load, String> {
         .collect();
     tokio::time::sleep(Duration::from_millis(500)).await;
     let before = done.load(Ordering::Relaxed);
-    let meter = Meter::start(server.id());
+    let meter = Meter::start(server);
     tokio::time::sleep(run()).await;
     let load = meter.stop(done.load(Ordering::Relaxed) - before);
     let failed = workers.iter().any(tokio::task::JoinHandle::is_finished);

@@ -9,6 +9,9 @@ use crate::process::cpu_time;
 pub(crate) struct Load {
     pub(crate) done: u64,
     pub(crate) took: Duration,
+    /// How long an acquire took: half of them no longer, and all but one in a hundred no longer.
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
     client: Duration,
     server: Duration,
 }
@@ -40,6 +43,8 @@ impl Meter {
         Load {
             done,
             took: self.began.elapsed(),
+            p50: Duration::ZERO,
+            p99: Duration::ZERO,
             client: cpu_time(std::process::id()) - self.client_before,
             server: cpu_time(self.server) - self.server_before,
         }
@@ -47,6 +52,14 @@ impl Meter {
 }
 
 impl Load {
+    #[must_use]
+    pub(crate) fn with_waits(mut self, mut waits: Vec<Duration>) -> Load {
+        waits.sort_unstable();
+        let at = |part: usize| waits.get(waits.len() * part / 100).copied().unwrap_or_default();
+        (self.p50, self.p99) = (at(50), at(99));
+        self
+    }
+
     pub(crate) fn rate(&self) -> f64 {
         self.done as f64 / self.took.as_secs_f64()
     }

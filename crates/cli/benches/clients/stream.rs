@@ -1,25 +1,17 @@
-//! Our own server over its stream: the least that a client can be, without the library.
-//!
-//! Every answer makes the next request of its worker; what came in one message goes out in one message.
+//! Our own server over its stream.
 
 use std::process::Command as Program;
 use std::time::{Duration, Instant};
 
-use leasehold_api::grpc::sessions_client::SessionsClient;
 use leasehold_api::grpc::{
-    Attach, AttachRequest, AttachResponse, Command, OpenRequest, StreamAcquire, StreamRelease,
-    StreamRenew, attach, command::Ask, length, reply::Answer,
+    Command, OpenRequest, StreamAcquire, StreamRelease, StreamRenew, attach, command::Ask, length,
+    reply::Answer,
 };
-use tokio::sync::mpsc;
-use tonic::Streaming;
-use tonic::codegen::tokio_stream::Stream;
-use tonic::transport::{Channel, Endpoint};
 
+use crate::link::{Link, TTL, acquire, measure, own_locks, owner, release};
 use crate::load::{Load, Meter};
 use crate::process::{Folder, Server, free_port, written_bytes};
 use crate::{WORKERS, run};
-
-const TTL: Duration = Duration::from_secs(30);
 
 async fn start(folder: &Folder, store: &str) -> Result<(Server, Link), String> {
     start_with(folder, store, None).await
@@ -30,6 +22,13 @@ async fn start_with(
     store: &str,
     session: Option<attach::Session>,
 ) -> Result<(Server, Link), String> {
+    let (server, port) = serve(folder, store).await?;
+    let link = Link::open(port, session).await?;
+    Ok((server, link))
+}
+
+/// The real server, in a process of its own.
+pub(crate) async fn serve(folder: &Folder, store: &str) -> Result<(Server, u16), String> {
     let port = free_port();
     let store = match store {
         "sqlite" => format!("sqlite:{}", folder.fresh("sqlite").join("locks.db").display()),
@@ -38,105 +37,13 @@ async fn start_with(
     let mut program = Program::new(env!("CARGO_BIN_EXE_leasehold"));
     program.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--store", &store]);
     program.env("LEASEHOLD_LOG", "error");
-    let server = Server::start(&mut program, port).await?;
-    let link = Link::open(port, session).await?;
-    Ok((server, link))
-}
-
-/// One stream.
-struct Link {
-    say: mpsc::UnboundedSender<AttachRequest>,
-    hear: Streaming<AttachResponse>,
-    _channel: Channel,
-}
-
-struct Said(mpsc::UnboundedReceiver<AttachRequest>);
-
-impl Stream for Said {
-    type Item = AttachRequest;
-
-    fn poll_next(
-        self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<AttachRequest>> {
-        self.get_mut().0.poll_recv(cx)
-    }
-}
-
-impl Link {
-    async fn open(port: u16, session: Option<attach::Session>) -> Result<Link, String> {
-        let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}"))
-            .map_err(|error| error.to_string())?
-            .tcp_nodelay(true);
-        let began = Instant::now();
-        loop {
-            let opened = Link::try_open(&endpoint, session.clone()).await;
-            if opened.is_ok() || began.elapsed() > Duration::from_secs(10) {
-                return opened;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    async fn try_open(
-        endpoint: &Endpoint,
-        session: Option<attach::Session>,
-    ) -> Result<Link, String> {
-        let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
-        let (say, said) = mpsc::unbounded_channel();
-        let attach = Attach { session, ..Attach::default() };
-        let _ = say.send(AttachRequest { attach: Some(attach), commands: vec![] });
-        let mut sessions = SessionsClient::new(channel.clone());
-        let hear = sessions.attach(Said(said)).await.map_err(|status| status.to_string())?;
-        let mut link = Link { say, hear: hear.into_inner(), _channel: channel };
-        link.hear().await?;
-        Ok(link)
-    }
-
-    fn say(&self, commands: Vec<Command>) {
-        let _ = self.say.send(AttachRequest { attach: None, commands });
-    }
-
-    async fn hear(&mut self) -> Result<AttachResponse, String> {
-        let heard = self.hear.message().await.map_err(|status| status.to_string())?;
-        heard.ok_or_else(|| "the stream ended".to_owned())
-    }
-}
-
-fn owner(worker: u64) -> String {
-    format!("worker-{worker}")
-}
-
-fn acquire(worker: u64, lock: String, wait_forever: bool) -> Command {
-    Command {
-        id: worker,
-        ask: Some(Ask::Acquire(StreamAcquire {
-            lock,
-            owner_id: owner(worker),
-            ttl: Some(length(TTL)),
-            wait_forever,
-            ..StreamAcquire::default()
-        })),
-    }
-}
-
-fn release(worker: u64, lock: String, lease_id: String, fencing_token: u64) -> Command {
-    let owner_id = owner(worker);
-    let release = StreamRelease { lock, owner_id, lease_id, fencing_token };
-    Command { id: worker, ask: Some(Ask::Release(release)) }
+    Ok((Server::start(&mut program, port).await?, port))
 }
 
 /// Each worker takes and gives back a lock of its own.
 pub(crate) async fn pairs(folder: &Folder, store: &str) -> Result<Load, String> {
     let (server, mut link) = start(folder, store).await?;
-    let lock = |worker: u64| format!("bench/lock-{worker}");
-    measure(
-        &server,
-        &mut link,
-        |worker| acquire(worker, lock(worker), false),
-        |worker, lease, token| release(worker, lock(worker), lease, token),
-    )
-    .await
+    own_locks(server.id(), &mut link).await
 }
 
 /// The same under one session: what a client with one heartbeat for all does.
@@ -148,7 +55,7 @@ pub(crate) async fn session_pairs(folder: &Folder) -> Result<Load, String> {
     let lock = |worker: u64| format!("bench/lock-{worker}");
     let ask = |worker: u64, ask| Command { id: worker, ask: Some(ask) };
     measure(
-        &server,
+        server.id(),
         &mut link,
         |worker| {
             ask(worker, Ask::Acquire(StreamAcquire { lock: lock(worker), ..Default::default() }))
@@ -159,40 +66,6 @@ pub(crate) async fn session_pairs(folder: &Folder) -> Result<Load, String> {
         },
     )
     .await
-}
-
-async fn measure(
-    server: &Server,
-    link: &mut Link,
-    acquire: impl Fn(u64) -> Command,
-    release: impl Fn(u64, String, u64) -> Command,
-) -> Result<Load, String> {
-    link.say((0..WORKERS as u64).map(&acquire).collect());
-    let mut meter = Meter::start(server.id());
-    let (mut pairs, mut warm) = (0, false);
-    loop {
-        let heard = link.hear().await?;
-        let mut next = Vec::with_capacity(heard.replies.len());
-        for reply in heard.replies {
-            match reply.answer {
-                Some(Answer::Granted(grant)) => {
-                    next.push(release(reply.id, grant.lease_id, grant.fencing_token));
-                }
-                Some(Answer::Released(_)) => {
-                    pairs += 1;
-                    next.push(acquire(reply.id));
-                }
-                other => return Err(format!("unexpected: {other:?}")),
-            }
-        }
-        link.say(next);
-        if !warm && meter.elapsed() > Duration::from_millis(500) {
-            (meter, pairs, warm) = (Meter::start(server.id()), 0, true);
-        }
-        if warm && meter.elapsed() > run() {
-            return Ok(meter.stop(pairs));
-        }
-    }
 }
 
 pub(crate) struct Hot {

@@ -27,6 +27,11 @@ pub(crate) fn run(args: &Migrate) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(EXIT_FAILED, &format!("cannot start threads: {error}")),
     };
+    for (which, store) in [("from", &from), ("to", &to)] {
+        if let Err(said) = runtime.block_on(agree_on_groups(which, store, args.groups)) {
+            return fail(EXIT_FAILED, &said);
+        }
+    }
     for group in 0..args.groups {
         match runtime.block_on(copy(&from, &to, group, args.force)) {
             Ok(done) => tell(&from, &to, group, &done),
@@ -49,6 +54,23 @@ fn check(from: &Store, to: &Store) -> Result<(), &'static str> {
         Store::Sqlite(path) if !path.exists() => Err("there is no such file to copy from"),
         Store::Sqlite(_) | Store::Memory | Store::Postgres(_) | Store::Etcd(_) => Ok(()),
     }
+}
+
+/// In which group a namespace is looked for follows from how many there are, and what was stored stays where it is.
+async fn agree_on_groups(which: &str, store: &Store, groups: u32) -> Result<(), String> {
+    let found = match store {
+        Store::Sqlite(_) | Store::Memory => 1,
+        Store::Postgres(_) | Store::Etcd(_) => {
+            let first = open(store, 0).await.map_err(|error| one_line(&error))?;
+            first.groups(groups).await.map_err(|error| one_line(&error))?
+        }
+    };
+    if found == groups {
+        return Ok(());
+    }
+    Err(format!(
+        "the store to copy {which} has {found} groups of namespaces, not {groups}: a copy cannot change their number"
+    ))
 }
 
 async fn copy(from: &Store, to: &Store, group: u32, force: bool) -> Result<Migrated, String> {

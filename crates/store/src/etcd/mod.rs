@@ -38,7 +38,7 @@ use tokio::runtime::Handle;
 use crate::error::{Error, OpenError};
 use crate::journal::{
     Announced, Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq,
-    Traits,
+    Traits, sent,
 };
 use crate::location::EtcdLocation;
 use crate::mishap::Mishap;
@@ -130,11 +130,10 @@ impl EtcdJournal {
     /// Starts the work, which goes on whether or not anybody waits for it.
     fn start<T: Send + 'static>(
         &self,
-        lost: fn() -> Error,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Pending<T> {
         let task = self.runtime.spawn(work);
-        Box::pin(async move { task.await.unwrap_or_else(|_| Err(lost())) })
+        Box::pin(async move { task.await.unwrap_or_else(|_| Err(gone())) })
     }
 }
 
@@ -153,10 +152,6 @@ fn gone() -> Error {
     Error::unavailable("the runtime that it needs has ended")
 }
 
-fn gone_with_an_append() -> Error {
-    Error::OutcomeUnknown { what: "the runtime that it needs has ended".into(), cause: None }
-}
-
 impl Journal for EtcdJournal {
     fn traits(&self) -> Traits {
         Traits { name: "etcd", lasting: true, shared: true, record_bytes_max: RECORD_BYTES_MAX }
@@ -164,79 +159,79 @@ impl Journal for EtcdJournal {
 
     fn leader(&self) -> Pending<Option<Leader>> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.leader().await })
+        self.start(async move { inner.leader().await })
     }
 
     fn campaign(&self, candidate: Candidate, overdue: Option<Beat>) -> Pending<Campaign> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.campaign(candidate, overdue).await })
+        self.start(async move { inner.campaign(candidate, overdue).await })
     }
 
     fn confirm(&self, epoch: Epoch) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.confirm(epoch).await })
+        self.start(async move { inner.confirm(epoch).await })
     }
 
     fn resign(&self, epoch: Epoch) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.resign(epoch).await })
+        self.start(async move { inner.resign(epoch).await })
     }
 
     fn jump_epoch(&self, epoch: Epoch, to: Epoch) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.jump_epoch(epoch, to).await })
+        self.start(async move { inner.jump_epoch(epoch, to).await })
     }
 
     // What it is made under is settled now: should it only be sent after a `read_back`, it is refused.
     fn append(&self, batch: Batch) -> Pending<()> {
         let inner = self.inner.clone();
         let known = inner.known(|known| Known { mishap: known.mishap.take(), ..known.clone() });
-        self.start(gone_with_an_append, async move { inner.append(batch, known).await })
+        sent(async move { inner.append(batch, known).await })
     }
 
     fn read_back(&self, epoch: Epoch, seq: Seq) -> Pending<Option<Batch>> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.read_back(epoch, seq).await })
+        self.start(async move { inner.read_back(epoch, seq).await })
     }
 
     fn put_chunk(&self, chunk: Chunk) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.put_chunk(&chunk).await })
+        self.start(async move { inner.put_chunk(&chunk).await })
     }
 
     fn commit_snapshot(&self, epoch: Epoch, as_of: Seq, chunks: u32) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.commit_snapshot(epoch, as_of, chunks).await })
+        self.start(async move { inner.commit_snapshot(epoch, as_of, chunks).await })
     }
 
     fn prune(&self, epoch: Epoch) -> Pending<Pruned> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.prune(epoch).await })
+        self.start(async move { inner.prune(epoch).await })
     }
 
     fn load(&self, epoch: Epoch, from: Position) -> Pending<Page> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.load(epoch, from).await })
+        self.start(async move { inner.load(epoch, from).await })
     }
 
     fn groups(&self, wanted: u32) -> Pending<u32> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.groups(wanted).await })
+        self.start(async move { inner.groups(wanted).await })
     }
 
     fn announce(&self, server: Announced) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.announce(&server).await })
+        self.start(async move { inner.announce(&server).await })
     }
 
     fn forget(&self, name: String) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.forget_server(&name).await })
+        self.start(async move { inner.forget_server(&name).await })
     }
 
     fn servers(&self) -> Pending<Vec<Announced>> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.servers().await })
+        self.start(async move { inner.servers().await })
     }
 }
 

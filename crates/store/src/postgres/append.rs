@@ -35,25 +35,12 @@ impl Inner {
         if batch.bytes().len() > super::RECORD_BYTES_MAX {
             return Err(Error::unavailable("the record is too large"));
         }
-        let replace = match known.torn {
+        let rows = match known.torn {
             Some(torn) if torn == batch.seq() => {
-                "ON CONFLICT (group_id, seq) DO UPDATE SET epoch = EXCLUDED.epoch, record = EXCLUDED.record"
+                self.appends.write(&self.replacement(&batch, attempt)).await
             }
-            Some(_) | None => "",
+            Some(_) | None => self.appends.append(&self.addition(&batch, attempt)).await,
         };
-        let statement = format!(
-            "WITH moved AS (UPDATE {} SET last_seq = {seq} WHERE group_id = {} AND leads
-             AND epoch = {epoch} AND attempt = {attempt} AND last_seq + 1 = {seq} RETURNING group_id)
-             INSERT INTO {} (group_id, seq, epoch, record)
-             SELECT group_id, {seq}, {epoch}, {} FROM moved {replace} RETURNING seq",
-            self.tables.leadership,
-            self.group,
-            self.tables.journal,
-            bytes_expression(batch.bytes()),
-            seq = signed(batch.seq().0),
-            epoch = signed(batch.epoch().0),
-        );
-        let rows = self.appends.write(&statement).await;
         if rows.map_err(|failure| failure.of_append())?.is_empty() {
             return Err(self.not_appended(&batch, attempt).await);
         }
@@ -62,6 +49,35 @@ impl Inner {
             Some(Mishap::Written) => Err(Mishap::error()),
             Some(Mishap::Unwritten) | None => Ok(()),
         }
+    }
+
+    fn addition(&self, batch: &Batch, attempt: i64) -> String {
+        format!(
+            "SELECT 1 WHERE {}({}, {}, {attempt}, {}, {})",
+            self.tables.append,
+            self.group,
+            signed(batch.epoch().0),
+            signed(batch.seq().0),
+            bytes_expression(batch.bytes()),
+        )
+    }
+
+    /// The same in the place of a record whose bytes do not hold: once, after a crash.
+    fn replacement(&self, batch: &Batch, attempt: i64) -> String {
+        format!(
+            "WITH moved AS (UPDATE {} SET last_seq = {seq} WHERE group_id = {} AND leads
+             AND epoch = {epoch} AND attempt = {attempt} AND last_seq + 1 = {seq} RETURNING group_id)
+             INSERT INTO {} (group_id, seq, epoch, record)
+             SELECT group_id, {seq}, {epoch}, {} FROM moved
+             ON CONFLICT (group_id, seq) DO UPDATE SET epoch = EXCLUDED.epoch, record = EXCLUDED.record
+             RETURNING seq",
+            self.tables.leadership,
+            self.group,
+            self.tables.journal,
+            bytes_expression(batch.bytes()),
+            seq = signed(batch.seq().0),
+            epoch = signed(batch.epoch().0),
+        )
     }
 
     /// Why there was nothing to move.

@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -29,6 +30,10 @@ pub(super) struct Connector {
     pub(super) timeout: Duration,
     /// What each transaction that writes begins with.
     settings: String,
+    /// What an append begins with, which looks after the rest itself.
+    append_settings: String,
+    /// Whether transactions are what they are by default.
+    has_defaults: AtomicBool,
 }
 
 /// What became of a call that failed.
@@ -92,6 +97,8 @@ impl Connector {
             tls,
             timeout: location.timeout,
             settings: settings(location.timeout),
+            append_settings: append_settings(location.timeout),
+            has_defaults: AtomicBool::new(false),
         })
     }
 
@@ -123,6 +130,11 @@ fn settings(timeout: Duration) -> String {
     )
 }
 
+/// Each statement before an append costs a tenth of it.
+fn append_settings(timeout: Duration) -> String {
+    format!("SET LOCAL statement_timeout = {}; ", timeout.as_millis() * 2 / 5)
+}
+
 impl Session {
     fn new<C>(client: Client, connection: C) -> Session
     where
@@ -141,7 +153,30 @@ impl Lane {
 
     /// Runs statements that write, as one transaction; the rows of them all.
     pub(super) async fn write(&self, statements: &str) -> Result<Vec<SimpleQueryRow>, Failure> {
-        let sql = format!("{}{statements}", self.connector.settings);
+        self.run(&self.connector.settings, statements).await
+    }
+
+    /// Runs the statement of an append.
+    pub(super) async fn append(&self, statement: &str) -> Result<Vec<SimpleQueryRow>, Failure> {
+        match self.connector.has_defaults.load(Ordering::Relaxed) {
+            true => self.run(&self.connector.append_settings, statement).await,
+            false => self.write(statement).await,
+        }
+    }
+
+    /// Looks whether transactions are what they are by default, unless the role or the database was told otherwise. If
+    /// that changes later, appends may be refused, but no record is written that should not be.
+    pub(super) async fn look_for_defaults(&self) -> Result<(), Failure> {
+        let query = "SELECT current_setting('default_transaction_isolation') = 'read committed'
+             AND current_setting('default_transaction_read_only') = 'off'";
+        let rows = self.read(query, &[]).await?;
+        let has_defaults = rows.first().is_some_and(|row| row.get(0));
+        self.connector.has_defaults.store(has_defaults, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn run(&self, settings: &str, statements: &str) -> Result<Vec<SimpleQueryRow>, Failure> {
+        let sql = format!("{settings}{statements}");
         let session = self.session().await?;
         let answer = session.client.simple_query(&sql);
         let messages = self.answered(&session, answer).await?;

@@ -37,7 +37,7 @@ use tokio::runtime::Handle;
 use crate::error::{Error, OpenError};
 use crate::journal::{
     Announced, Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq,
-    Traits,
+    Traits, sent,
 };
 use crate::location::PostgresLocation;
 use crate::mishap::Mishap;
@@ -111,11 +111,10 @@ impl PostgresJournal {
     /// Starts the work, which goes on whether or not anybody waits for it.
     fn start<T: Send + 'static>(
         &self,
-        lost: fn() -> Error,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Pending<T> {
         let task = self.runtime.spawn(work);
-        Box::pin(async move { task.await.unwrap_or_else(|_| Err(lost())) })
+        Box::pin(async move { task.await.unwrap_or_else(|_| Err(gone())) })
     }
 }
 
@@ -128,10 +127,6 @@ impl Inner {
 /// The runtime has ended.
 fn gone() -> Error {
     Error::unavailable("the runtime that it needs has ended")
-}
-
-fn gone_with_an_append() -> Error {
-    Error::OutcomeUnknown { what: "the runtime that it needs has ended".into(), cause: None }
 }
 
 /// Our numbers are far below; what is not matches nothing.
@@ -150,27 +145,27 @@ impl Journal for PostgresJournal {
 
     fn leader(&self) -> Pending<Option<Leader>> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.leader().await })
+        self.start(async move { inner.leader().await })
     }
 
     fn campaign(&self, candidate: Candidate, overdue: Option<Beat>) -> Pending<Campaign> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.campaign(candidate, overdue).await })
+        self.start(async move { inner.campaign(candidate, overdue).await })
     }
 
     fn confirm(&self, epoch: Epoch) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.confirm(epoch).await })
+        self.start(async move { inner.confirm(epoch).await })
     }
 
     fn resign(&self, epoch: Epoch) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.resign(epoch).await })
+        self.start(async move { inner.resign(epoch).await })
     }
 
     fn jump_epoch(&self, epoch: Epoch, to: Epoch) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.jump_epoch(epoch, to).await })
+        self.start(async move { inner.jump_epoch(epoch, to).await })
     }
 
     // What it is made under is settled now: should it only be sent after a `read_back`, it is refused.
@@ -178,52 +173,52 @@ impl Journal for PostgresJournal {
         let inner = self.inner.clone();
         let attempt = inner.attempt.load(Ordering::Acquire);
         let known = inner.known(|known| Known { mishap: known.mishap.take(), ..*known });
-        self.start(gone_with_an_append, async move { inner.append(batch, attempt, known).await })
+        sent(async move { inner.append(batch, attempt, known).await })
     }
 
     fn read_back(&self, epoch: Epoch, seq: Seq) -> Pending<Option<Batch>> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.read_back(epoch, seq).await })
+        self.start(async move { inner.read_back(epoch, seq).await })
     }
 
     fn put_chunk(&self, chunk: Chunk) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.put_chunk(&chunk).await })
+        self.start(async move { inner.put_chunk(&chunk).await })
     }
 
     fn commit_snapshot(&self, epoch: Epoch, as_of: Seq, chunks: u32) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.commit_snapshot(epoch, as_of, chunks).await })
+        self.start(async move { inner.commit_snapshot(epoch, as_of, chunks).await })
     }
 
     fn prune(&self, epoch: Epoch) -> Pending<Pruned> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.prune(epoch).await })
+        self.start(async move { inner.prune(epoch).await })
     }
 
     fn load(&self, epoch: Epoch, from: Position) -> Pending<Page> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.load(epoch, from).await })
+        self.start(async move { inner.load(epoch, from).await })
     }
 
     fn groups(&self, wanted: u32) -> Pending<u32> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.groups(wanted).await })
+        self.start(async move { inner.groups(wanted).await })
     }
 
     fn announce(&self, server: Announced) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.announce(&server).await })
+        self.start(async move { inner.announce(&server).await })
     }
 
     fn forget(&self, name: String) -> Pending<()> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.forget(&name).await })
+        self.start(async move { inner.forget(&name).await })
     }
 
     fn servers(&self) -> Pending<Vec<Announced>> {
         let inner = self.inner.clone();
-        self.start(gone, async move { inner.servers().await })
+        self.start(async move { inner.servers().await })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use leasehold_api::Code;
 use leasehold_e2e::checker::{Rules, check};
 use leasehold_e2e::client::{Ask, Client, Lease, Outcome, bound_unknown_to};
@@ -14,6 +14,7 @@ use leasehold_e2e::is_full;
 use leasehold_e2e::random::Random;
 use leasehold_e2e::worker::Worker;
 use leasehold_store::conformance::servers::{EtcdCluster, Postgres, Way};
+use leasehold_store::{Campaign, Candidate, Leadership, Loaded, Location, Position, open};
 
 const CLIENTS: u32 = 8;
 const TTLS: [Duration; 2] = [Duration::from_millis(1500), Duration::from_secs(15)];
@@ -32,15 +33,28 @@ enum Fault {
     StoreFails,
 }
 
-const FAULTS: [Fault; 7] = [
-    Fault::LeaderKilled,
-    Fault::LeaderStops,
-    Fault::WireCut(Way::Silent),
-    Fault::WireCut(Way::NoAnswers),
-    Fault::WireCut(Way::Broken),
-    Fault::LeaderLeaves,
-    Fault::StoreFails,
+/// How often each comes about in the long form, at least; in the short one each does once.
+const FAULTS: [(Fault, usize); 7] = [
+    (Fault::LeaderKilled, 20),
+    (Fault::LeaderStops, 20),
+    (Fault::WireCut(Way::Silent), 8),
+    (Fault::WireCut(Way::NoAnswers), 8),
+    (Fault::WireCut(Way::Broken), 4),
+    (Fault::LeaderLeaves, 5),
+    (Fault::StoreFails, 10),
 ];
+
+/// What is to come about, in any order.
+fn deck(random: &mut Random) -> Vec<Fault> {
+    let mut deck: Vec<Fault> = FAULTS
+        .into_iter()
+        .flat_map(|(fault, times)| vec![fault; if is_full() { times } else { 1 }])
+        .collect();
+    for at in (1..deck.len()).rev() {
+        deck.swap(at, pick(random, at + 1));
+    }
+    deck
+}
 
 fn length() -> Duration {
     Duration::from_secs(if is_full() { 300 } else { 60 })
@@ -124,11 +138,11 @@ async fn storm(store: Store, seed: u64) -> Result<()> {
         .collect();
     let mut random = Random::new(seed);
     let began = Instant::now();
+    let mut deck = deck(&mut random);
     let mut faults = Vec::new();
-    while began.elapsed() < length() {
-        // Each at least once, then as they come.
-        let next = FAULTS.get(faults.len()).copied();
-        let fault = next.unwrap_or_else(|| FAULTS[pick(&mut random, FAULTS.len())]);
+    while began.elapsed() < length() || !deck.is_empty() {
+        let (any, _) = FAULTS[pick(&mut random, FAULTS.len())];
+        let fault = deck.pop().unwrap_or(any);
         let since = Instant::now();
         inflict(&mut cluster, fault, &mut random).await?;
         cluster.wait_for_leader(LEADER_TIMEOUT).await?;
@@ -148,10 +162,50 @@ async fn storm(store: Store, seed: u64) -> Result<()> {
     let mut history = recorder.take();
     bound_unknown_to(&mut history, UNKNOWN_FOR);
     let checked = check(&history, Rules::default())?;
-    println!("{} faults: {faults:?}", faults.len());
+    tell(began.elapsed(), &faults);
     println!("{kept} grants seen again after one, {refused} times told to come back: {checked:?}");
     ensure!(checked.grants > 200 && kept > 20, "too little happened: {checked:?}");
     ensure!(checked.restarts >= 3, "too few changes of leader: {checked:?}");
+    nobody_wrote_after_its_time(cluster).await
+}
+
+fn tell(length: Duration, faults: &[(Fault, Duration)]) {
+    println!("{} faults in {:.0} s", faults.len(), length.as_secs_f64());
+    for (fault, _) in FAULTS {
+        let times: Vec<Duration> =
+            faults.iter().filter(|(of, _)| *of == fault).map(|(_, took)| *took).collect();
+        let longest = times.iter().max().copied().unwrap_or_default();
+        println!("  {fault:?}: {}, over after {longest:?} at most", times.len());
+    }
+}
+
+/// Reads the whole journal: no record may be of an older epoch than the one before it.
+async fn nobody_wrote_after_its_time(mut cluster: Cluster) -> Result<()> {
+    for node in &mut cluster.nodes {
+        node.server.kill()?;
+    }
+    let journal = open(&Location::parse(&cluster.store.url())?, 0).await?;
+    let candidate =
+        Candidate { name: "judge".into(), address: String::new(), lease: Duration::from_secs(60) };
+    let overdue = journal.leader().await?.map(|leader| leader.beat);
+    let Campaign::Won(Leadership { epoch, .. }) = journal.campaign(candidate, overdue).await?
+    else {
+        bail!("nobody else can lead")
+    };
+    let (mut records, mut last) = (0, 0);
+    let mut from = Some(Position::Start);
+    while let Some(position) = from {
+        let page = journal.load(epoch, position).await?;
+        for item in page.items {
+            let Loaded::Batch(batch) = item else { continue };
+            let of = batch.epoch().0;
+            ensure!(of >= last, "a record of epoch {of} after one of {last}");
+            (records, last) = (records + 1, of);
+        }
+        from = page.next;
+    }
+    println!("{records} records up to epoch {last}, none of an epoch that was over");
+    ensure!(records > 0 && last < epoch.0, "the journal tells nothing");
     Ok(())
 }
 

@@ -1,0 +1,157 @@
+//! One stream to a server of ours: the least that a client can be, without the library.
+//!
+//! Every answer makes the next request of its worker; what came in one message goes out in one message.
+
+use std::time::{Duration, Instant};
+
+use leasehold_api::grpc::sessions_client::SessionsClient;
+use leasehold_api::grpc::{
+    Attach, AttachRequest, AttachResponse, Command, StreamAcquire, StreamRelease, attach,
+    command::Ask, length, reply::Answer,
+};
+use tokio::sync::mpsc;
+use tonic::Streaming;
+use tonic::codegen::tokio_stream::Stream;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::load::{Load, Meter};
+use crate::{WORKERS, run};
+
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+/// One stream.
+pub(crate) struct Link {
+    say: mpsc::UnboundedSender<AttachRequest>,
+    hear: Streaming<AttachResponse>,
+    _channel: Channel,
+}
+
+struct Said(mpsc::UnboundedReceiver<AttachRequest>);
+
+impl Stream for Said {
+    type Item = AttachRequest;
+
+    fn poll_next(
+        self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<AttachRequest>> {
+        self.get_mut().0.poll_recv(cx)
+    }
+}
+
+impl Link {
+    pub(crate) async fn open(port: u16, session: Option<attach::Session>) -> Result<Link, String> {
+        let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}"))
+            .map_err(|error| error.to_string())?
+            .tcp_nodelay(true);
+        let began = Instant::now();
+        loop {
+            let opened = Link::try_open(&endpoint, session.clone()).await;
+            if opened.is_ok() || began.elapsed() > Duration::from_secs(10) {
+                return opened;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn try_open(
+        endpoint: &Endpoint,
+        session: Option<attach::Session>,
+    ) -> Result<Link, String> {
+        let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
+        let (say, said) = mpsc::unbounded_channel();
+        let attach = Attach { session, ..Attach::default() };
+        let _ = say.send(AttachRequest { attach: Some(attach), commands: vec![] });
+        let mut sessions = SessionsClient::new(channel.clone());
+        let hear = sessions.attach(Said(said)).await.map_err(|status| status.to_string())?;
+        let mut link = Link { say, hear: hear.into_inner(), _channel: channel };
+        link.hear().await?;
+        Ok(link)
+    }
+
+    pub(crate) fn say(&self, commands: Vec<Command>) {
+        let _ = self.say.send(AttachRequest { attach: None, commands });
+    }
+
+    pub(crate) async fn hear(&mut self) -> Result<AttachResponse, String> {
+        let heard = self.hear.message().await.map_err(|status| status.to_string())?;
+        heard.ok_or_else(|| "the stream ended".to_owned())
+    }
+}
+
+pub(crate) fn owner(worker: u64) -> String {
+    format!("worker-{worker}")
+}
+
+pub(crate) fn acquire(worker: u64, lock: String, wait_forever: bool) -> Command {
+    Command {
+        id: worker,
+        ask: Some(Ask::Acquire(StreamAcquire {
+            lock,
+            owner_id: owner(worker),
+            ttl: Some(length(TTL)),
+            wait_forever,
+            ..StreamAcquire::default()
+        })),
+    }
+}
+
+pub(crate) fn release(worker: u64, lock: String, lease_id: String, fencing_token: u64) -> Command {
+    let owner_id = owner(worker);
+    let release = StreamRelease { lock, owner_id, lease_id, fencing_token };
+    Command { id: worker, ask: Some(Ask::Release(release)) }
+}
+
+/// Each worker takes and gives back a lock of its own.
+pub(crate) async fn own_locks(server: u32, link: &mut Link) -> Result<Load, String> {
+    let lock = |worker: u64| format!("bench/lock-{worker}");
+    measure(
+        server,
+        link,
+        |worker| acquire(worker, lock(worker), false),
+        |worker, lease, token| release(worker, lock(worker), lease, token),
+    )
+    .await
+}
+
+pub(crate) async fn measure(
+    server: u32,
+    link: &mut Link,
+    acquire: impl Fn(u64) -> Command,
+    release: impl Fn(u64, String, u64) -> Command,
+) -> Result<Load, String> {
+    link.say((0..WORKERS as u64).map(&acquire).collect());
+    let mut meter = Meter::start(server);
+    let (mut pairs, mut warm) = (0, false);
+    let mut asked = [Instant::now(); WORKERS];
+    let mut waits = Vec::new();
+    loop {
+        let heard = link.hear().await?;
+        let now = Instant::now();
+        let mut next = Vec::with_capacity(heard.replies.len());
+        for reply in heard.replies {
+            let asked = asked.get_mut(usize::try_from(reply.id).unwrap_or(usize::MAX));
+            let asked = asked.ok_or_else(|| format!("nobody is worker {}", reply.id))?;
+            match reply.answer {
+                Some(Answer::Granted(grant)) => {
+                    waits.push(now - *asked);
+                    next.push(release(reply.id, grant.lease_id, grant.fencing_token));
+                }
+                Some(Answer::Released(_)) => {
+                    pairs += 1;
+                    *asked = now;
+                    next.push(acquire(reply.id));
+                }
+                other => return Err(format!("unexpected: {other:?}")),
+            }
+        }
+        link.say(next);
+        if !warm && meter.elapsed() > Duration::from_millis(500) {
+            (meter, pairs, warm) = (Meter::start(server), 0, true);
+            waits.clear();
+        }
+        if warm && meter.elapsed() > run() {
+            return Ok(meter.stop(pairs).with_waits(waits));
+        }
+    }
+}
