@@ -155,7 +155,8 @@ impl State {
             if held.deadline > down {
                 held.deadline = held.deadline.max(self.now + held.ttl);
             }
-            held.deadline_latest = returned + held.ttl;
+            // A renewal without an answer may still come.
+            held.deadline_latest = held.deadline_latest.max(returned + held.ttl);
         }
         self.held.sort_by_key(|held| held.token);
     }
