@@ -31,6 +31,7 @@ pub(crate) struct Access {
 pub(crate) struct Credentials {
     pub(crate) token: Option<String>,
     /// Certificates of authorities; those of the system if there are none.
+    #[cfg(feature = "tls")]
     pub(crate) authorities: Option<Vec<u8>>,
 }
 
@@ -235,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_token_is_shown_to_servers_alone() {
-        let credentials = Credentials { token: Some("lk_1_geheim".into()), authorities: None };
+        let credentials =
+            Credentials { token: Some("lk_1_geheim".into()), ..Credentials::default() };
         let access = Access::new(&["http://a:1".into()], &credentials).unwrap();
         assert_eq!(access.token().unwrap().to_str().unwrap(), "Bearer lk_1_geheim");
         for shown in [format!("{credentials:?}"), format!("{access:?}")] {
@@ -246,7 +248,7 @@ mod tests {
     #[test]
     fn a_token_that_no_header_can_carry_is_refused_without_showing_it() {
         for token in ["", "ge\nheim", "geheim\u{7f}"] {
-            let credentials = Credentials { token: Some(token.into()), authorities: None };
+            let credentials = Credentials { token: Some(token.into()), ..Credentials::default() };
             let error = Access::new(&[], &credentials).unwrap_err();
             assert!(matches!(error, Error::Settings(_)));
             assert!(!error.to_string().contains("heim"), "{error}");
