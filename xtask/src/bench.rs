@@ -18,7 +18,7 @@ pub(crate) const CHORE: Chore = Chore {
             themselves, and how long a change of leader takes; ARGS name parts: etcd postgres three
   service   the server as a process, over HTTP, with SQLite and in memory
   clients   the server as a process, over its stream, beside Redis and etcd; ARGS name measurements:
-            sqlite memory session redis-durable redis etcd hot renew
+            sqlite memory session sdk redis-durable redis etcd hot renew
 
 Without a NAME all of them run, one after the other. ARGS go to the benchmark as they are.",
     run: bench,

@@ -34,6 +34,10 @@ pub struct OpenRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 86_400_000))]
     pub disconnect_ttl_ms: Option<u64>,
+    /// Your own name for this request: a repetition gets the same session, not a second one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::Name>))]
+    pub request_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub metadata: Option<Metadata>,
@@ -52,6 +56,9 @@ pub struct Opened {
     pub lease_expiry_ms: u64,
     pub expires_in_ms: u64,
     pub expires_at: String,
+    /// The same request opened it before; this is that session.
+    #[serde(default)]
+    pub replayed: bool,
     pub epoch: u64,
 }
 

@@ -1,10 +1,13 @@
 //! Asking a server.
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use leasehold_client::{Client, ClientBuilder, Transport};
 
 use crate::args::Global;
+use crate::credentials;
 use crate::failure::{EXIT_UNREACHABLE, Failure};
 use crate::output::Output;
 
@@ -13,15 +16,16 @@ use crate::output::Output;
 pub(crate) struct Server {
     pub(crate) client: Client,
     pub(crate) out: Output,
-    /// As the user gave them, for those who ask on our behalf.
+    /// As the user gave them.
     pub(crate) addresses: String,
+    global: Global,
     timeout: Duration,
 }
 
 impl Server {
     /// Connects to the first server that can be reached. A stream is for those who hold locks; the others ask and go.
     pub(crate) async fn connect(global: &Global, transport: Transport) -> Result<Server, Failure> {
-        let builder = builder(global).transport(transport);
+        let builder = builder(global)?.transport(transport);
         let connected = tokio::time::timeout(global.timeout, builder.connect()).await;
         match connected {
             Ok(client) => Ok(Server::of(global, client?)),
@@ -31,7 +35,21 @@ impl Server {
 
     fn of(global: &Global, client: Client) -> Server {
         let addresses = global.addr.join(",");
-        Server { client, out: Output::of(global), addresses, timeout: global.timeout }
+        let (out, timeout) = (Output::of(global), global.timeout);
+        Server { client, out, addresses, global: global.clone(), timeout }
+    }
+
+    /// How we came here, for a `leasehold` that asks on our behalf.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or(path.into()).into();
+        let file = |name, path: &Option<_>| path.as_deref().map(|path| (name, absolute(path)));
+        let mut told = vec![
+            ("LEASEHOLD_ADDR", self.addresses.clone().into()),
+            ("LEASEHOLD_NAMESPACE", self.global.namespace.clone().into()),
+        ];
+        told.extend(file("LEASEHOLD_TOKEN_FILE", &self.global.token_file));
+        told.extend(file("LEASEHOLD_CACERT", &self.global.cacert));
+        told
     }
 
     /// What comes of it, or that nothing did.
@@ -55,8 +73,18 @@ impl Server {
     }
 }
 
-pub(crate) fn builder(global: &Global) -> ClientBuilder {
-    Client::builder(&global.addr.join(",")).namespace(&global.namespace).patience(global.timeout)
+pub(crate) fn builder(global: &Global) -> Result<ClientBuilder, Failure> {
+    let builder = Client::builder(&global.addr.join(","))
+        .namespace(&global.namespace)
+        .patience(global.timeout);
+    let builder = match credentials::token(global)? {
+        Some(token) => builder.token(&token),
+        None => builder,
+    };
+    Ok(match credentials::authorities(global)? {
+        Some(pem) => builder.authorities(&pem),
+        None => builder,
+    })
 }
 
 fn late(addresses: &str) -> Failure {

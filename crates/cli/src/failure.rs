@@ -64,6 +64,8 @@ impl From<Error> for Failure {
             Error::LeaseLost(by) => Failure::new(EXIT_LOST, format!("the lease is over: {by}")),
             Error::Address(said) => Failure::new(EXIT_CONFIG, said)
                 .next("set --addr or LEASEHOLD_ADDR to something like http://127.0.0.1:8080"),
+            Error::Settings(said) => Failure::new(EXIT_CONFIG, said)
+                .next("look at --token-file, LEASEHOLD_TOKEN and --cacert"),
             Error::Closed => Failure::new(EXIT_FAULT, "the connection was closed on our side"),
         }
     }
@@ -77,6 +79,10 @@ impl From<std::io::Error> for Failure {
 
 fn unreachable(outcome: Happened, detail: &str) -> Failure {
     let next = match outcome {
+        Happened::NotApplied if detail.contains("its certificate") => {
+            "nothing was changed; --cacert names the authority that signs the server's certificate, and --addr must \
+             be the name that the certificate is for"
+        }
         Happened::NotApplied => {
             "nothing was changed; is the server up, and is --addr right? `leasehold doctor` looks into it"
         }
@@ -125,7 +131,7 @@ fn what_next(problem: &Problem) -> Option<String> {
             "release something of the circle first, or take the locks together as one set".into(),
         ),
         Code::Unauthenticated | Code::PermissionDenied => {
-            Some("ask an operator for the right to do this".into())
+            Some("show a token that may do this with --token-file or LEASEHOLD_TOKEN".into())
         }
         Code::LeaseLost | Code::NotHolder => {
             Some("stop what the lock guards; take it again before going on".into())

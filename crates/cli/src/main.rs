@@ -7,6 +7,7 @@ mod args;
 mod logs;
 mod failure;
 mod output;
+mod credentials;
 mod asking;
 mod supervise;
 mod commands;

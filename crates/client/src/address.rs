@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::error::Error;
 
-/// Reads `http://host:port`, or several with commas between them.
+/// Reads `http://host:port` or `https://host:port`, or several with commas between them.
 pub(crate) fn parse_servers(text: &str) -> Result<Vec<String>, Error> {
     let servers: Vec<String> = text
         .split(',')
@@ -21,23 +21,38 @@ pub(crate) fn parse_servers(text: &str) -> Result<Vec<String>, Error> {
 fn parse_server(text: &str) -> Result<String, Error> {
     let wrong = |why: &str| Err(Error::Address(format!("{text:?} is not a server: {why}")));
     let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
-    if scheme != "http" {
-        return wrong("only http:// is spoken so far");
-    }
+    let port = match scheme {
+        "http" => 80,
+        "https" => 443,
+        _ => return wrong("only http:// and https:// are spoken"),
+    };
     let host = rest.trim_end_matches('/');
     if host.is_empty() || host.contains(['/', '?', '#', '@']) {
-        return wrong("write http://host:port");
+        return wrong("write http://host:port or https://host:port");
     }
     match host.parse::<hyper::http::uri::Authority>() {
-        Ok(authority) if authority.port().is_some() => Ok(format!("http://{authority}")),
-        Ok(authority) => Ok(format!("http://{authority}:80")),
-        Err(_) => wrong("write http://host:port"),
+        Ok(authority) if authority.port().is_some() => Ok(format!("{scheme}://{authority}")),
+        Ok(authority) => Ok(format!("{scheme}://{authority}:{port}")),
+        Err(_) => wrong("write http://host:port or https://host:port"),
     }
 }
 
 /// The `host:port` of a server that was parsed.
 pub(crate) fn authority(server: &str) -> &str {
     server.split_once("://").map_or(server, |(_, authority)| authority)
+}
+
+/// Whether TLS is spoken to it.
+pub(crate) fn is_protected(server: &str) -> bool {
+    server.starts_with("https://")
+}
+
+/// The name that its certificate must be for.
+#[cfg(feature = "tls")]
+pub(crate) fn host(server: &str) -> &str {
+    let authority = authority(server);
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 /// A name as part of a path: slashes stay, since a name is made of segments.
@@ -74,9 +89,18 @@ mod tests {
             read("a:1, http://b:2/,[::1]:3"),
             ["http://a:1", "http://b:2", "http://[::1]:3"]
         );
-        for wrong in ["", " , ", "https://a:1", "http://a:1/x", "http://", "http://a b:1"] {
+        assert_eq!(read("https://a, https://b:2"), ["https://a:443", "https://b:2"]);
+        for wrong in ["", " , ", "ftp://a:1", "http://a:1/x", "http://", "http://a b:1"] {
             assert!(parse_servers(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn the_name_of_a_server_is_told_from_its_port() {
+        let servers = ["https://a.example:443", "https://127.0.0.1:1", "https://[::1]:3"];
+        assert_eq!(servers.map(host), ["a.example", "127.0.0.1", "::1"]);
+        assert!(is_protected(servers[0]) && !is_protected("http://a:1"));
     }
 
     #[test]

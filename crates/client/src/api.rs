@@ -181,7 +181,7 @@ impl<'a> Api<'a> {
     pub async fn raw(&self, method: Method, path: &str, body: Option<&[u8]>) -> Result<Bytes> {
         let body = body.map_or_else(Bytes::new, Bytes::copy_from_slice);
         let answered = self.ask(Ask { method, path: path.into(), body }).await?;
-        if answered.is_success { Ok(answered.body) } else { Err(answered.refusal()) }
+        if answered.is_success() { Ok(answered.body) } else { Err(answered.refusal()) }
     }
 
     async fn of_lock<T: DeserializeOwned>(
@@ -217,7 +217,7 @@ impl<'a> Api<'a> {
 }
 
 fn text(answered: &Answered) -> Result<String> {
-    if !answered.is_success {
+    if !answered.is_success() {
         return Err(answered.refusal());
     }
     Ok(String::from_utf8_lossy(&answered.body).into_owned())

@@ -3,7 +3,7 @@
 //! Reading it needs no lock and no running task: whoever asks compares the clock with the moments noted here, so a
 //! process that was stopped for a while gets the truth from its first question on.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ pub(crate) struct Belief {
     since: AtomicU64,
     ttl: AtomicU64,
     told: AtomicU8,
+    /// Somebody waits for what is held.
+    is_wanted: AtomicBool,
     /// What the driver knows it as; zero before it does.
     key: AtomicU64,
     changed: Notify,
@@ -40,6 +42,7 @@ impl Belief {
             since: AtomicU64::new(0),
             ttl: AtomicU64::new(0),
             told: AtomicU8::new(VALID),
+            is_wanted: AtomicBool::new(false),
             key: AtomicU64::new(0),
             changed: Notify::new(),
             lost_by: Mutex::new(None),
@@ -67,6 +70,11 @@ impl Belief {
 
     pub(crate) fn in_jeopardy(&self) {
         self.told.fetch_max(JEOPARDY, Ordering::AcqRel);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn wanted(&self) {
+        self.is_wanted.store(true, Ordering::Release);
         self.changed.notify_waiters();
     }
 
@@ -149,6 +157,18 @@ impl Belief {
                 },
                 None => changed.await,
             }
+        }
+    }
+
+    /// Waits until somebody else waits.
+    pub(crate) async fn until_wanted(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.is_wanted.load(Ordering::Acquire) {
+                return;
+            }
+            changed.await;
         }
     }
 

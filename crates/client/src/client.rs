@@ -7,6 +7,7 @@ use std::time::Duration;
 use leasehold_api::Claim;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::access::{Access, Credentials};
 use crate::address::{parse_servers, query_value};
 use crate::api::Api;
 use crate::belief::Belief;
@@ -17,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::fence::Register;
 use crate::lock::LockRequest;
 use crate::machine::{Machine, Settings};
-use crate::payload::What;
+use crate::payload::{Granted, What};
 use crate::session::SessionRequest;
 use crate::watch::{self, Watch};
 
@@ -47,6 +48,9 @@ pub(crate) struct Shared {
     pub(crate) namespace: String,
     /// `?namespace=…`, for every path.
     pub(crate) query: String,
+    pub(crate) transport: Transport,
+    /// What is known of a grant before there is one.
+    pub(crate) nothing: Arc<Granted>,
     nonce: u64,
     numbers: AtomicU64,
 }
@@ -58,6 +62,7 @@ pub struct ClientBuilder {
     transport: Transport,
     namespace: String,
     settings: Settings,
+    credentials: Credentials,
     clock: Arc<dyn Clock>,
 }
 
@@ -82,6 +87,23 @@ impl ClientBuilder {
         self
     }
 
+    /// Shown to the server with every request, as a bearer token. It is a secret: send it to `https://` servers only,
+    /// or where nobody can listen.
+    #[must_use]
+    pub fn token(mut self, token: &str) -> ClientBuilder {
+        self.credentials.token = Some(token.into());
+        self
+    }
+
+    /// Trusts servers whose certificate one of these authorities has signed (certificates in PEM), and no others.
+    /// Without this the authorities of the system are trusted.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn authorities(mut self, pem: &[u8]) -> ClientBuilder {
+        self.credentials.authorities = Some(pem.into());
+        self
+    }
+
     /// Another clock than the system's, for tests.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> ClientBuilder {
@@ -101,6 +123,7 @@ impl ClientBuilder {
     /// Makes a client that connects in the background. Requests wait for the connection as long as its patience lasts.
     pub fn start(self) -> Result<Client> {
         let servers = parse_servers(&self.servers)?;
+        let access = Access::new(&servers, &self.credentials)?;
         let (orders, ordered) = mpsc::unbounded_channel();
         let query = format!("?namespace={}", query_value(&self.namespace));
         let nonce = random();
@@ -109,6 +132,8 @@ impl ClientBuilder {
             clock: self.clock.clone(),
             namespace: self.namespace.clone(),
             query,
+            transport: self.transport,
+            nothing: Arc::default(),
             nonce,
             numbers: AtomicU64::new(1),
         };
@@ -118,7 +143,8 @@ impl ClientBuilder {
             .build()
             .map_err(|error| Error::unsent(format!("the client cannot start: {error}")))?;
         let drive = move || {
-            let driver = Driver::new(self.clock, machine, self.transport, self.namespace, ordered);
+            let driver =
+                Driver::new(self.clock, machine, self.transport, access, self.namespace, ordered);
             runtime.block_on(driver.run());
         };
         std::thread::Builder::new()
@@ -151,6 +177,7 @@ impl Client {
             transport: Transport::default(),
             namespace: "default".into(),
             settings: Settings::default(),
+            credentials: Credentials::default(),
             clock: Arc::new(SystemClock),
         }
     }

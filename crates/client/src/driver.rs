@@ -18,6 +18,7 @@ use leasehold_api::{Code, Problem};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
+use crate::access::{Access, Complaint, Protocol};
 use crate::address::query_value;
 use crate::belief::Belief;
 use crate::client::Transport;
@@ -49,6 +50,8 @@ pub(crate) enum Order {
     AbandonRequest(Arc<Belief>),
     Renew(Key),
     StartHeartbeat(Key),
+    /// Wants to hear when somebody waits for what it holds.
+    Listen(Key),
     Http {
         ask: HttpAsk,
         done: oneshot::Sender<Result<Answered, Error>>,
@@ -83,7 +86,7 @@ pub(crate) struct Got {
 /// Something that came from the network.
 pub(crate) enum Arrived {
     Up(LinkId),
-    Down(LinkId, String),
+    Down(LinkId, Complaint),
     OutOfPatience,
     AskAgain(Asked),
     Attached(LinkId, Box<Attached>),
@@ -111,6 +114,7 @@ pub(crate) struct Driver {
     arrived: mpsc::UnboundedReceiver<Arrived>,
     arrivals: mpsc::UnboundedSender<Arrived>,
     transport: Transport,
+    access: Access,
     open: Option<Open>,
     http: Http,
     /// The same, for those who stay longer than one request.
@@ -118,12 +122,14 @@ pub(crate) struct Driver {
     namespace: String,
     query: String,
     running: HashMap<CallId, AbortHandle>,
+    /// Who wants to hear that somebody waits, by lease and token; a session has no token of its own.
+    listening: HashMap<(String, u64), Arc<Belief>>,
     /// The connection in use, or the one that is being made.
     link: LinkId,
     connecting: Option<AbortHandle>,
     is_up: bool,
     /// Why the last connection failed.
-    complaint: String,
+    complaint: Complaint,
     /// Until when who waits for the first connection goes on waiting.
     up_until: Moment,
     waiting_for_up: Vec<oneshot::Sender<Result<(), Error>>>,
@@ -136,12 +142,13 @@ impl Driver {
         clock: Arc<dyn Clock>,
         machine: Machine<Box<Item>>,
         transport: Transport,
+        access: Access,
         namespace: String,
         orders: mpsc::UnboundedReceiver<Order>,
     ) -> Driver {
         let (arrivals, arrived) = mpsc::unbounded_channel();
         let query = format!("?namespace={}", query_value(&namespace));
-        let http = Http::new(machine.server().to_string());
+        let http = Http::new(machine.server().to_string(), access.clone());
         let up_until = clock.now().plus(machine.settings().patience);
         Driver {
             clock,
@@ -150,16 +157,18 @@ impl Driver {
             arrived,
             arrivals,
             transport,
+            access,
             open: None,
             current: watch::Sender::new(http.clone()),
             http,
             namespace,
             query,
             running: HashMap::new(),
+            listening: HashMap::new(),
             link: LinkId(0),
             connecting: None,
             is_up: false,
-            complaint: "no server answered".into(),
+            complaint: Complaint::passing("no server answered"),
             up_until,
             waiting_for_up: Vec::new(),
             flushing: Vec::new(),
@@ -193,15 +202,17 @@ impl Driver {
                         self.give_all_back();
                         self.stop_flushing_later();
                     }
+                    // What is asked together is counted from the same moment, before any of it is sent.
+                    let now = self.clock.now();
                     for order in orders.drain(..) {
-                        self.obey(order);
+                        self.obey(now, order);
                     }
                 }
                 () = alarm.rings() => {
                     alarm.clear();
                     let now = self.clock.now();
                     self.machine.wake(now);
-                    self.give_up_connecting(now);
+                    self.give_up_connecting(now, false);
                 }
             }
         }
@@ -215,8 +226,7 @@ impl Driver {
         Some(machine.map_or(self.up_until, |at| at.min(self.up_until)))
     }
 
-    fn obey(&mut self, order: Order) {
-        let now = self.clock.now();
+    fn obey(&mut self, now: Moment, order: Order) {
         match order {
             Order::Acquire { item, ask } => {
                 // The caller may be gone already.
@@ -234,6 +244,11 @@ impl Driver {
             }
             Order::Renew(key) => _ = self.machine.renew(now, key),
             Order::StartHeartbeat(key) => self.machine.start_heartbeat(now, key),
+            Order::Listen(key) => {
+                if let Some(item) = self.machine.data(key) {
+                    self.listening.insert(item.granted.name(), item.belief.clone());
+                }
+            }
             Order::Http { ask, done } => {
                 let until = now.plus(self.machine.settings().patience);
                 self.ask_http(Asked { ask, done, until });
@@ -349,14 +364,14 @@ impl Driver {
             task.abort();
         }
         self.open = None;
-        self.http = Http::new(address.clone());
+        self.http = Http::new(address.clone(), self.access.clone());
         self.current.send_replace(self.http.clone());
         let (arrivals, transport) = (self.arrivals.clone(), self.transport);
-        let namespace = self.namespace.clone();
+        let (namespace, access) = (self.namespace.clone(), self.access.clone());
         let task = tokio::spawn(async move {
             let arrived = match transport {
-                Transport::Http => probe(link, &address).await,
-                Transport::Stream => match stream::attach(&address, &namespace).await {
+                Transport::Http => probe(&access, link, &address).await,
+                Transport::Stream => match stream::attach(&access, &address, &namespace).await {
                     Ok(attached) => Arrived::Attached(link, Box::new(attached)),
                     Err(said) => Arrived::Down(link, said),
                 },
@@ -383,10 +398,10 @@ impl Driver {
 
     fn send_http(&mut self, call: CallId, key: Key, request: Request) {
         let Some(item) = self.machine.data(key) else { return };
-        let ask = item.payload.http(&request, &item.granted, &self.query);
+        let asks = item.payload.http(&request, &item.granted, &self.query);
         let (http, arrivals) = (self.http.clone(), self.arrivals.clone());
         let task = tokio::spawn(async move {
-            let result = http.send(&ask).await;
+            let result = http.send_each(&asks).await;
             let _ = arrivals.send(Arrived::Http { call, key, request, result });
         });
         self.running.insert(call, task.abort_handle());
@@ -410,7 +425,7 @@ impl Driver {
             Ok(message) => message,
             Err(said) => {
                 if let Some(open) = self.open.take() {
-                    self.take_in(Arrived::Down(open.link, said));
+                    self.take_in(Arrived::Down(open.link, Complaint::passing(said)));
                 }
                 return;
             }
@@ -432,10 +447,22 @@ impl Driver {
         for push in message.pushes {
             match push.news {
                 Some(push::News::Lost(lost)) => self.take_in_lost(now, &lost),
-                // Nobody asked to be told yet.
-                Some(push::News::Wanted(_)) | None => {}
+                Some(push::News::Wanted(wanted)) => self.take_in_wanted(wanted),
+                None => {}
             }
         }
+    }
+
+    /// It comes with every request that has to wait, and hardly anybody wants to hear it.
+    fn take_in_wanted(&self, wanted: grpc::Wanted) {
+        if self.listening.is_empty() {
+            return;
+        }
+        let mut name = (wanted.lease_id, wanted.fencing_token);
+        let of_grant = self.listening.get(&name);
+        name.1 = 0;
+        let of_session = self.listening.get(&name);
+        of_grant.into_iter().chain(of_session).for_each(|belief| belief.wanted());
     }
 
     /// It is rare enough to look for it.
@@ -468,11 +495,12 @@ impl Driver {
                     let _ = done.send(Ok(()));
                 }
             }
-            Arrived::Down(link, said) => {
+            Arrived::Down(link, complaint) => {
                 self.is_up = false;
-                self.complaint = said;
+                let is_hopeless = complaint.is_lasting && self.machine.servers_len() == 1;
+                self.complaint = complaint;
                 self.machine.down(now, link);
-                self.give_up_connecting(now);
+                self.give_up_connecting(now, is_hopeless);
             }
             Arrived::AskAgain(asked) => {
                 self.machine.suspect(now);
@@ -487,10 +515,10 @@ impl Driver {
         }
     }
 
-    fn give_up_connecting(&mut self, now: Moment) {
-        if now >= self.up_until {
+    fn give_up_connecting(&mut self, now: Moment, is_hopeless: bool) {
+        if is_hopeless || now >= self.up_until {
             for done in self.waiting_for_up.drain(..) {
-                let _ = done.send(Err(Error::unsent(self.complaint.clone())));
+                let _ = done.send(Err(self.complaint.as_error()));
             }
         }
     }
@@ -506,7 +534,7 @@ impl Driver {
         let answered = match result {
             Ok(answered) => answered,
             Err((failure, said)) => {
-                self.complaint = said;
+                self.complaint = Complaint::passing(said);
                 self.machine.failed(now, call, failure);
                 return;
             }
@@ -550,7 +578,7 @@ impl Driver {
             News::Jeopardy => item.belief.in_jeopardy(),
             News::GaveUp => {
                 if let Some(acquired) = item.acquired.take() {
-                    let said = format!("no answer came in time; {}", self.complaint);
+                    let said = format!("no answer came in time; {}", self.complaint.said);
                     let _ = acquired.send(Err(Error::unanswered(said)));
                 }
             }
@@ -569,11 +597,14 @@ impl Driver {
                 (by.clone(), Err(Error::LeaseLost(by)))
             }
             Ended::ReleaseUnanswered => {
-                let said = format!("no answer came to the release; {}", self.complaint);
+                let said = format!("no answer came to the release; {}", self.complaint.said);
                 (LostBy::Lapse, Err(Error::unanswered(said)))
             }
             Ended::Refused(_) | Ended::Unreachable => (LostBy::Lapse, Ok(())),
         };
+        if !self.listening.is_empty() {
+            self.listening.remove(&item.granted.name());
+        }
         item.belief.lost(belief.clone());
         if let Some(done) = item.released.take() {
             let _ = done.send(released);
@@ -582,7 +613,7 @@ impl Driver {
             let error = match how {
                 Ended::Refused(problem) => Error::Refused(problem),
                 Ended::Lost(_) => Error::LeaseLost(belief),
-                Ended::Unreachable => Error::unsent(self.complaint.clone()),
+                Ended::Unreachable => self.complaint.as_error(),
                 Ended::Released
                 | Ended::NotReleased(_)
                 | Ended::ReleaseUnanswered
@@ -594,10 +625,10 @@ impl Driver {
 }
 
 /// Over HTTP there is no connection to speak of: a server that accepts one is there.
-async fn probe(link: LinkId, address: &str) -> Arrived {
-    match tokio::net::TcpStream::connect(crate::address::authority(address)).await {
+async fn probe(access: &Access, link: LinkId, address: &str) -> Arrived {
+    match access.connect(address, Protocol::Http1).await {
         Ok(_) => Arrived::Up(link),
-        Err(error) => Arrived::Down(link, format!("{address}: {error}")),
+        Err(complaint) => Arrived::Down(link, complaint),
     }
 }
 

@@ -23,6 +23,9 @@ pub enum Error {
     /// The address cannot be used.
     #[error("{0}")]
     Address(String),
+    /// Something else that the client was given cannot be used: a token, a certificate.
+    #[error("{0}")]
+    Settings(String),
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
@@ -52,7 +55,9 @@ impl Error {
         match self {
             Error::Refused(problem) => problem.outcome,
             Error::Unreachable { outcome, .. } => *outcome,
-            Error::LeaseLost(_) | Error::Address(_) | Error::Closed => Happened::NotApplied,
+            Error::LeaseLost(_) | Error::Address(_) | Error::Settings(_) | Error::Closed => {
+                Happened::NotApplied
+            }
         }
     }
 
@@ -62,7 +67,9 @@ impl Error {
             Error::Refused(problem) => Some(problem.code),
             Error::LeaseLost(LostBy::Server { code, .. }) => Some(*code),
             Error::LeaseLost(_) => Some(Code::LeaseLost),
-            Error::Unreachable { .. } | Error::Address(_) | Error::Closed => None,
+            Error::Unreachable { .. } | Error::Address(_) | Error::Settings(_) | Error::Closed => {
+                None
+            }
         }
     }
 
@@ -70,9 +77,11 @@ impl Error {
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Error::Refused(problem) => Some(problem),
-            Error::LeaseLost(_) | Error::Unreachable { .. } | Error::Address(_) | Error::Closed => {
-                None
-            }
+            Error::LeaseLost(_)
+            | Error::Unreachable { .. }
+            | Error::Address(_)
+            | Error::Settings(_)
+            | Error::Closed => None,
         }
     }
 

@@ -1,23 +1,26 @@
 //! Requests in JSON over HTTP.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::http::Uri;
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use leasehold_api::{Code, Problem};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tower_service::Service;
 
+use crate::access::{Access, Complaint, Io, Protocol};
 use crate::error::Error;
 use crate::machine::Failure;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Shorter than the server's: a connection that is about to be closed is not used.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// No answer of the server is nearly as large.
@@ -27,8 +30,38 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
     server: String,
-    pool: Client<HttpConnector, Full<Bytes>>,
+    access: Access,
+    pool: Client<Dialler, Full<Bytes>>,
 }
+
+/// Makes the connections of the pool.
+#[derive(Clone, Debug)]
+struct Dialler {
+    server: String,
+    access: Access,
+}
+
+impl Service<Uri> for Dialler {
+    type Response = TokioIo<Io>;
+    type Error = NoConnection;
+    type Future = Pin<Box<dyn Future<Output = Result<TokioIo<Io>, NoConnection>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), NoConnection>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let Dialler { server, access } = self.clone();
+        Box::pin(async move {
+            let connected = access.connect(&server, Protocol::Http1).await;
+            connected.map(TokioIo::new).map_err(NoConnection)
+        })
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.said)]
+struct NoConnection(Complaint);
 
 /// One request before it is sent.
 #[derive(Clone, Debug)]
@@ -42,7 +75,7 @@ pub(crate) struct Ask {
 /// A whole answer.
 #[derive(Debug)]
 pub(crate) struct Answered {
-    pub(crate) is_success: bool,
+    pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
 }
 
@@ -67,20 +100,18 @@ impl Ask {
         match answered {
             Err((Failure::Unsent, _)) => true,
             Err((Failure::Unknown, _)) => self.method == Method::GET,
-            Ok(answered) if answered.is_success => false,
+            Ok(answered) if answered.is_success() => false,
             Ok(answered) => answered.problem().is_some_and(|p| p.code == Code::NotLeader),
         }
     }
 }
 
 impl Http {
-    pub(crate) fn new(server: String) -> Http {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    pub(crate) fn new(server: String, access: Access) -> Http {
+        let dialler = Dialler { server: server.clone(), access: access.clone() };
         let pool =
-            Client::builder(TokioExecutor::new()).pool_idle_timeout(IDLE_TIMEOUT).build(connector);
-        Http { server, pool }
+            Client::builder(TokioExecutor::new()).pool_idle_timeout(IDLE_TIMEOUT).build(dialler);
+        Http { server, access, pool }
     }
 
     /// Sends, and waits until the answer begins.
@@ -94,25 +125,60 @@ impl Http {
         if !ask.body.is_empty() {
             request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
+        if let Some(token) = self.access.token() {
+            request = request.header(AUTHORIZATION, token);
+        }
         if let Some(accept) = accept {
             request = request.header(hyper::header::ACCEPT, HeaderValue::from_static(accept));
         }
         let request = request
             .body(Full::new(ask.body.clone()))
             .map_err(|error| (Failure::Unsent, error.to_string()))?;
-        self.pool.request(request).await.map_err(|error| {
-            let failure = if error.is_connect() { Failure::Unsent } else { Failure::Unknown };
-            (failure, format!("{}: {}", self.server, with_causes(&error)))
+        self.pool.request(request).await.map_err(|error| match connection_failure(&error) {
+            Some(complaint) => (Failure::Unsent, complaint.said.clone()),
+            None if error.is_connect() => (Failure::Unsent, self.said(&error)),
+            None => (Failure::Unknown, self.said(&error)),
         })
+    }
+
+    fn said(&self, error: &dyn std::error::Error) -> String {
+        format!("{}: {}", self.server, with_causes(error))
+    }
+
+    /// Sends one after the other, and says what came of the first that was refused, or else of the last.
+    pub(crate) async fn send_each(&self, asks: &[Ask]) -> Result<Answered, (Failure, String)> {
+        let mut refused = None;
+        for (number, ask) in asks.iter().enumerate() {
+            let answered = self.send(ask).await?;
+            if number + 1 == asks.len() && refused.is_none() {
+                return Ok(answered);
+            }
+            if !answered.is_success() && refused.is_none() {
+                refused = Some(answered);
+            }
+        }
+        refused.ok_or_else(|| (Failure::Unsent, "there was nothing to ask".into()))
     }
 
     pub(crate) async fn send(&self, ask: &Ask) -> Result<Answered, (Failure, String)> {
         let answer = self.start(ask, None).await?;
-        let is_success = answer.status().is_success();
+        let status = answer.status();
         let body = http_body_util::Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
         let body = body.collect().await.map_err(|error| (Failure::Unknown, error.to_string()))?;
-        Ok(Answered { is_success, body: body.to_bytes() })
+        Ok(Answered { status, body: body.to_bytes() })
     }
+}
+
+/// Why no connection was made, if that is what the error is about.
+fn connection_failure<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Complaint> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(NoConnection(complaint)) = error.downcast_ref() {
+            return Some(complaint);
+        }
+        cause = error.source();
+    }
+    None
 }
 
 fn with_causes(error: &dyn std::error::Error) -> String {
@@ -126,9 +192,13 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 impl Answered {
+    pub(crate) fn is_success(&self) -> bool {
+        self.status.is_success()
+    }
+
     /// What was asked for, or why not.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        if !self.is_success {
+        if !self.is_success() {
             return Err(self.refusal());
         }
         serde_json::from_slice(&self.body)
@@ -143,6 +213,15 @@ impl Answered {
     }
 
     pub(crate) fn problem(&self) -> Option<Box<Problem>> {
-        serde_json::from_slice(&self.body).ok().map(Box::new)
+        let said = serde_json::from_slice(&self.body).ok();
+        // Whoever stands before the server and lets nobody in need not speak as it does.
+        let denied = match self.status {
+            StatusCode::UNAUTHORIZED => Some(Code::Unauthenticated),
+            StatusCode::FORBIDDEN => Some(Code::PermissionDenied),
+            _ => None,
+        };
+        let denied =
+            || denied.map(|code| Problem::new(code, format!("the answer is {}", self.status)));
+        said.or_else(denied).map(Box::new)
     }
 }

@@ -51,6 +51,18 @@ impl LeaseHandle {
         LeaseHandle { inner: Arc::new(Inner { client, key, payload, granted, belief }) }
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.inner.client
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        self.inner.key
+    }
+
+    pub(crate) fn belief(&self) -> &Belief {
+        &self.inner.belief
+    }
+
     /// Show this with every write to what the lock guards: see [`Fence`](crate::Fence).
     pub fn fencing_token(&self) -> u64 {
         self.inner.granted.token

@@ -37,6 +37,7 @@ pub mod machine;
 mod client;
 mod lock;
 mod lease;
+mod wanted;
 mod session;
 mod election;
 mod watch;
@@ -51,6 +52,9 @@ mod belief;
 mod payload;
 mod http;
 mod stream;
+mod access;
+#[cfg(feature = "tls")]
+mod tls;
 mod address;
 mod clock;
 

@@ -12,7 +12,7 @@ use crate::driver::{Got, Item, Order};
 use crate::error::{Error, LostBy, Result};
 use crate::lease::{Lease, LeaseHandle};
 use crate::machine::{Ask, Key, State, Wait};
-use crate::payload::{Granted, Payload, What, claim};
+use crate::payload::{Payload, What, claim};
 
 /// A lease that nobody set the length of.
 const TTL: Duration = Duration::from_secs(30);
@@ -261,7 +261,7 @@ pub(crate) async fn ask_for(
     let (sender, acquired) = oneshot::channel();
     let item = Item {
         payload,
-        granted: Arc::new(Granted::default()),
+        granted: client.shared.nothing.clone(),
         belief: belief.clone(),
         acquired: Some(sender),
         released: None,

@@ -51,14 +51,33 @@ pub(crate) struct Granted {
     pub(crate) session_number: Option<u64>,
 }
 
+impl Granted {
+    /// What the server calls it when it speaks unasked.
+    pub(crate) fn name(&self) -> (String, u64) {
+        (self.lease_id.clone(), self.token)
+    }
+}
+
 pub(crate) fn millis(length: Duration) -> u64 {
     // Rounded up: a wait or a ttl is never shorter than asked.
     u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 impl Payload {
-    /// The request as HTTP, with the namespace as a query.
-    pub(crate) fn http(&self, request: &Request, granted: &Granted, query: &str) -> Ask {
+    /// The request as HTTP, with the namespace as a query; one, or several that do it together.
+    pub(crate) fn http(&self, request: &Request, granted: &Granted, query: &str) -> Vec<Ask> {
+        match (request, &self.what) {
+            (Request::Release, What::Set(claims)) if self.session.is_some() => {
+                let release = |claim: &Claim| {
+                    Ask::post(release_path(&claim.lock, query), &self.release(granted))
+                };
+                parts_to_release(claims).iter().map(release).collect()
+            }
+            _ => vec![self.one_http(request, granted, query)],
+        }
+    }
+
+    fn one_http(&self, request: &Request, granted: &Granted, query: &str) -> Ask {
         match (request, &self.what) {
             (Request::Acquire { wait, ticket }, What::Lock(claim)) => {
                 let path = format!("/v1/locks/{}/acquire{query}", path_part(&claim.lock));
@@ -85,11 +104,6 @@ impl Payload {
                 format!("/v1/sessions/{}/keepalive{query}", granted.lease_id),
                 &leasehold_api::KeepAliveRequest::default(),
             ),
-            // With the first of a set its whole token ends, and the session goes on.
-            (Request::Release, What::Set(claims)) if self.session.is_some() => {
-                let lock = claims.first().map_or("", |claim| claim.lock.as_str());
-                Ask::post(release_path(lock, query), &self.release(granted))
-            }
             (Request::Release, What::Lock(claim)) => {
                 Ask::post(release_path(&claim.lock, query), &self.release(granted))
             }
@@ -153,6 +167,7 @@ impl Payload {
             adapter: adapter.clone(),
             on_disconnect: *on_disconnect,
             disconnect_ttl_ms: disconnect_ttl.map(millis),
+            request_id: Some(self.request_id.clone()),
             metadata: self.metadata.clone(),
         }
     }
@@ -163,7 +178,7 @@ impl Payload {
         request: &Request,
         answered: &Answered,
     ) -> Option<(Answer, Option<Granted>)> {
-        if !answered.is_success {
+        if !answered.is_success() {
             return answered.problem().map(|problem| (Answer::Refused(problem), None));
         }
         match (request, &self.what) {
@@ -207,6 +222,7 @@ impl Payload {
                     Granted {
                         lease_id: opened.session_id,
                         epoch: opened.epoch,
+                        replayed: opened.replayed,
                         session_number: Some(opened.session),
                         ..Granted::default()
                     },
@@ -232,6 +248,13 @@ impl Payload {
             What::Session { .. } => &[],
         }
     }
+}
+
+/// What of a set must be named to give back all of it while its session goes on: with a name or a path everything
+/// under the same token ends, bytes of files are given back one by one.
+pub(crate) fn parts_to_release(claims: &[Claim]) -> &[Claim] {
+    let named = claims.iter().position(|claim| !claim.lock.starts_with("inode:"));
+    named.map_or(claims, |at| std::slice::from_ref(&claims[at]))
 }
 
 fn release_path(lock: &str, query: &str) -> String {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::http::{Request as HttpRequest, Response as HttpResponse, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use leasehold_api::grpc::command::Ask;
@@ -16,15 +17,15 @@ use leasehold_api::grpc::{
     Reply, StreamAcquire, StreamRelease, StreamRenew,
 };
 use leasehold_api::{Claim, Code, Problem};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tonic::Streaming;
 use tonic::codegen::tokio_stream::Stream;
 use tower_service::Service;
 
-use crate::address::{authority, query_value};
+use crate::access::{Access, Complaint, Protocol};
+use crate::address::query_value;
 use crate::machine::{Answer, CallId, Request, Wait};
-use crate::payload::{Granted, Payload, What, millis};
+use crate::payload::{Granted, Payload, What, millis, parts_to_release};
 
 /// A peer that does not answer a ping is gone, even if nothing is asked of it.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
@@ -46,17 +47,20 @@ pub(crate) struct Attached {
 }
 
 /// Connects, and binds a stream to the namespace. The leases on it are their own: none ends with the stream.
-pub(crate) async fn attach(address: &str, namespace: &str) -> Result<Attached, String> {
-    let said = |error: &dyn std::error::Error| format!("{address}: {error}");
-    let tcp = TcpStream::connect(authority(address)).await.map_err(|error| said(&error))?;
-    tcp.set_nodelay(true).map_err(|error| said(&error))?;
+pub(crate) async fn attach(
+    access: &Access,
+    address: &str,
+    namespace: &str,
+) -> Result<Attached, Complaint> {
+    let said = |error: &dyn std::error::Error| Complaint::passing(format!("{address}: {error}"));
+    let io = access.connect(address, Protocol::Http2).await?;
     let (sender, connection) = Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
-        .handshake(TokioIo::new(tcp))
+        .handshake(TokioIo::new(io))
         .await
         .map_err(|error| said(&error))?;
     drop(tokio::spawn(connection));
@@ -64,7 +68,8 @@ pub(crate) async fn attach(address: &str, namespace: &str) -> Result<Attached, S
     let (outgoing, messages) = mpsc::unbounded_channel();
     let hello = Attach { namespace: namespace.into(), session: None };
     let _ = outgoing.send(AttachRequest { attach: Some(hello), commands: Vec::new() });
-    let mut client = SessionsClient::with_origin(Connection(sender), origin);
+    let connection = Connection { sender, token: access.token().cloned() };
+    let mut client = SessionsClient::with_origin(connection, origin);
     let mut request = tonic::Request::new(Messages(messages));
     if let Ok(named) = query_value(namespace).parse() {
         request.metadata_mut().insert(NAMESPACE, named);
@@ -73,18 +78,31 @@ pub(crate) async fn attach(address: &str, namespace: &str) -> Result<Attached, S
     let mut incoming = answer.into_inner();
     match incoming.message().await {
         Ok(Some(_)) => Ok(Attached { outgoing, incoming }),
-        Ok(None) => Err(format!("{address}: the stream ended before it began")),
+        Ok(None) => Err(Complaint::passing(format!("{address}: the stream ended before it began"))),
         Err(status) => Err(refused(address, &status)),
     }
 }
 
-fn refused(address: &str, status: &tonic::Status) -> String {
-    format!("{address}: {}", status.message())
+fn refused(address: &str, status: &tonic::Status) -> Complaint {
+    let said = format!("{address}: {}", status.message());
+    let code = if status.code() == tonic::Code::Unauthenticated {
+        Code::Unauthenticated
+    } else if status.code() == tonic::Code::PermissionDenied {
+        Code::PermissionDenied
+    } else {
+        return Complaint::passing(said);
+    };
+    // Whoever stands before the server and lets nobody in need not speak as it does.
+    let problem = grpc::problem_of(status).unwrap_or_else(|| Problem::new(code, status.message()));
+    Complaint::denied(said, problem)
 }
 
 /// One HTTP/2 connection as a service.
 #[derive(Clone, Debug)]
-struct Connection(SendRequest<tonic::body::Body>);
+struct Connection {
+    sender: SendRequest<tonic::body::Body>,
+    token: Option<HeaderValue>,
+}
 
 impl Service<HttpRequest<tonic::body::Body>> for Connection {
     type Response = HttpResponse<Incoming>;
@@ -93,11 +111,14 @@ impl Service<HttpRequest<tonic::body::Body>> for Connection {
         Pin<Box<dyn Future<Output = Result<HttpResponse<Incoming>, hyper::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
-        self.0.poll_ready(cx)
+        self.sender.poll_ready(cx)
     }
 
-    fn call(&mut self, request: HttpRequest<tonic::body::Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
+    fn call(&mut self, mut request: HttpRequest<tonic::body::Body>) -> Self::Future {
+        if let Some(token) = &self.token {
+            request.headers_mut().insert(AUTHORIZATION, token.clone());
+        }
+        Box::pin(self.sender.send_request(request))
     }
 }
 
@@ -175,10 +196,12 @@ impl Payload {
                 (Ask::Heartbeat(Heartbeat { session_id: granted.lease_id.clone(), ttl: None }), 0)
             }
             (Request::Release, What::Set(claims)) if self.session.is_some() => {
-                (Ask::Release(self.stream_release(claims.first(), granted)), 0)
+                // Several commands could not be answered as one.
+                let [claim] = parts_to_release(claims) else { return None };
+                (Ask::Release(self.stream_release(claim, granted)), 0)
             }
             (Request::Release, What::Lock(claim)) => {
-                (Ask::Release(self.stream_release(Some(claim), granted)), 0)
+                (Ask::Release(self.stream_release(claim, granted)), 0)
             }
             (Request::Release, What::Set(_) | What::Session { .. }) => {
                 (Ask::Close(CloseSession { session_id: granted.lease_id.clone() }), 0)
@@ -189,9 +212,9 @@ impl Payload {
         Some((Command { id: call.to_u64(), ask: Some(ask) }, size))
     }
 
-    fn stream_release(&self, claim: Option<&Claim>, granted: &Granted) -> StreamRelease {
+    fn stream_release(&self, claim: &Claim, granted: &Granted) -> StreamRelease {
         StreamRelease {
-            lock: claim.map(|claim| claim.lock.clone()).unwrap_or_default(),
+            lock: claim.lock.clone(),
             owner_id: self.owner.clone(),
             lease_id: granted.lease_id.clone(),
             fencing_token: granted.token,

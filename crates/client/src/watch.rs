@@ -101,9 +101,10 @@ impl Feed {
             Ok(answer) => answer,
             Err((Failure::Unsent | Failure::Unknown, _)) => return Ok(()),
         };
-        if !answer.status().is_success() {
+        let status = answer.status();
+        if !status.is_success() {
             let body = answer.into_body().collect().await.map(http_body_util::Collected::to_bytes);
-            let answered = Answered { is_success: false, body: body.unwrap_or_default() };
+            let answered = Answered { status, body: body.unwrap_or_default() };
             let refusal = answered.refusal();
             // A server that cannot serve just now is asked again.
             let passes = refusal.code().is_none_or(|code| code.http_status() == 503);

@@ -299,6 +299,7 @@ fn range_pair_nanos(ranges: u64) -> f64 {
         ttl: TTL,
         adapter: leasehold_core::Adapter::new("bench").expect("a good adapter"),
         on_disconnect: leasehold_core::OnDisconnect::Release,
+        request_id: None,
         metadata: None,
     };
     bench.handle(Command::OpenSession(open));

@@ -131,6 +131,7 @@ impl LockTable {
         let at = &mut self.spaces[space.0];
         let owner = at.owners.mention(owner);
         let number = session.as_ref().map(|session| session.terms.number);
+        let request = session.as_ref().and_then(|session| session.terms.request.clone());
         let lease = at.insert_lease(Lease {
             id,
             owner,
@@ -143,6 +144,10 @@ impl LockTable {
         });
         if let Some(number) = number {
             at.sessions.insert(number, lease);
+        }
+        if let Some(request) = request {
+            at.requests
+                .insert((owner, request.id), Known::Opened { lease, digest: request.digest });
         }
         self.lease_timers.insert((deadline, space, lease));
         if let Some(snapshotting) = &mut self.snapshotting {
@@ -329,7 +334,9 @@ impl LockTable {
         let at = self.space_mut(space);
         let lease = piece.lease;
         at.lease_mut(lease).held.many().pieces.insert((inode, owner, piece.range.start()));
-        if let Some(request) = request_of(piece.extra.as_deref()) {
+        if let Some(request) = request_of(piece.extra.as_deref())
+            && !at.lease(lease).is_over()
+        {
             let known = Known::Granted { lease, fence: piece.fences.1, digest: request.digest };
             at.requests.insert((owner, request.id.clone()), known);
         }
@@ -466,12 +473,16 @@ impl LockTable {
             self.recovering -= 1;
         }
         if let Some(session) = &gone.session {
-            self.session_gone(space, session);
+            self.session_gone(space, lease, gone.owner, session);
         }
     }
 
-    fn session_gone(&mut self, space: SpaceNo, session: &Session) {
-        self.spaces[space.0].sessions.remove(&session.terms.number);
+    fn session_gone(&mut self, space: SpaceNo, lease: LeaseNo, owner: OwnerNo, session: &Session) {
+        let at = &mut self.spaces[space.0];
+        at.sessions.remove(&session.terms.number);
+        if let Some(request) = &session.terms.request {
+            at.forget_opening(owner, &request.id, lease);
+        }
         if let Some(open) = self.sessions.get_mut(&session.terms.adapter) {
             *open -= 1;
             if *open == 0 {
@@ -499,8 +510,9 @@ impl LockTable {
         }
         at.state = LeaseState::Lapsed(Lapse::of(ending));
         at.deadline = at.deadline.min(self.now);
+        let owner = at.owner;
         if let Some(session) = at.session.take() {
-            self.session_gone(space, &session);
+            self.session_gone(space, lease, owner, &session);
         }
         self.arm_window(space, lease);
     }

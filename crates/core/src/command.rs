@@ -163,6 +163,7 @@ pub struct OpenSession {
     pub ttl: Duration,
     pub adapter: Adapter,
     pub on_disconnect: OnDisconnect,
+    pub request_id: Option<RequestId>,
     pub metadata: Option<Arc<str>>,
 }
 

@@ -4,7 +4,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use crate::command::{Acquire, Under};
+use crate::command::{Acquire, OpenSession, Under};
 use crate::snapshot::Entry;
 use crate::table::LockTable;
 
@@ -41,6 +41,18 @@ pub(crate) fn digest_of(request: &Acquire) -> u64 {
     request.reclaim_window.hash(&mut hasher);
     request.reclaim.hash(&mut hasher);
     request.metadata.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The same for the opening of a session.
+pub(crate) fn digest_of_opening(open: &OpenSession) -> u64 {
+    let mut hasher = Fnv::default();
+    open.namespace.hash(&mut hasher);
+    open.owner.hash(&mut hasher);
+    open.ttl.hash(&mut hasher);
+    open.adapter.hash(&mut hasher);
+    open.on_disconnect.hash(&mut hasher);
+    open.metadata.hash(&mut hasher);
     hasher.finish()
 }
 

@@ -42,10 +42,7 @@ pub enum Answer {
     Cancelled {
         waiting: bool,
     },
-    SessionOpened {
-        number: u64,
-        deadline: Timestamp,
-    },
+    SessionOpened(Box<Opened>),
     SessionClosed {
         grants: usize,
     },
@@ -87,6 +84,17 @@ pub struct Grant {
     pub gained: Vec<(u64, ByteRange)>,
 }
 
+/// A session as the one who opened it sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    pub session: LeaseId,
+    pub number: u64,
+    pub ttl: Millis,
+    pub deadline: Timestamp,
+    /// The same request opened it before; this is that session.
+    pub replayed: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewed {
     pub ttl: Millis,
@@ -109,8 +117,8 @@ pub enum Effect {
     Refused { call: CallId, refusal: Refusal },
     /// The holder should hear at once that the whole lease, or the grant with this fence, is gone.
     Lost { namespace: Namespace, lease: LeaseId, fence: Option<Fence>, ending: Ending },
-    /// Somebody has begun to wait for what this session holds.
-    Wanted { namespace: Namespace, session: LeaseId, scope: Scope, waiter: Owner },
+    /// Somebody has begun to wait, and the grant with this fence is in the way.
+    Wanted { namespace: Namespace, lease: LeaseId, fence: Fence, scope: Scope, waiter: Owner },
     /// Something for those who watch.
     Event(Arc<Event>),
 }

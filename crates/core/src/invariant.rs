@@ -454,6 +454,11 @@ pub fn invariant_request_ids_lead_to_their_grant_or_waiter(table: &LockTable) ->
                 Known::Waiting(ticket) => space.waiters.get(ticket).is_some_and(|waiter| {
                     waiter.owner == *owner && waiter.request.request_id.as_ref() == Some(id)
                 }),
+                Known::Opened { lease, .. } => space.leases.get(lease.0).is_some_and(|lease| {
+                    let request = lease.session.as_ref().map(|session| &session.terms.request);
+                    lease.owner == *owner
+                        && request.is_some_and(|r| r.as_ref().is_some_and(|r| r.id == *id))
+                }),
                 Known::Granted { lease, fence, .. } => {
                     let lease = space.leases.get(lease.0);
                     lease.is_some_and(|lease| {

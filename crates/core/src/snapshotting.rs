@@ -172,6 +172,11 @@ impl LockTable {
             })
         });
         let lease = self.add_lease(space, entry.lease, &entry.owner, entry.ttl, session)?;
+        if let Some(ending) = &entry.lapsed {
+            let at = self.space_mut(space);
+            at.lease_mut(lease).state = LeaseState::Lapsed(Lapse::of(ending));
+            at.lapsed_len += 1;
+        }
         for grant in entry.grants {
             self.restore_grant(space, lease, grant);
         }
@@ -182,10 +187,6 @@ impl LockTable {
         for set in entry.sets {
             let ranges = SetRanges { owner: set.owner, ranges: set.ranges };
             at.lease_mut(lease).held.many().sets.insert(set.fence, ranges);
-        }
-        if let Some(ending) = &entry.lapsed {
-            at.lease_mut(lease).state = LeaseState::Lapsed(Lapse::of(ending));
-            at.lapsed_len += 1;
         }
         Ok(())
     }
@@ -198,7 +199,8 @@ impl LockTable {
         at.add_holder(&grant.key, grant.mode, grant.fence, lease);
         at.count_hold(owner, lease, grant.key.kind());
         at.owners.forget(owner);
-        if let Some(request) = &grant.request {
+        // The id of what is over may name something else by now.
+        if let Some(request) = grant.request.as_ref().filter(|_| !at.lease(lease).is_over()) {
             let known = Known::Granted { lease, fence: grant.fence, digest: request.digest };
             at.requests.insert((owner, request.id.clone()), known);
         }

@@ -61,6 +61,7 @@ pub(crate) struct Space {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     Granted { lease: LeaseNo, fence: Fence, digest: u64 },
+    Opened { lease: LeaseNo, digest: u64 },
     Waiting(Ticket),
 }
 
@@ -225,6 +226,16 @@ impl Space {
         let key = (owner, id.clone());
         if let Some(Known::Granted { fence, .. }) = self.requests.get(&key)
             && *fence == ended
+        {
+            self.requests.remove(&key);
+        }
+    }
+
+    /// The same for what a session was opened with.
+    pub(crate) fn forget_opening(&mut self, owner: OwnerNo, id: &RequestId, ended: LeaseNo) {
+        let key = (owner, id.clone());
+        if let Some(Known::Opened { lease, .. }) = self.requests.get(&key)
+            && *lease == ended
         {
             self.requests.remove(&key);
         }

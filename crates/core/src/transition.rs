@@ -89,6 +89,7 @@ pub struct SessionTerms {
     pub number: u64,
     pub adapter: Adapter,
     pub on_disconnect: OnDisconnect,
+    pub request: Option<Request>,
     pub metadata: Option<Arc<str>>,
 }
 

@@ -15,6 +15,8 @@ pub mod worker;
 pub mod cluster;
 pub mod faults;
 pub mod proxy;
+pub mod tls;
+pub mod gate;
 pub mod power;
 pub mod tools;
 

@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use leasehold_api::Code;
+use leasehold_api::{Code, LockPage};
 use leasehold_e2e::checker::{Checked, Rules, check};
 use leasehold_e2e::client::{Ask, Client, Http, Lease, Outcome, bound_unknown};
 use leasehold_e2e::faults::{Injected, can_inject};
 use leasehold_e2e::history::Recorder;
 use leasehold_e2e::server::Server;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 const TTL: Duration = Duration::from_secs(300);
 const RECOVERY_MAX: Duration = Duration::from_secs(20);
@@ -181,5 +183,47 @@ async fn slow_disk_delays_grants_and_no_renewal() -> Result<()> {
     ensure!(granted >= DELAY, "it was acknowledged before its sync: {granted:?}");
     ensure!(renewed < DELAY / 2, "renewals waited for the disk: {renewed:?}");
     held.survives_a_kill().await?;
+    Ok(())
+}
+
+/// Over HTTP/1.1 what the kernel took counts as delivered. Peers that are gone before that, while their grant is being
+/// made durable, leave nothing behind.
+#[tokio::test]
+async fn grants_to_peers_that_went_before_their_answer_are_taken_back() -> Result<()> {
+    const DELAY: Duration = Duration::from_millis(1000);
+    const PEERS: u64 = 20;
+    if !can_inject() {
+        return Ok(());
+    }
+    let server = Server::start().await?;
+    let mut http = Http::new(server.address());
+    let what = format!("fsync,fdatasync:delay_enter={}", DELAY.as_micros());
+    let injected = Injected::into_process(server.pid(), &[&what])?;
+    let before: LockPage = http.get("/v1/locks").await?.json()?;
+    let mut peers = Vec::new();
+    for peer in 0..PEERS {
+        let mut stream = TcpStream::connect(server.address()).await?;
+        let body = r#"{"owner_id":"a","ttl_ms":600000}"#;
+        let head = format!("POST /v1/locks/gone/{peer}/acquire HTTP/1.1\r\nhost: localhost");
+        let length = format!("content-type: application/json\r\ncontent-length: {}", body.len());
+        stream.write_all(format!("{head}\r\n{length}\r\n\r\n{body}").as_bytes()).await?;
+        peers.push(stream);
+    }
+    tokio::time::sleep(DELAY / 4).await;
+    for peer in peers {
+        peer.set_zero_linger()?;
+    }
+    let since = Instant::now();
+    loop {
+        let now: LockPage = http.get("/v1/locks").await?.json()?;
+        // Each grant is a change, and so is what takes it back.
+        if now.revision >= before.revision + 2 * PEERS {
+            ensure!(now.locks.is_empty(), "{} locks are held by nobody", now.locks.len());
+            break;
+        }
+        ensure!(since.elapsed() < RECOVERY_MAX, "{} locks are held", now.locks.len());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    ensure!(injected.end()? > 0, "nothing was injected");
     Ok(())
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use leasehold_client::sql;
+use leasehold_client::{Clock as _, SystemClock, sql};
 use leasehold_e2e::random::Random;
 use leasehold_e2e::server::Server;
 use rusqlite::Connection;
@@ -58,7 +58,31 @@ fn read(line: &str) -> Option<Said> {
 
 impl Worker {
     fn start(server: SocketAddr, trial: &Trial, owner: &str, document: &Path) -> Result<Worker> {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_worker"))
+        let command = Command::new(env!("CARGO_BIN_EXE_worker"));
+        Worker::start_by(command, server, trial, owner, document)
+    }
+
+    /// A worker for which the machine has been up for longer than it says itself: as if it had slept for that long.
+    fn start_after_sleep(
+        slept: Duration,
+        server: SocketAddr,
+        trial: &Trial,
+        document: &Path,
+    ) -> Result<Worker> {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--fork", "--kill-child=KILL", "--time", "--boottime"]);
+        unshare.arg(slept.as_secs().to_string()).arg(env!("CARGO_BIN_EXE_worker"));
+        Worker::start_by(unshare, server, trial, "sleeper", document)
+    }
+
+    fn start_by(
+        mut command: Command,
+        server: SocketAddr,
+        trial: &Trial,
+        owner: &str,
+        document: &Path,
+    ) -> Result<Worker> {
+        let mut child = command
             .arg(format!("http://{server}"))
             .arg(format!("fail-fast/{}", trial.number))
             .arg(format!("{owner}-{}", trial.number))
@@ -87,9 +111,16 @@ impl Worker {
         self.said.lock().expect("no thread panics with it").clone()
     }
 
+    /// The worker itself, if another program was needed to start it.
+    fn own_pid(&self) -> Result<u32> {
+        let pid = self.child.id();
+        let below = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        Ok(below.split_whitespace().next().map_or(Ok(pid), str::parse)?)
+    }
+
     fn signal(&self, signal: i32) -> Result<()> {
-        let pid = libc::pid_t::try_from(self.child.id()).context("a process id is small")?;
-        // SAFETY: the process is a child of ours that has not been waited for, so the id is still its own.
+        let pid = libc::pid_t::try_from(self.own_pid()?).context("a process id is small")?;
+        // SAFETY: the process is a child of ours that has not been waited for, or of one, so the id is still its own.
         #[allow(unsafe_code, reason = "the standard library can only kill")]
         let sent = unsafe { libc::kill(pid, signal) };
         if sent != 0 {
@@ -172,6 +203,17 @@ impl Trial {
     }
 }
 
+/// Whether the process has an alarm on a clock that goes on while the machine sleeps.
+fn has_alarm_that_counts_sleep(pid: u32) -> Result<bool> {
+    for open in std::fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
+        let about = std::fs::read_to_string(open?.path()).unwrap_or_default();
+        if about.lines().any(|line| line == format!("clockid: {}", libc::CLOCK_BOOTTIME)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Whoever believed in a lower token did so before anybody believed in a higher one.
 fn check_beliefs(first: &[Said], second: &[Said]) -> Result<()> {
     let mut beliefs: Vec<&Said> =
@@ -232,5 +274,53 @@ async fn without_the_fence_a_stopped_worker_overwrites_data() -> Result<()> {
     let shown = run_all(100..112, false).await?;
     println!("12 workers stopped without a fence: {shown:?}");
     assert!(shown.overwritten > 0, "the test without a fence must show what the fence is for");
+    Ok(())
+}
+
+/// No process can be put to sleep without the machine, and none with a thread can be moved to another time. But one can
+/// begin where the machine has slept for ten days: there its clocks differ, as they do after a sleep, and whatever counts
+/// on the wrong one is off by ten days.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_whose_machine_has_slept_counts_by_the_clock_that_went_on() -> Result<()> {
+    const SLEPT: Duration = Duration::from_secs(10 * 24 * 3600);
+    let may =
+        Command::new("unshare").args(["--fork", "--time", "--boottime", "1", "true"]).output();
+    if !may.is_ok_and(|output| output.status.success()) {
+        println!("skipped: no time of its own can be made for a process here");
+        return Ok(());
+    }
+    let server = Server::start().await?;
+    let folder = tempfile::tempdir()?;
+    for number in [200, 201] {
+        let trial = Trial { number, ttl: Duration::from_secs(1), is_fenced: true };
+        let document = folder.path().join(format!("document-{number}"));
+        let writes = Connection::open(&document)?;
+        writes.execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;
+             CREATE TABLE writes (number INTEGER PRIMARY KEY, token INTEGER NOT NULL);",
+        )?;
+        writes.execute_batch(sql::SQLITE)?;
+        let before = SystemClock.now();
+        let sleeper = Worker::start_after_sleep(SLEPT, server.address(), &trial, &document)?;
+        sleeper.until(What::Believes, 0).await?;
+        // Long enough for several heartbeats: an alarm on another clock than the count would ring in ten days.
+        tokio::time::sleep(trial.ttl * 2).await;
+        let said = sleeper.said();
+        assert!(said.iter().all(|said| said.what != What::Lost), "{said:?}");
+        assert!(said.iter().all(|said| said.at > before.plus(SLEPT).as_nanos()), "{said:?}");
+        assert!(has_alarm_that_counts_sleep(sleeper.own_pid()?)?);
+        // Away for longer than its ttl, it knows that at once, and what it had begun to write is refused.
+        let second = Worker::start(server.address(), &trial, "second", &document)?;
+        sleeper.signal(libc::SIGSTOP)?;
+        second.until(What::Granted, 0).await?;
+        let written = second.until(What::Wrote, 0).await?;
+        let heard = sleeper.said().len();
+        sleeper.signal(libc::SIGCONT)?;
+        sleeper.until(What::Lost, heard).await?;
+        second.until(What::Wrote, written + 1).await?;
+        let after: Vec<What> = sleeper.said()[heard..].iter().map(|said| said.what).collect();
+        assert!(!after.contains(&What::Wrote), "{after:?}");
+        assert_eq!(overwritten(&writes)?, 0);
+    }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use leasehold_client::wire::{BreakRequest, Claim, Code, Mode, News};
 use leasehold_client::{Client, Error, ListQuery, LostBy, Retry, State, Transport};
+use leasehold_e2e::proxy::{Network, Proxy};
 use leasehold_e2e::server::Server;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -43,6 +44,10 @@ over_both_transports!(
     shared_and_permits_and_ranges_and_paths,
     a_set_is_all_or_nothing,
     one_session_keeps_many_locks,
+    a_session_whose_answer_was_lost_is_opened_once,
+    a_set_of_bytes_under_a_session_is_free_as_soon_as_it_is_released,
+    holders_hear_that_somebody_waits,
+    a_session_hears_that_somebody_waits,
     a_dropped_guard_is_given_back_also_outside_a_runtime,
     a_dropped_future_leaves_the_queue_and_no_lock,
     a_deadlock_is_refused_with_its_circle,
@@ -204,6 +209,137 @@ async fn one_session_keeps_many_locks(transport: Transport) -> Result<()> {
     session.close().await?;
     assert_eq!(last.state(), State::Lost);
     assert!(client.lock("s/0").try_acquire().await?.is_some());
+    Ok(())
+}
+
+async fn a_session_whose_answer_was_lost_is_opened_once(transport: Transport) -> Result<()> {
+    let server = Server::start().await?;
+    let direct = client(&server, transport).await?;
+    let proxy = Proxy::before(server.address()).await?;
+    let url = format!("http://{}", proxy.address());
+    let client = Client::builder(&url).transport(transport).connect().await?;
+    proxy.set(Network::DeafensClient);
+    let opening = tokio::spawn(client.session().owner("boss").ttl(LONG).open());
+    let count = async || anyhow::Ok(direct.api().list_sessions(None, None).await?.sessions.len());
+    while count().await? == 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    proxy.set(Network::Resets);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    proxy.set(Network::Works);
+    let session = opening.await??;
+    assert!(session.is_replayed(), "it was opened before");
+    assert_eq!(count().await?, 1);
+    let lease = session.lock("a").acquire().await?;
+    assert!(lease.is_valid());
+    session.close().await?;
+    assert_eq!(count().await?, 0);
+    // One that nobody waits for any more is not left behind either.
+    proxy.set(Network::DeafensClient);
+    let opening = tokio::spawn(client.session().owner("boss").ttl(LONG).open());
+    while count().await? == 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    opening.abort();
+    proxy.set(Network::Resets);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    proxy.set(Network::Works);
+    let since = Instant::now();
+    while count().await? > 0 {
+        assert!(since.elapsed() < LONG / 2, "an abandoned session stays until its ttl");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+async fn a_set_of_bytes_under_a_session_is_free_as_soon_as_it_is_released(
+    transport: Transport,
+) -> Result<()> {
+    let server = Server::start().await?;
+    let client = client(&server, transport).await?;
+    let session = client.session().owner("boss").ttl(LONG).open().await?;
+    let free = async |locks: &[&str]| {
+        for lock in locks {
+            let lease = client.lock(lock).owner("other").try_acquire().await?;
+            lease.expect("it is free").release().await?;
+        }
+        anyhow::Ok(())
+    };
+    // Bytes alone, and bytes that come before a name.
+    let sets: [&[&str]; 2] = [
+        &["inode:1@0..10", "inode:1@20..30", "inode:2"],
+        &["inode:1@0..10", "inode:2@5..", "job/x", "path:/srv/a"],
+    ];
+    let kept = session.lock("inode:3@0..10").acquire().await?;
+    for set in sets {
+        let lease = session.set(set.iter().copied()).acquire().await?;
+        for lock in set {
+            assert!(client.lock(lock).owner("other").try_acquire().await?.is_none(), "{lock}");
+        }
+        lease.release().await?;
+        free(set).await?;
+        // The rest of the session goes on.
+        assert!(kept.is_valid());
+        assert!(client.lock("inode:3@5..6").owner("other").try_acquire().await?.is_none());
+    }
+    let dropped = session.set(["inode:4@0..10", "inode:4@20..30"]).acquire().await?;
+    drop(dropped);
+    for lock in ["inode:4@0..10", "inode:4@20..30"] {
+        client.lock(lock).owner("other").wait(LONG).acquire().await?.release().await?;
+    }
+    Ok(())
+}
+
+async fn holders_hear_that_somebody_waits(transport: Transport) -> Result<()> {
+    let server = Server::start().await?;
+    let client = client(&server, transport).await?;
+    let other = self::client(&server, transport).await?;
+    let wanted =
+        async |lease: &leasehold_client::Lease| tokio::time::timeout(LONG, lease.wanted()).await;
+    let lease = client.lock("path:/srv/a").owner("one").ttl(LONG * 10).acquire().await?;
+    let alone = client.lock("job/alone").owner("one").ttl(LONG * 10).acquire().await?;
+    let heard = tokio::spawn({
+        let handle = lease.handle().clone();
+        async move { handle.wanted().await }
+    });
+    // Those who wait for something else do not count, and neither do those who only try.
+    assert!(other.lock("path:/srv/a").owner("two").try_acquire().await?.is_none());
+    assert!(!heard.is_finished());
+    let waiting = tokio::spawn(other.lock("path:/srv/**").owner("two").wait(LONG).acquire());
+    tokio::time::timeout(LONG, heard).await??;
+    // Also one who asks later, though nobody comes any more.
+    wanted(&lease).await?;
+    assert!(tokio::time::timeout(Duration::from_millis(100), alone.wanted()).await.is_err());
+    assert!(lease.is_valid());
+    // And one who was granted what others waited for before.
+    let third = tokio::spawn(client.lock("path:/srv/b").owner("three").wait(LONG).acquire());
+    until_waiters(&client, "path:/srv/b", 2).await?;
+    lease.release().await?;
+    let lease = waiting.await??;
+    wanted(&lease).await?;
+    lease.release().await?;
+    third.await??.release().await?;
+    Ok(())
+}
+
+async fn a_session_hears_that_somebody_waits(transport: Transport) -> Result<()> {
+    let server = Server::start().await?;
+    let client = client(&server, transport).await?;
+    let other = self::client(&server, transport).await?;
+    let session = client.session().owner("boss").ttl(LONG * 10).open().await?;
+    let first = session.lock("s/1").acquire().await?;
+    let second = session.set(["s/2", "inode:1@0..10"]).acquire().await?;
+    let of_session = leasehold_client::LeaseHandle::clone(&session);
+    let heard = [of_session, second.handle().clone()]
+        .map(|handle| tokio::spawn(async move { handle.wanted().await }));
+    let waiting = tokio::spawn(other.lock("inode:1@5..6").wait(LONG).acquire());
+    for heard in heard {
+        tokio::time::timeout(LONG, heard).await??;
+    }
+    assert!(tokio::time::timeout(Duration::from_millis(100), first.wanted()).await.is_err());
+    second.release().await?;
+    waiting.await??.release().await?;
+    assert!(first.is_valid() && session.is_valid());
     Ok(())
 }
 

@@ -15,8 +15,8 @@ use std::time::Duration;
 use leasehold_core::planted;
 use leasehold_core::{
     Answer, CallId, Cancel, CloseSession, Command, Conflict, Effect, Ending, Epoch, Event, Fence,
-    Grant, LeaseId, LockTable, Namespace, News, Outcome, Refusal, Revision, Scope, Step, Timestamp,
-    Transition, Withdraw,
+    Grant, LeaseId, LockTable, Namespace, News, Opened, Outcome, Refusal, Revision, Scope, Step,
+    Timestamp, Transition, Withdraw,
 };
 use leasehold_store::{Batch, BatchWriter, Seq};
 
@@ -82,10 +82,11 @@ pub enum Output {
         fence: Option<Fence>,
         ending: Ending,
     },
-    /// Somebody waits for what this session holds.
+    /// Somebody waits, and the grant with this fence is in the way.
     Wanted {
         namespace: Namespace,
-        session: LeaseId,
+        lease: LeaseId,
+        fence: Fence,
         scope: Scope,
     },
     /// This server leads, from this revision on.
@@ -125,6 +126,8 @@ pub enum Undo {
     /// A grant that a retry can find by its request id: kept unless the commit failed.
     KnownGrant(Withdraw),
     Session(CloseSession),
+    /// The same for a session.
+    KnownSession(CloseSession),
 }
 
 impl Engine {
@@ -242,7 +245,7 @@ impl Engine {
     /// An answer could not be delivered: what it gave is taken back, unless a retry will ask for it.
     pub fn undelivered(&mut self, now: Timestamp, undo: Undo) {
         match undo {
-            Undo::KnownGrant(_) => {}
+            Undo::KnownGrant(_) | Undo::KnownSession(_) => {}
             Undo::Grant(withdraw) => self.run(now, Command::Withdraw(withdraw)),
             Undo::Session(close) => self.run(now, Command::CloseSession(close)),
         }
@@ -269,7 +272,11 @@ impl Engine {
                 let undo = about.undo(&grant);
                 (Ok(Reply::Answer(Answer::Granted(grant))), undo)
             }
-            Outcome::Answered(answer) => (Ok(Reply::Answer(answer)), about.undo_session()),
+            Outcome::Answered(Answer::SessionOpened(opened)) => {
+                let undo = about.undo_session(&opened);
+                (Ok(Reply::Answer(Answer::SessionOpened(opened))), undo)
+            }
+            Outcome::Answered(answer) => (Ok(Reply::Answer(answer)), None),
             Outcome::Refused(refusal) => (Err(self.error_for(refusal)), None),
         };
         let output = Output::Reply { call: id, reply, undo };
@@ -336,8 +343,8 @@ impl Engine {
                 Effect::Lost { namespace, lease, fence, ending } => {
                     Output::Lost { namespace, lease, fence, ending }
                 }
-                Effect::Wanted { namespace, session, scope, .. } => {
-                    Output::Wanted { namespace, session, scope }
+                Effect::Wanted { namespace, lease, fence, scope, .. } => {
+                    Output::Wanted { namespace, lease, fence, scope }
                 }
                 Effect::Event(event) => {
                     self.note_ending(&event);
@@ -617,7 +624,9 @@ impl Engine {
                     Undo::Grant(withdraw) | Undo::KnownGrant(withdraw) => {
                         Command::Withdraw(withdraw)
                     }
-                    Undo::Session(close) => Command::CloseSession(close),
+                    Undo::Session(close) | Undo::KnownSession(close) => {
+                        Command::CloseSession(close)
+                    }
                 },
             );
         }
@@ -641,7 +650,7 @@ impl Engine {
 #[derive(Debug)]
 enum About {
     Grant { namespace: Namespace, known: bool },
-    Session(CloseSession),
+    Session { close: CloseSession, known: bool },
     Other,
 }
 
@@ -651,7 +660,8 @@ impl About {
             let (namespace, known) = (acquire.namespace.clone(), acquire.request_id.is_some());
             About::Grant { namespace, known }
         } else if let Command::OpenSession(open) = command {
-            About::Session(CloseSession { namespace: open.namespace.clone(), session: open.id })
+            let close = CloseSession { namespace: open.namespace.clone(), session: open.id };
+            About::Session { close, known: open.request_id.is_some() }
         } else {
             About::Other
         }
@@ -664,14 +674,16 @@ impl About {
                 let withdraw = Withdraw::of(&namespace, grant);
                 Some(if known { Undo::KnownGrant(withdraw) } else { Undo::Grant(withdraw) })
             }
-            About::Grant { .. } | About::Session(_) | About::Other => None,
+            About::Grant { .. } | About::Session { .. } | About::Other => None,
         }
     }
 
-    fn undo_session(self) -> Option<Undo> {
+    fn undo_session(self, opened: &Opened) -> Option<Undo> {
         match self {
-            About::Session(close) => Some(Undo::Session(close)),
-            About::Grant { .. } | About::Other => None,
+            About::Session { close, known } if !opened.replayed => {
+                Some(if known { Undo::KnownSession(close) } else { Undo::Session(close) })
+            }
+            About::Grant { .. } | About::Session { .. } | About::Other => None,
         }
     }
 }

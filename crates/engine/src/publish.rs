@@ -66,8 +66,8 @@ pub enum Watched {
 pub enum Notice {
     /// The whole lease, or the grant with this fence, is gone.
     Lost { fence: Option<Fence>, ending: Ending },
-    /// Somebody waits for this.
-    Wanted { scope: Scope },
+    /// Somebody waits for this, and the grant with this fence is in the way.
+    Wanted { fence: Fence, scope: Scope },
 }
 
 impl Publisher {

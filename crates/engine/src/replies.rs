@@ -100,10 +100,10 @@ impl Replies {
                     self.unfollow(lease);
                 }
             }
-            Output::Wanted { namespace, session, scope } => {
-                let notice = Notice::Wanted { scope };
-                if !self.notify_port(session, &notice) {
-                    publisher.notify(namespace, session, notice);
+            Output::Wanted { namespace, lease, fence, scope } => {
+                let notice = Notice::Wanted { fence, scope };
+                if !self.notify_port(lease, &notice) {
+                    publisher.notify(namespace, lease, notice);
                 }
             }
         }

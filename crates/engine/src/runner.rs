@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{Command, Limits, Timestamp};
@@ -365,16 +366,16 @@ async fn answer(under_way: &mut Option<(u64, Answering)>) -> (u64, Response) {
     (id, response)
 }
 
-/// Stays awake for an answer that is to come soon. Whoever else wants to run on this processor goes first.
+/// Stays awake for an answer that is to come soon. Whoever else wants to run goes first, here and on this processor.
 async fn awake<T>(until: Option<Instant>, answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
-    poll_fn(|cx| {
-        let polled = answer.as_mut().poll(cx);
-        if polled.is_pending() && until.is_some_and(|until| Instant::now() < until) {
-            std::thread::yield_now();
-            cx.waker().wake_by_ref();
+    while until.is_some_and(|until| Instant::now() < until) {
+        let polled = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
+        if let Poll::Ready(answer) = polled {
+            return answer;
         }
-        polled
-    })
-    .await
+        std::thread::yield_now();
+        tokio::task::yield_now().await;
+    }
+    answer.await
 }

@@ -298,6 +298,27 @@ pub(crate) fn renewed(
     }
 }
 
+/// A session as it is told to the one who opened it.
+pub(crate) fn opened(
+    now: Timestamp,
+    epoch: u64,
+    asked: &core::OpenSession,
+    opened: &core::Opened,
+) -> api::Opened {
+    api::Opened {
+        session_id: lease_id_text(opened.session),
+        session: opened.number,
+        owner_id: asked.owner.to_string(),
+        adapter: asked.adapter.to_string(),
+        ttl_ms: opened.ttl.get().into(),
+        lease_expiry_ms: opened.deadline.as_millis(),
+        expires_in_ms: millis(opened.deadline.since(now)),
+        expires_at: moment(opened.deadline),
+        replayed: opened.replayed,
+        epoch,
+    }
+}
+
 pub(crate) fn kept_alive(now: Timestamp, epoch: u64, renewed: core::Renewed) -> api::KeptAlive {
     api::KeptAlive {
         ttl_ms: renewed.ttl.get().into(),

@@ -261,7 +261,10 @@ impl Server {
                 }
                 None => {
                     if let Some(undo) = undo {
-                        said.withdrawn += usize::from(!matches!(undo, Undo::KnownGrant(_)));
+                        said.withdrawn += usize::from(!matches!(
+                            undo,
+                            Undo::KnownGrant(_) | Undo::KnownSession(_)
+                        ));
                         member.undelivered(at, undo);
                     }
                 }

@@ -789,7 +789,7 @@ fn deadline_of(reply: &Result<Reply, CallError>) -> Timestamp {
     match reply {
         Ok(Reply::Answer(Answer::Granted(grant))) => grant.deadline,
         Ok(Reply::Answer(Answer::Renewed(renewed))) => renewed.deadline,
-        Ok(Reply::Answer(Answer::SessionOpened { deadline, .. })) => *deadline,
+        Ok(Reply::Answer(Answer::SessionOpened(opened))) => opened.deadline,
         Ok(_) | Err(_) => Timestamp::ZERO,
     }
 }

@@ -280,6 +280,7 @@ fn locks_can_be_read_with_plain_sql_while_the_server_runs() {
             number: 12,
             adapter: Adapter::new("fuse").unwrap(),
             on_disconnect: OnDisconnect::Release,
+            request: None,
             metadata: None,
         },
     });

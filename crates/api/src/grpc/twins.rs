@@ -324,6 +324,7 @@ impl From<&crate::Opened> for wire::Opened {
             expires_in: Some(ms(opened.expires_in_ms)),
             expires_at: at(&opened.expires_at),
             epoch: opened.epoch,
+            replayed: opened.replayed,
         }
     }
 }

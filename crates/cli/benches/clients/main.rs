@@ -8,6 +8,7 @@ mod link;
 mod load;
 mod process;
 mod redis;
+mod sdk;
 mod stream;
 
 use std::time::Duration;
@@ -48,8 +49,13 @@ async fn compare() {
     if wants("memory") {
         show("leasehold, stream, memory", stream::pairs(&folder, "memory").await);
     }
-    if wants("session") {
-        show("leasehold, stream, SQLite, one session", stream::session_pairs(&folder).await);
+    let session = if wants("session") {
+        show("leasehold, stream, SQLite, one session", stream::session_pairs(&folder).await)
+    } else {
+        None
+    };
+    if wants("sdk") {
+        show("leasehold, library for Rust, SQLite", sdk::pairs(&folder).await);
     }
     let durable = if wants("redis-durable") {
         show("redis, appendfsync always", redis::pairs(&folder, true).await)
@@ -64,8 +70,11 @@ async fn compare() {
     let etcd =
         if wants("etcd") { show("etcd, lock service", etcd::pairs(&folder).await) } else { None };
     ratio("against redis, appendfsync always", ours, durable, ">= 2");
+    ratio("  under one session", session, durable, ">= 2");
     ratio("against redis, without persistence", ours, forgetful, ">= 1");
+    ratio("  under one session", session, forgetful, ">= 1");
     ratio("against etcd's lock service", ours, etcd, ">= 20");
+    ratio("  under one session", session, etcd, ">= 20");
     println!();
     if wants("hot") {
         match stream::hot(&folder).await {

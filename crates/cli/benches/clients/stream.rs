@@ -22,6 +22,13 @@ async fn start_with(
     store: &str,
     session: Option<attach::Session>,
 ) -> Result<(Server, Link), String> {
+    let (server, port) = serve(folder, store).await?;
+    let link = Link::open(port, session).await?;
+    Ok((server, link))
+}
+
+/// The real server, in a process of its own.
+pub(crate) async fn serve(folder: &Folder, store: &str) -> Result<(Server, u16), String> {
     let port = free_port();
     let store = match store {
         "sqlite" => format!("sqlite:{}", folder.fresh("sqlite").join("locks.db").display()),
@@ -30,9 +37,7 @@ async fn start_with(
     let mut program = Program::new(env!("CARGO_BIN_EXE_leasehold"));
     program.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--store", &store]);
     program.env("LEASEHOLD_LOG", "error");
-    let server = Server::start(&mut program, port).await?;
-    let link = Link::open(port, session).await?;
-    Ok((server, link))
+    Ok((Server::start(&mut program, port).await?, port))
 }
 
 /// Each worker takes and gives back a lock of its own.

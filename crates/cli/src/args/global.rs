@@ -1,5 +1,6 @@
 //! What every verb that asks a server understands.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -30,6 +31,24 @@ pub(crate) struct Global {
         hide_env_values = true
     )]
     pub(crate) namespace: String,
+    /// A file with the token to show to the server; without one, LEASEHOLD_TOKEN may hold the token itself
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "LEASEHOLD_TOKEN_FILE",
+        hide_env_values = true
+    )]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Certificates of the authorities to trust for https:// servers, instead of the system's
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "LEASEHOLD_CACERT",
+        hide_env_values = true
+    )]
+    pub(crate) cacert: Option<PathBuf>,
     /// How long to try before the server counts as unreachable
     #[arg(long, global = true, value_name = "LENGTH", default_value = "10s", value_parser = length)]
     pub(crate) timeout: Duration,

@@ -186,13 +186,13 @@ impl<'a> Work<'a> {
             [_] => vec![lease.lock()],
             claims => claims.iter().map(|claim| claim.lock.as_str()).collect(),
         };
-        vec![
+        let held = [
             ("LEASEHOLD_LOCK", locks.join(" ").into()),
             ("LEASEHOLD_FENCING_TOKEN", lease.fencing_token().to_string().into()),
             ("LEASEHOLD_LEASE_ID", lease.lease_id().into()),
             ("LEASEHOLD_OWNER", lease.owner().into()),
-            ("LEASEHOLD_ADDR", self.server.addresses.clone().into()),
-        ]
+        ];
+        held.into_iter().chain(self.server.environment()).collect()
     }
 
     async fn give_back(&self, mut lease: Lease) {

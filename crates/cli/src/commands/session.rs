@@ -18,6 +18,7 @@ pub(crate) async fn run(server: &Server, command: &SessionCommand) -> Answered {
                 adapter: args.adapter.clone(),
                 on_disconnect: args.on_disconnect(),
                 disconnect_ttl_ms: args.disconnect_ttl.map(millis),
+                request_id: None,
                 metadata: args.metadata.clone(),
             };
             let opened = server.ask(server.client.api().open_session(&request)).await?;

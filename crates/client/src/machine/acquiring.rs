@@ -341,42 +341,13 @@ pub(super) fn says_nothing_of_the_lease(problem: &Problem) -> bool {
 
 /// Whether the refusal says nothing about the lock: the same request may be decided a little later, or elsewhere.
 pub(super) fn is_undecided(problem: &Problem) -> bool {
-    match problem.code {
-        Code::GracePeriod
-        | Code::StoreUnavailable
-        | Code::NotLeader
-        | Code::Draining
-        | Code::Overloaded
-        | Code::Interrupted
-        | Code::RateLimited
-        | Code::RequestTimeout
-        | Code::Internal => true,
-        Code::InvalidRequest
-        | Code::InvalidLockName
-        | Code::Unauthenticated
-        | Code::PermissionDenied
-        | Code::NotFound
-        | Code::SessionNotFound
-        | Code::TicketNotFound
-        | Code::MethodNotAllowed
-        | Code::LockHeld
-        | Code::ReclaimWindow
-        | Code::Deadlock
-        | Code::FileRemoved
-        | Code::LeaseLost
-        | Code::NotHolder
-        | Code::LimitMismatch
-        | Code::RequestIdReused
-        | Code::NoGrace
-        | Code::RevisionCompacted
-        | Code::StaleFence
-        | Code::TooLarge
-        | Code::UriTooLong
-        | Code::HeaderTooLarge
-        | Code::UnsupportedMediaType
-        | Code::MisdirectedRequest
-        | Code::TooManyWaiters
-        | Code::SessionLimit
-        | Code::QuotaExceeded => false,
-    }
+    let is_decided = matches!(
+        problem.code,
+        Code::LockHeld
+            | Code::ReclaimWindow
+            | Code::TooManyWaiters
+            | Code::SessionLimit
+            | Code::QuotaExceeded
+    );
+    problem.code == Code::Internal || (problem.code.is_retryable() && !is_decided)
 }

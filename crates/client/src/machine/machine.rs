@@ -252,6 +252,11 @@ impl<T> Machine<T> {
         self.entries.iter().map(|(key, _)| key).collect()
     }
 
+    /// How many servers there are to choose from.
+    pub fn servers_len(&self) -> usize {
+        self.servers.len()
+    }
+
     /// The server that is in use or about to be.
     pub fn server(&self) -> &str {
         self.servers.current()
@@ -343,6 +348,11 @@ impl<T> Machine<T> {
             self.timers.pop_first();
             let entry = self.entries.get_mut(key).expect("who has a timer is there");
             entry.timer = None;
+            // It was set for something that has happened meanwhile.
+            if entry.due_at().is_none_or(|due| due > now) {
+                self.rearm(key);
+                continue;
+            }
             match entry.phase {
                 Phase::Acquiring(_) => self.acquiring_due(now, key),
                 Phase::Confirming(..) => self.confirming_due(now, key),
@@ -388,19 +398,18 @@ impl<T> Machine<T> {
         self.actions.push_back(Action::Tell { key, news });
     }
 
-    /// Sets the timer to when the entry is next due.
+    /// Sees to it that there is a timer when the entry is next due, or earlier: most leases are given back before any
+    /// of their timers fires, and looking once too often costs less than setting each anew.
     pub(super) fn rearm(&mut self, key: Key) {
         let Some(entry) = self.entries.get_mut(key) else { return };
-        let due = entry.due_at();
-        if entry.timer == due {
+        let Some(due) = entry.due_at() else { return };
+        if entry.timer.is_some_and(|timer| timer <= due) {
             return;
         }
-        if let Some(before) = std::mem::replace(&mut entry.timer, due) {
+        if let Some(before) = entry.timer.replace(due) {
             self.timers.remove(&(before, key));
         }
-        if let Some(due) = due {
-            self.timers.insert((due, key));
-        }
+        self.timers.insert((due, key));
     }
 
     /// Forgets the entry, and ends what stands under it.

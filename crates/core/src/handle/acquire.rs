@@ -110,6 +110,7 @@ impl LockTable {
             Known::Granted { digest: before, .. } if before != digest => {
                 Err(Refusal::RequestIdReused)
             }
+            Known::Opened { .. } => Err(Refusal::RequestIdReused),
             Known::Granted { lease, fence, .. } => {
                 let grant = self.grant_again(space, lease, owner, fence);
                 Ok(Some(Outcome::Answered(Answer::Granted(Box::new(grant)))))
@@ -575,7 +576,7 @@ impl LockTable {
         (conflict, reason)
     }
 
-    /// Tells sessions that are there to hear it that somebody wants what they hold.
+    /// Tells those who hold it that somebody wants it; whether anybody hears that is not for us to know.
     pub(super) fn tell_holders(
         &self,
         space: SpaceNo,
@@ -587,12 +588,13 @@ impl LockTable {
         let asker = self.asker(space, request, ticket, false);
         for claim in &request.claims {
             let want = Want::Some(Conflict::HOLDERS_MAX);
-            for lease in at.blockers(claim, asker, want).iter().filter_map(Blocker::lease) {
-                let held = at.lease(lease);
-                if held.session.as_ref().is_some_and(|session| session.attached) {
+            for blocker in at.blockers(claim, asker, want).iter() {
+                let Some(held) = blocker.lease().map(|lease| at.lease(lease)) else { continue };
+                if !held.is_over() {
                     step.effects.push(Effect::Wanted {
                         namespace: request.namespace.clone(),
-                        session: held.id,
+                        lease: held.id,
+                        fence: self.fence_of(space, blocker),
                         scope: claim.scope.clone(),
                         waiter: request.owner.clone(),
                     });

@@ -1,19 +1,28 @@
 //! Sessions: a lease opened first, under which a client takes any number of grants.
 
 use crate::command::{Attach, CloseSession, Disconnect, KeepAlive, OnDisconnect, OpenSession};
-use crate::effect::{Answer, Step};
+use crate::digest::digest_of_opening;
+use crate::effect::{Answer, Opened, Step};
 use crate::id::{LeaseId, Namespace};
 use crate::lease::LeaseNo;
 use crate::refusal::{Invalid, Limit, Refusal};
-use crate::space::SpaceNo;
+use crate::space::{Known, SpaceNo};
 use crate::table::LockTable;
 use crate::time::Millis;
-use crate::transition::{Ending, SessionOpened, SessionTerms, Transition};
+use crate::transition::{Ending, Request, SessionOpened, SessionTerms, Transition};
 
 impl LockTable {
     pub(super) fn open(&mut self, open: OpenSession, step: &mut Step) -> super::Handled {
         let ttl = self.check_ttl(open.ttl)?;
         self.check_terms(&open)?;
+        let digest = || digest_of_opening(&open);
+        let request = open.request_id.clone().map(|id| Request { id, digest: digest() });
+        if let Some(request) = &request
+            && let Some(opened) = self.opened_before(&open, request)?
+        {
+            return Ok(Answer::SessionOpened(Box::new(opened)));
+        }
+        self.check_sessions(&open)?;
         if self.suspended {
             return Err(Refusal::Suspended);
         }
@@ -32,11 +41,42 @@ impl LockTable {
                 number,
                 adapter: open.adapter,
                 on_disconnect: open.on_disconnect,
+                request,
                 metadata: open.metadata,
             },
         };
         self.enact(Transition::SessionOpened(opened), step);
-        Ok(Answer::SessionOpened { number, deadline: self.now.plus(ttl) })
+        let (deadline, replayed) = (self.now.plus(ttl), false);
+        let opened = Opened { session: open.id, number, ttl, deadline, replayed };
+        Ok(Answer::SessionOpened(Box::new(opened)))
+    }
+
+    /// The same request came before: its session again, as it stands now.
+    fn opened_before(
+        &self,
+        open: &OpenSession,
+        request: &Request,
+    ) -> Result<Option<Opened>, Refusal> {
+        let Some(at) = self.space_named(&open.namespace) else { return Ok(None) };
+        let Some(owner) = at.owners.find(&open.owner) else { return Ok(None) };
+        match at.requests.get(&(owner, request.id.clone())).copied() {
+            None => Ok(None),
+            Some(Known::Granted { lease, .. }) if at.lease(lease).is_over() => Ok(None),
+            Some(Known::Opened { lease, digest }) if digest == request.digest => {
+                let held = at.lease(lease);
+                let session = held.session.as_ref().expect("a session was opened");
+                Ok(Some(Opened {
+                    session: held.id,
+                    number: session.terms.number,
+                    ttl: held.ttl,
+                    deadline: held.deadline,
+                    replayed: true,
+                }))
+            }
+            Some(Known::Opened { .. } | Known::Granted { .. } | Known::Waiting(_)) => {
+                Err(Refusal::RequestIdReused)
+            }
+        }
     }
 
     fn check_terms(&self, open: &OpenSession) -> Result<(), Refusal> {
@@ -51,6 +91,10 @@ impl LockTable {
             let max = self.limits.metadata_bytes_max;
             return Err(Refusal::Invalid(Invalid::MetadataSize { len, max }));
         }
+        Ok(())
+    }
+
+    fn check_sessions(&self, open: &OpenSession) -> Result<(), Refusal> {
         let max = self.limits.sessions_per_adapter_max;
         if self.sessions.get(&open.adapter).is_some_and(|open| *open >= max) {
             return Err(Refusal::Limit(Limit::Sessions { adapter: open.adapter.clone(), max }));

@@ -40,7 +40,6 @@ fn disconnect_releases_at_once_by_default() {
             0s s renewed until 30s
             1s a granted job/x fence=1 until 30s
             2s b queued job/x at 1
-            2s s told: b waits for job/x
             3s s disconnected
             3s a disconnected job/x fence=1
             3s b granted job/x fence=2 until 13s waited 1s
@@ -188,24 +187,38 @@ fn plain_session_is_only_ever_ended_by_its_ttl_or_its_client() {
 }
 
 #[test]
-fn stream_of_a_session_hears_who_wants_what_it_holds() {
+fn holders_hear_who_wants_what_they_hold() {
     check(
         "
         0s a open s
         0s a acquire job/x session=s
+        0s watch
         1s b acquire job/x wait
-        2s attach s
         2s c acquire job/x wait
         3s d acquire job/x
+        4s e acquire {path:/srv/a, inode:1@0..10}
+        5s f acquire path:/srv/** wait
+        6s g acquire inode:1@5..20 wait
         ",
         expect![[r#"
             0s s opened until 10s
             0s a granted job/x fence=1 until 10s
             1s b queued job/x at 1
-            2s s renewed until 12s
+            1s s told: b waits for job/x behind fence=1
+            1s event 2: b queued job/x
             2s c queued job/x at 2
-            2s s told: c waits for job/x
-            3s d refused held: job/x by a fence=1 since 0s until 12s, 2 waiting
+            2s s told: c waits for job/x behind fence=1
+            2s event 2: c queued job/x
+            3s d refused held: job/x by a fence=1 since 0s until 10s, 2 waiting
+            4s e granted {path:/srv/a, inode:1@0..10} fence=2 until 14s gained inode:1@0..10
+            4s event 3: e granted path:/srv/a fence=2 ttl 10s
+            4s event 3: e granted inode:1@0..10 fence=2 ttl 10s
+            5s f queued path:/srv/** at 1
+            5s lease told: f waits for path:/srv/** behind fence=2
+            5s event 3: f queued path:/srv/**
+            6s g queued inode:1@5..20 at 1
+            6s lease told: g waits for inode:1@5..20 behind fence=2
+            6s event 3: g queued inode:1@5..20
         "#]],
     );
 }

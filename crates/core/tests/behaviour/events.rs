@@ -58,10 +58,13 @@ fn watchers_hear_who_queues_and_who_leaves() {
         expect![[r#"
             0s a granted job/x fence=1 until 10s
             1s b queued job/x at 1
+            1s lease told: b waits for job/x behind fence=1
             1s event 1: b queued job/x
             1s c queued job/x at 2
+            1s lease told: c waits for job/x behind fence=1
             1s event 1: c queued job/x
             1s d queued job/x at 3
+            1s lease told: d waits for job/x behind fence=1
             1s event 1: d queued job/x
             2s b cancelled
             2s event 1: b left job/x
@@ -89,6 +92,7 @@ fn watchers_hear_of_deadlocks() {
             0s a granted job/x fence=1 until 10s
             0s b granted job/y fence=2 until 10s
             1s a queued job/y at 1
+            1s lease told: a waits for job/y behind fence=2
             1s event 2: a queued job/y
             2s b refused deadlock: b -(job/x)-> a -(job/y)-> b
             2s event 2: b deadlocked b -(job/x)-> a -(job/y)-> b

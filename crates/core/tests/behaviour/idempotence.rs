@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use crate::script::check;
+use crate::script::{check, check_with};
 
 #[test]
 fn same_request_returns_the_same_grant() {
@@ -396,6 +396,113 @@ fn try_with_the_id_of_a_request_that_waits_does_not_wait() {
             2s b (second) refused held: job/x by a fence=1 since 0s until 10s, 1 waiting
             3s a released job/x held 3s
             3s b (first) granted job/x fence=2 until 13s waited 2s
+        "#]],
+    );
+}
+
+#[test]
+fn same_opening_returns_the_same_session() {
+    check(
+        "
+        0s a open s id=r1 ttl=10s
+        3s a open t id=r1 ttl=10s
+        4s keepalive s
+        5s a open u id=r1 ttl=10s
+        5s stats
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            3s t opened until 10s again, as s
+            4s s renewed until 14s
+            5s u opened until 14s again, as s
+            5s stats epoch=0 fence=0 namespaces=1 grants=0 leases=1 sessions=1 recovering=0 waiters=0
+        "#]],
+    );
+}
+
+#[test]
+fn session_is_the_same_though_its_length_was_changed_since() {
+    check(
+        "0s a open s id=r1 ttl=10s | 1s keepalive s ttl=20s | 2s a open t id=r1 ttl=10s | 3s a open t id=r1 ttl=20s",
+        expect![[r#"
+            0s s opened until 10s
+            1s s renewed until 21s
+            1s a has ttl 20s
+            2s t opened until 21s again, as s
+            3s t refused request_id_reused
+        "#]],
+    );
+}
+
+#[test]
+fn opening_is_known_as_long_as_its_session() {
+    check(
+        "
+        0s a open s id=r1 ttl=10s
+        1s close s
+        2s a open t id=r1 ttl=10s
+        13s a open u id=r1 ttl=10s
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            1s s closed grants=0
+            2s t opened until 12s
+            13s t of a expired
+            13s u opened until 23s
+        "#]],
+    );
+}
+
+#[test]
+fn request_id_is_good_for_one_thing_only() {
+    check(
+        "
+        0s a open s id=r1 ttl=10s
+        1s a open t id=r1 ttl=10s adapter=fuse
+        1s a open t id=r1 ttl=10s keep=5s
+        1s a acquire job/x id=r1
+        1s a acquire job/x id=r2
+        2s a open t id=r2 ttl=10s
+        2s b acquire job/x id=r3 wait
+        2s b open t id=r3 ttl=10s
+        3s b open t id=r1 ttl=10s
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            1s t refused request_id_reused
+            1s t refused request_id_reused
+            1s a refused request_id_reused
+            1s a granted job/x fence=1 until 11s
+            2s t refused request_id_reused
+            2s b queued job/x at 1
+            2s t refused request_id_reused
+            3s t opened until 13s
+        "#]],
+    );
+}
+
+#[test]
+fn opening_is_known_after_a_restart() {
+    check(
+        "0s a open s id=r1 ttl=10s | 2s restart | 2s epoch conflicting grace=30s | 3s a open t id=r1 ttl=10s",
+        expect![[r#"
+            0s s opened until 10s
+            2s server restarted
+            2s epoch 1 begun recovering=1
+            3s t opened until 12s again, as s
+        "#]],
+    );
+}
+
+#[test]
+fn opening_again_needs_no_room_for_another_session() {
+    check_with(
+        |limits| limits.sessions_per_adapter_max = 1,
+        "0s a open s id=r1 | 1s a open t id=r2 | 1s a open t id=r1",
+        expect![[r#"
+            0s s opened until 10s
+            1s t refused session_limit: adapter http has 1 sessions already
+            1s t opened until 10s again, as s
         "#]],
     );
 }

@@ -107,6 +107,7 @@ impl Mirror {
             ttl: TTL,
             adapter: Adapter::new("fuse").expect("a short name"),
             on_disconnect: OnDisconnect::Release,
+            request_id: None,
             metadata: None,
         };
         let (outcome, _) = self.handle(Command::OpenSession(open));

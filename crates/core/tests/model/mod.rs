@@ -86,6 +86,8 @@ pub(crate) enum LeaseState {
 /// What makes a lease a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
+    /// As it was opened.
+    pub(crate) asked: OpenSession,
     pub(crate) terms: SessionTerms,
     pub(crate) opened_at: Timestamp,
     pub(crate) attached: bool,

@@ -1,7 +1,7 @@
 //! Those who wait: how they start to, and where they stand.
 
 use super::acquire::scopes;
-use super::{Model, Waiter, millis};
+use super::{LeaseState, Model, Waiter, millis};
 use leasehold_core::*;
 
 impl Model {
@@ -27,16 +27,17 @@ impl Model {
         queued
     }
 
-    /// Sessions on a live stream hear that somebody has begun to wait for what they hold.
+    /// Holders hear that somebody has begun to wait for what they hold.
     fn tell_holders(&mut self, waiter: &Waiter) {
         for claim in &waiter.ask.claims {
             let blockers = self.queued_blockers(waiter, claim);
             for held in blockers.holders {
                 let lease = self.lease_of(&held);
-                if lease.session.as_ref().is_some_and(|session| session.attached) {
+                if lease.state != LeaseState::Lapsed {
                     self.step.effects.push(Effect::Wanted {
                         namespace: waiter.ask.namespace.clone(),
-                        session: lease.id,
+                        lease: lease.id,
+                        fence: held.fences.1,
                         scope: claim.scope.clone(),
                         waiter: waiter.ask.owner.clone(),
                     });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::acquire::granted;
 use super::conflict::View;
-use super::{Asked, Held, Known, Model, Waiter};
+use super::{Asked, Held, Known, Lease, LeaseState, Model, Session, Waiter};
 use leasehold_core::*;
 
 impl Model {
@@ -13,7 +13,7 @@ impl Model {
         let Some(id) = &ask.request_id else {
             return Ok(None);
         };
-        if let Some(before) = self.granted_before(ask, id) {
+        if let Some(before) = self.granted_before(&ask.namespace, &ask.owner, id) {
             let same = before.asked == asked(ask);
             return if same {
                 Ok(Some(self.replayed(before)))
@@ -21,14 +21,14 @@ impl Model {
                 Err(Refusal::RequestIdReused)
             };
         }
+        if self.opened_before(&ask.namespace, &ask.owner, id).is_some() {
+            return Err(Refusal::RequestIdReused);
+        }
         let (now, latest) = (self.now, self.wait_limit(ask));
         // A kept place is known by its ticket alone.
-        let Some(waiter) = self.waiters.iter_mut().find(|waiter| {
-            waiter.parked_until.is_none()
-                && waiter.ask.namespace == ask.namespace
-                && waiter.ask.owner == ask.owner
-                && waiter.ask.request_id == ask.request_id
-        }) else {
+        let Some(waiter) =
+            self.waiters.iter_mut().find(|w| waits_as(w, &ask.namespace, &ask.owner, id))
+        else {
             return Ok(None);
         };
         if asked(&waiter.ask) != asked(ask) {
@@ -46,13 +46,55 @@ impl Model {
     }
 
     /// The grant of an earlier request with the same id, as long as its lease stands.
-    fn granted_before(&self, ask: &Acquire, id: &RequestId) -> Option<&Known> {
+    fn granted_before(
+        &self,
+        namespace: &Namespace,
+        owner: &Owner,
+        id: &RequestId,
+    ) -> Option<&Known> {
         self.known.iter().find(|known| {
-            known.namespace == ask.namespace
-                && known.owner == ask.owner
+            known.namespace == *namespace
+                && known.owner == *owner
                 && known.id == *id
                 && self.standing(&known.namespace, known.lease).is_some()
         })
+    }
+
+    /// The session that a request with this id has opened, as long as it stands.
+    pub(crate) fn opened_before(
+        &self,
+        namespace: &Namespace,
+        owner: &Owner,
+        id: &RequestId,
+    ) -> Option<(&Lease, &Session)> {
+        let standing = self.leases.iter().filter(|lease| lease.state != LeaseState::Lapsed);
+        let mut sessions = standing.filter_map(|lease| Some((lease, lease.session.as_ref()?)));
+        sessions.find(|(lease, session)| {
+            lease.namespace == *namespace
+                && lease.owner == *owner
+                && session.asked.request_id.as_ref() == Some(id)
+        })
+    }
+
+    /// The opening of a session, once more: "the same grant, `replayed`; the same id with another body is refused".
+    pub(crate) fn reopen(&self, ask: &OpenSession) -> Result<Option<Opened>, Refusal> {
+        let Some(id) = &ask.request_id else { return Ok(None) };
+        if let Some((lease, session)) = self.opened_before(&ask.namespace, &ask.owner, id) {
+            let same = OpenSession { id: ask.id, ..session.asked.clone() } == *ask;
+            let opened = Opened {
+                session: lease.id,
+                number: session.terms.number,
+                ttl: lease.ttl,
+                deadline: lease.deadline,
+                replayed: true,
+            };
+            return if same { Ok(Some(opened)) } else { Err(Refusal::RequestIdReused) };
+        }
+        let waits = self.waiters.iter().any(|w| waits_as(w, &ask.namespace, &ask.owner, id));
+        if waits || self.granted_before(&ask.namespace, &ask.owner, id).is_some() {
+            return Err(Refusal::RequestIdReused);
+        }
+        Ok(None)
     }
 
     /// A request id is good as long as all that was granted is held as it was granted: the first part that ends, is
@@ -93,6 +135,13 @@ impl Model {
             gained: Vec::new(),
         })
     }
+}
+
+fn waits_as(waiter: &Waiter, namespace: &Namespace, owner: &Owner, id: &RequestId) -> bool {
+    waiter.parked_until.is_none()
+        && waiter.ask.namespace == *namespace
+        && waiter.ask.owner == *owner
+        && waiter.ask.request_id.as_ref() == Some(id)
 }
 
 /// What makes a request the same request: everything but how long it waits and where its answer goes.

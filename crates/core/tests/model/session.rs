@@ -14,6 +14,9 @@ impl Model {
             return invalid(Invalid::DisconnectTtl { ttl, max });
         }
         self.check_metadata(ask.metadata.as_deref())?;
+        if let Some(opened) = self.reopen(ask)? {
+            return Ok(Answer::SessionOpened(Box::new(opened)));
+        }
         self.check_sessions(&ask.adapter)?;
         if self.suspended {
             return Err(Refusal::Suspended);
@@ -25,6 +28,7 @@ impl Model {
             number: self.revision.0 + 1,
             adapter: ask.adapter.clone(),
             on_disconnect: ask.on_disconnect,
+            request: ask.request_id.clone().map(|id| Request { id, digest: 0 }),
             metadata: ask.metadata.clone(),
         };
         self.record(Transition::SessionOpened(SessionOpened {
@@ -49,9 +53,16 @@ impl Model {
             ttl,
             deadline,
             state: LeaseState::Live,
-            session: Some(Session { terms, opened_at: self.now, attached: false }),
+            session: Some(Session {
+                asked: ask.clone(),
+                terms,
+                opened_at: self.now,
+                attached: false,
+            }),
         });
-        Ok(Answer::SessionOpened { number, deadline })
+        let replayed = false;
+        let opened = Opened { session: ask.id, number, ttl, deadline, replayed };
+        Ok(Answer::SessionOpened(Box::new(opened)))
     }
 
     /// "Per adapter there is a limit on sessions."

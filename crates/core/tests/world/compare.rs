@@ -124,8 +124,8 @@ fn losses(step: &Step) -> Vec<String> {
 
 fn wishes(step: &Step) -> Vec<String> {
     let mut wishes = sorted(step.effects.iter().filter_map(|effect| match effect {
-        Effect::Wanted { namespace, session, scope, waiter } => {
-            Some(format!("{namespace} lease-{} {scope} {waiter}", session.as_u128()))
+        Effect::Wanted { namespace, lease, fence, scope, waiter } => {
+            Some(format!("{namespace} lease-{} {fence} {scope} {waiter}", lease.as_u128()))
         }
         Effect::Granted { .. }
         | Effect::Refused { .. }
@@ -159,6 +159,10 @@ fn changes(step: &Step) -> Vec<String> {
             format!("lease-{} {granted:?}", granted.lease.as_u128())
         }
         Transition::SessionOpened(opened) => {
+            let mut opened = opened.clone();
+            if let Some(request) = &mut opened.terms.request {
+                request.digest = 0;
+            }
             format!("lease-{} {opened:?}", opened.lease.as_u128())
         }
         Transition::TtlChanged { lease, .. } => {

@@ -73,6 +73,7 @@ pub(crate) enum Move {
         ttl: u8,
         adapter: u8,
         keep: u8,
+        request: Option<u8>,
         fault: u8,
     },
     KeepAlive {
@@ -185,9 +186,9 @@ fn moves() -> impl Strategy<Value = Move> {
         5 => any::<Pick>().prop_map(|pick| Move::Cancel { pick }),
     ];
     let sessions = prop_oneof![
-        12 => (0..4u8, namespace(), ttl(), 0..2u8, 0..4u8, fault()).prop_map(
-            |(owner, namespace, ttl, adapter, keep, fault)| Move::OpenSession {
-                owner, namespace, ttl, adapter, keep, fault
+        12 => (0..4u8, namespace(), ttl(), 0..2u8, 0..4u8, request(), fault()).prop_map(
+            |(owner, namespace, ttl, adapter, keep, request, fault)| Move::OpenSession {
+                owner, namespace, ttl, adapter, keep, request, fault
             }
         ),
         6 => (any::<Pick>(), prop::option::weighted(0.3, ttl()), fault())
@@ -214,11 +215,15 @@ fn moves() -> impl Strategy<Value = Move> {
     prop_oneof![122 => often, 28 => sessions, 14 => seldom]
 }
 
+fn request() -> impl Strategy<Value = Option<u8>> {
+    prop::option::weighted(0.25, 0..4u8)
+}
+
 fn ask() -> impl Strategy<Value = Ask> {
     let wait = prop_oneof![12 => Just(0u8), 15 => 1..4u8, 30 => Just(4u8), 1 => Just(5u8)];
     let who = (0..4u8, namespace(), prop::option::weighted(0.5, any::<Pick>()));
     let what = (claims(), ttl(), wait, any::<bool>());
-    let how = (prop::option::weighted(0.25, 0..4u8), window(), metadata(), fault());
+    let how = (request(), window(), metadata(), fault());
     (who, what, how).prop_map(
         |(
             (owner, namespace, session),

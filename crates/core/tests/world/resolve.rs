@@ -47,7 +47,7 @@ impl World {
                 self.unlock(*pick, *inode, *range, *fault)
             }
             Move::Cancel { pick } => self.cancel(*pick),
-            Move::OpenSession { owner, namespace, ttl, adapter, keep, fault } => {
+            Move::OpenSession { owner, namespace, ttl, adapter, keep, request, fault } => {
                 let on_disconnect = match keep {
                     0 | 1 => OnDisconnect::Release,
                     2 => OnDisconnect::Keep(Duration::from_millis(25)),
@@ -55,15 +55,17 @@ impl World {
                     _ => OnDisconnect::Keep(Duration::from_millis(60)),
                 };
                 let namespace = namespace_of(*namespace);
-                Command::OpenSession(OpenSession {
+                let open = OpenSession {
                     id: self.new_lease(&namespace, *fault == 2),
                     namespace,
                     owner: owner_of(*owner),
                     ttl: ttl_of(*ttl),
                     adapter: Adapter::new(["http", "fuse"][usize::from(*adapter)]).unwrap(),
                     on_disconnect,
+                    request_id: request.map(request_of),
                     metadata: metadata_of(if *fault == 3 { 2 } else { *fault / 4 }),
-                })
+                };
+                Command::OpenSession(self.as_before(open, *keep % 2 == 0))
             }
             Move::KeepAlive { pick, ttl, fault } => {
                 let (namespace, session) = self.lease_pick(*pick, *fault);
@@ -158,15 +160,26 @@ impl World {
             wait: wait_of(ask.wait),
             keep_place: ask.keep_place,
             ticket: (ask.fault == 2).then_some(Ticket(1 + self.model.tickets / 2)),
-            request_id: ask
-                .request
-                .map(|request| RequestId::new(&format!("request-{request}")).unwrap()),
+            request_id: ask.request.map(request_of),
             reclaim_window: Duration::from_millis([0, 12, 40, 9999][usize::from(ask.window)]),
             reclaim: ask.fault == 3,
             metadata: metadata_of(ask.metadata),
         };
         self.remember(&acquire);
         Command::Acquire(acquire)
+    }
+
+    /// The opening of a session as it was asked for before under the same request id, if that is wanted.
+    fn as_before(&self, open: OpenSession, wanted: bool) -> OpenSession {
+        let before = open
+            .request_id
+            .as_ref()
+            .filter(|_| wanted)
+            .and_then(|id| self.model.opened_before(&open.namespace, &open.owner, id));
+        match before {
+            Some((_, session)) => OpenSession { id: open.id, ..session.asked.clone() },
+            None => open,
+        }
     }
 
     fn under(&mut self, ask: &Ask, namespace: &Namespace) -> Under {
@@ -443,4 +456,8 @@ fn range_of((start, len): Span) -> ByteRange {
     let start = u64::from(start);
     let end = (len > 0).then(|| start + u64::from(len));
     ByteRange::half_open(start, end).unwrap()
+}
+
+fn request_of(request: u8) -> RequestId {
+    RequestId::new(&format!("request-{request}")).unwrap()
 }

@@ -24,13 +24,14 @@ fn said(command: &Command) -> String {
         }
         Command::Cancel(ask) => format!("cancel {} call={}", ask.namespace, ask.call.0),
         Command::OpenSession(ask) => format!(
-            "open-session {} {} {} ttl={:?} {} {:?}",
+            "open-session {} {} {} ttl={:?} {} {:?} {:?}",
             ask.namespace,
             id(ask.id),
             ask.owner,
             ask.ttl,
             ask.adapter,
-            ask.on_disconnect
+            ask.on_disconnect,
+            ask.request_id
         ),
         Command::KeepAlive(ask) => {
             format!("keep-alive {} {} ttl={:?}", ask.namespace, id(ask.session), ask.ttl)

@@ -128,9 +128,11 @@ async fn bind(
                 return Err(Failure::field("open.namespace", "is another than the stream's"));
             }
             let open = sessions::asked(&open, namespace.clone())?;
-            let session = open.id;
-            app.command(Command::OpenSession(open)).await?;
-            session
+            let Answer::SessionOpened(opened) = app.command(Command::OpenSession(open)).await?
+            else {
+                return Err(unexpected());
+            };
+            opened.session
         }
     };
     let binding = Binding::new(app, port, 0, namespace.clone(), session);
@@ -639,12 +641,8 @@ impl Attached {
     }
 
     fn granted(&self, now: Timestamp, grant: &core::Grant, lock: Option<&str>) -> StreamGrant {
-        let lease_id = match self.is_session(grant.lease) {
-            true => String::new(),
-            false => convert::lease_id_text(grant.lease),
-        };
         StreamGrant {
-            lease_id,
+            lease_id: self.lease_text(grant.lease),
             fencing_token: grant.fence.get(),
             ttl: Some(length(grant.ttl.as_duration())),
             expires_in: Some(length(grant.deadline.since(now))),
@@ -666,17 +664,26 @@ impl Attached {
     fn notice(&mut self, lease: LeaseId, notice: Notice) {
         let news = match notice {
             Notice::Lost { fence, ending } => News::Lost(Lost {
-                lease_id: match self.is_session(lease) {
-                    true => String::new(),
-                    false => convert::lease_id_text(lease),
-                },
+                lease_id: self.lease_text(lease),
                 fencing_token: fence.map(core::Fence::get),
                 reason: ending.to_string(),
             }),
-            Notice::Wanted { scope } => News::Wanted(Wanted { lock: scope.to_string() }),
+            Notice::Wanted { fence, scope } => News::Wanted(Wanted {
+                lock: scope.to_string(),
+                lease_id: self.lease_text(lease),
+                fencing_token: fence.get(),
+            }),
         };
         self.next.pushes.push(Push { news: Some(news) });
         self.weight += LIGHT_BYTES;
+    }
+
+    /// A lease's id; nothing for the stream's own session.
+    fn lease_text(&self, lease: LeaseId) -> String {
+        match self.is_session(lease) {
+            true => String::new(),
+            false => convert::lease_id_text(lease),
+        }
     }
 
     fn is_session(&self, lease: LeaseId) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_api::grpc::sessions_server::Sessions;
 use leasehold_api::grpc::{
     AttachRequest, BreakSessionRequest, CloseRequest, Closed, GetSessionRequest, KeepAliveRequest,
-    KeptAlive, ListSessionsRequest, OpenRequest, Opened, Session, SessionPage, length,
+    KeptAlive, ListSessionsRequest, OpenRequest, Opened, Session, SessionPage,
 };
 use leasehold_core::{
     Adapter, Answer, BreakSession, CloseSession, Command, KeepAlive, Namespace, OpenSession,
@@ -96,6 +96,7 @@ pub(super) fn asked(body: &OpenRequest, namespace: Namespace) -> Result<OpenSess
         adapter: Adapter::new(adapter)
             .map_err(|fault| Failure::field("adapter", fault.to_string()))?,
         on_disconnect: read::on_disconnect(body)?,
+        request_id: body.request_id.as_deref().map(convert::request_id).transpose()?,
         metadata: match &body.metadata {
             Some(given) => read::metadata(given)?,
             None => None,
@@ -106,19 +107,10 @@ pub(super) fn asked(body: &OpenRequest, namespace: Namespace) -> Result<OpenSess
 async fn open(app: &App, body: OpenRequest) -> Result<Opened, Failure> {
     let open = asked(&body, read::namespace(&body.namespace)?)?;
     let command = Command::OpenSession(open.clone());
-    let Answer::SessionOpened { number, deadline } = app.command(command).await? else {
+    let Answer::SessionOpened(opened) = app.command(command).await? else {
         return Err(unexpected());
     };
-    Ok(Opened {
-        session_id: convert::lease_id_text(open.id),
-        session: number,
-        owner_id: open.owner.to_string(),
-        adapter: open.adapter.to_string(),
-        ttl: Some(length(open.ttl)),
-        expires_in: Some(length(deadline.since(app.now()))),
-        expires_at: convert::moment(deadline).parse().ok(),
-        epoch: app.epoch(&open.namespace),
-    })
+    Ok((&convert::opened(app.now(), app.epoch(&open.namespace), &open, &opened)).into())
 }
 
 async fn keep_alive(app: &App, body: KeepAliveRequest) -> Result<KeptAlive, Failure> {

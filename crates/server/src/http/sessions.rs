@@ -7,11 +7,11 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use leasehold_api::schema::LeaseId;
 use leasehold_api::{
-    BreakSessionRequest, Closed, KeepAliveRequest, KeptAlive, OpenRequest, Opened, Session,
-    SessionPage,
+    BreakSessionRequest, Closed, KeepAliveRequest, KeptAlive, OpenRequest, Opened, Problem,
+    Session, SessionPage,
 };
 use leasehold_core::{
-    Adapter, Answer, BreakSession, CloseSession, Command, KeepAlive, Millis, OpenSession,
+    Adapter, Answer, BreakSession, CloseSession, Command, KeepAlive, OpenSession,
 };
 use leasehold_engine::{Query, View};
 
@@ -34,7 +34,11 @@ pub(crate) const PAGE_SIZE_MAX: usize = 1000;
     post, path = "/v1/sessions", tag = "sessions",
     params(NamespaceParam),
     request_body = OpenRequest,
-    responses((status = 201, description = "The session is open", body = Opened), BodyProblems)
+    responses(
+        (status = 201, description = "The session is open", body = Opened),
+        (status = 409, description = "request_id_reused", body = Problem, content_type = "application/problem+json"),
+        BodyProblems,
+    )
 )]
 pub(crate) async fn open(State(app): State<Arc<App>>, request: Request) -> Answered {
     let watch = Stopwatch::start();
@@ -55,26 +59,20 @@ async fn open_one(app: &App, request: Request) -> Answered {
         adapter: Adapter::new(adapter)
             .map_err(|fault| Failure::field("adapter", fault.to_string()))?,
         on_disconnect: convert::on_disconnect(&body)?,
+        request_id: body.request_id.as_deref().map(convert::request_id).transpose()?,
         metadata: convert::metadata(body.metadata.as_ref())?,
     };
     let command = Command::OpenSession(open.clone());
-    let Answer::SessionOpened { number, deadline } = app.command(command).await? else {
+    let Answer::SessionOpened(opened) = app.command(command).await? else {
         return Err(unexpected());
     };
-    let opened = Opened {
-        session_id: convert::lease_id_text(open.id),
-        session: number,
-        owner_id: open.owner.to_string(),
-        adapter: open.adapter.to_string(),
-        ttl_ms: Millis::from_duration(open.ttl).unwrap_or_default().get().into(),
-        lease_expiry_ms: deadline.as_millis(),
-        expires_in_ms: convert::millis(deadline.since(app.now())),
-        expires_at: convert::moment(deadline),
-        epoch: app.epoch(&open.namespace),
-    };
-    let close = CloseSession { namespace: open.namespace.clone(), session: open.id };
-    let given = Given::new(app.engine(&open.namespace), Command::CloseSession(close));
-    giving(json(StatusCode::CREATED, &opened), Some(given))
+    // With an id of its own, a retry will ask for the session.
+    let given = open.request_id.is_none().then(|| {
+        let close = CloseSession { namespace: open.namespace.clone(), session: open.id };
+        Given::new(app.engine(&open.namespace), Command::CloseSession(close))
+    });
+    let opened = convert::opened(app.now(), app.epoch(&open.namespace), &open, &opened);
+    giving(json(StatusCode::CREATED, &opened), given)
 }
 
 fn session_id(uri: &Uri, suffix: &str) -> Result<leasehold_core::LeaseId, Failure> {

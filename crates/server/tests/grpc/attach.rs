@@ -206,7 +206,9 @@ async fn a_waiter_is_granted_when_the_holder_releases() {
     let id = holder.ask(try_for("job/x")).await;
     let held = granted(holder.answer(id).await);
     let waiting = waiter.ask(wait_for("job/x", "b")).await;
-    assert!(matches!(holder.push().await, News::Wanted(wanted) if wanted.lock == "job/x"));
+    let News::Wanted(wanted) = holder.push().await else { panic!("it is wanted") };
+    assert_eq!((wanted.lock.as_str(), wanted.lease_id.as_str()), ("job/x", ""));
+    assert_eq!(wanted.fencing_token, held.fencing_token);
     // Others are served meanwhile.
     let other = waiter.ask(try_for("job/y")).await;
     granted(waiter.answer(other).await);

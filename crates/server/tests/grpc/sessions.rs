@@ -37,6 +37,23 @@ async fn a_session_holds_many_locks_and_ends_with_all() {
 }
 
 #[tokio::test]
+async fn a_session_opened_twice_under_one_request_id_is_one() {
+    let world = World::start().await;
+    let asked = OpenRequest { request_id: Some("r1".into()), ..open("a") };
+    let first = world.sessions().open(asked.clone()).await.unwrap().into_inner();
+    let again = world.sessions().open(asked.clone()).await.unwrap().into_inner();
+    assert_eq!((first.replayed, again.replayed), (false, true));
+    assert_eq!(first.session_id, again.session_id);
+    // A stream that comes back without knowing its session finds it by the same request.
+    let talk = world.attach(asked.clone()).await;
+    assert_eq!(talk.attached.session_id, first.session_id);
+    let other = OpenRequest { ttl: secs(20), ..asked };
+    assert_eq!(refused(world.sessions().open(other).await).code, Code::RequestIdReused);
+    let list = ListSessionsRequest::default();
+    assert_eq!(world.sessions().list(list).await.unwrap().into_inner().sessions.len(), 1);
+}
+
+#[tokio::test]
 async fn lists_show_everything_but_the_id() {
     let world = World::start().await;
     let kept = OpenRequest {

@@ -265,6 +265,25 @@ async fn session_keeps_and_releases_everything_under_it() {
 }
 
 #[tokio::test]
+async fn session_that_is_opened_twice_under_one_request_id_is_one() {
+    let world = World::start().await;
+    let body = r#"{"owner_id":"s","ttl_ms":30000,"request_id":"r1"}"#;
+    let first = world.post("/v1/sessions", body).await;
+    assert_eq!((first.status, &first.ok()["replayed"]), (201, &false.into()));
+    let again = world.post("/v1/sessions", body).await;
+    assert_eq!((again.status, &again.ok()["replayed"]), (201, &true.into()));
+    assert_eq!(first.ok()["session_id"], again.ok()["session_id"]);
+    assert_eq!(world.get("/v1/sessions").await.ok()["sessions"].as_array().unwrap().len(), 1);
+    let other = r#"{"owner_id":"s","ttl_ms":20000,"request_id":"r1"}"#;
+    world.post("/v1/sessions", other).await.problem("request_id_reused");
+    world.post("/v1/locks/x/acquire", other).await.problem("request_id_reused");
+    let others = r#"{"owner_id":"t","ttl_ms":20000,"request_id":"r1"}"#;
+    assert_eq!(world.post("/v1/sessions", others).await.ok()["replayed"], false);
+    let wrong = r#"{"owner_id":"s","ttl_ms":30000,"request_id":""}"#;
+    world.post("/v1/sessions", wrong).await.problem("invalid_request");
+}
+
+#[tokio::test]
 async fn register_takes_only_tokens_that_rise() {
     let world = World::start().await;
     world.get("/v1/fences/disk/1").await.problem("not_found");

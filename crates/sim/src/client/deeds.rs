@@ -344,6 +344,7 @@ impl World {
             adapter: Adapter::new(if dice.percent(80) { "grpc" } else { "nlm" })
                 .expect("a plain name"),
             on_disconnect: keep,
+            request_id: None,
             metadata: None,
         }
     }

@@ -264,10 +264,10 @@ impl World {
             (Command::Acquire(acquire), Answer::Granted(grant)) => {
                 self.granted(client, acquire, grant, pending);
             }
-            (Command::OpenSession(open), Answer::SessionOpened { .. }) => {
+            (Command::OpenSession(open), Answer::SessionOpened(opened)) => {
                 let keep = self.keep(client, pending.sent);
-                let ttl = micros(open.ttl);
-                let session = Session { namespace: open.namespace.clone(), id: open.id, ttl, keep };
+                let (id, ttl) = (opened.session, micros(open.ttl));
+                let session = Session { namespace: open.namespace.clone(), id, ttl, keep };
                 let at = &mut self.clients[client];
                 at.next_number += 1;
                 let number = at.next_number;

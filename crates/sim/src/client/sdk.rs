@@ -311,6 +311,7 @@ impl World {
                 ttl: item.ttl,
                 adapter: Adapter::new("sdk").expect("a plain name"),
                 on_disconnect: OnDisconnect::Keep(item.ttl / 2),
+                request_id: Some(item.request_id.clone()),
                 metadata: None,
             }),
             Request::Acquire { wait, ticket } => {
@@ -406,14 +407,11 @@ impl World {
                 }
                 Answer::Granted { ttl: grant.ttl.as_duration(), left }
             }
-            Ok(Reply::Answer(Told::SessionOpened { .. })) => {
-                let Call::Command(Command::OpenSession(open)) = &*exchange.what else {
-                    return Ok(true);
-                };
+            Ok(Reply::Answer(Told::SessionOpened(opened))) => {
                 if let Some(item) = sdk.machine.data_mut(exchange.key) {
-                    item.lease = Some(open.id);
+                    item.lease = Some(opened.session);
                 }
-                Answer::Granted { ttl: open.ttl, left }
+                Answer::Granted { ttl: opened.ttl.as_duration(), left }
             }
             Ok(Reply::Answer(Told::Renewed(renewed))) => {
                 Answer::Renewed { ttl: renewed.ttl.as_duration(), left }

@@ -98,16 +98,19 @@ impl Judge {
                 }
                 Ok(())
             }
-            (Command::OpenSession(open), Answer::SessionOpened { .. }) => {
-                let Some(lease) = self.log.lease(&open.namespace, open.id) else {
+            (Command::OpenSession(open), Answer::SessionOpened(opened)) => {
+                let Some(lease) = self.log.lease(&open.namespace, opened.session) else {
                     return Err(Verdict::new(
                         now,
                         "durable before the reply",
                         "a session is not durable",
                     ));
                 };
-                let ttl = lease.ttl;
-                self.promise(&open.namespace, open.id, asked, ttl);
+                // What was opened before promises nothing new.
+                if !opened.replayed {
+                    let ttl = lease.ttl;
+                    self.promise(&open.namespace, opened.session, asked, ttl);
+                }
                 Ok(())
             }
             (Command::Renew(renew), Answer::Renewed(renewed)) => {

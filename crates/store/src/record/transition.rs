@@ -1,7 +1,6 @@
 //! Transitions as bytes. A tag, once given, keeps its meaning for ever.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use leasehold_core::{
     Adapter, Claim, Ending, Epoch, Granted, LeaseId, Millis, Mode, Namespace, OnDisconnect,
@@ -48,6 +47,13 @@ mod granted {
     /// A number of claims other than one.
     pub(super) const SET: u8 = 16;
     pub(super) const ALL: u8 = 31;
+}
+
+/// What a session has beyond the usual.
+mod terms {
+    pub(super) const METADATA: u8 = 1;
+    pub(super) const REQUEST: u8 = 2;
+    pub(super) const ALL: u8 = 3;
 }
 
 /// A claim's first byte: what kind of scope, plus how it is wanted.
@@ -189,16 +195,16 @@ impl Encoder {
                 self.duration(length);
             }
         }
-        self.metadata(terms.metadata.as_deref());
-    }
-
-    pub(super) fn metadata(&mut self, metadata: Option<&str>) {
-        match metadata {
-            None => self.byte(0),
-            Some(text) => {
-                self.byte(1);
-                self.text(text.as_bytes());
-            }
+        let bit = |there: bool, bit: u8| if there { bit } else { 0 };
+        self.byte(
+            bit(terms.metadata.is_some(), terms::METADATA)
+                | bit(terms.request.is_some(), terms::REQUEST),
+        );
+        if let Some(metadata) = &terms.metadata {
+            self.text(metadata.as_bytes());
+        }
+        if let Some(request) = &terms.request {
+            self.request(request);
         }
     }
 
@@ -357,21 +363,26 @@ impl Decoder<'_> {
     }
 
     pub(super) fn terms(&mut self) -> Result<SessionTerms, Fault> {
+        let number = self.varint("session number")?;
+        let adapter = self.name("adapter", Adapter::new)?;
+        let on_disconnect = if self.flag("disconnect policy")? {
+            OnDisconnect::Keep(self.duration()?)
+        } else {
+            OnDisconnect::Release
+        };
+        let start = self.at();
+        let flags = self.byte("session")?;
+        if flags & !terms::ALL != 0 {
+            return Err(self.fault("session", start));
+        }
+        let has = |bit: u8| flags & bit != 0;
         Ok(SessionTerms {
-            number: self.varint("session number")?,
-            adapter: self.name("adapter", Adapter::new)?,
-            on_disconnect: if self.flag("disconnect policy")? {
-                OnDisconnect::Keep(self.duration()?)
-            } else {
-                OnDisconnect::Release
-            },
-            metadata: self.metadata()?,
+            number,
+            adapter,
+            on_disconnect,
+            metadata: has(terms::METADATA).then(|| self.shared_text("metadata")).transpose()?,
+            request: has(terms::REQUEST).then(|| self.request()).transpose()?,
         })
-    }
-
-    pub(super) fn metadata(&mut self) -> Result<Option<Arc<str>>, Fault> {
-        let is_there = self.flag("metadata")?;
-        is_there.then(|| self.shared_text("metadata")).transpose()
     }
 
     pub(super) fn flag(&mut self, what: &'static str) -> Result<bool, Fault> {

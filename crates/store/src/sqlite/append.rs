@@ -18,6 +18,12 @@ SELECT ?1, ?2, ?3
 WHERE ?2 = (SELECT epoch FROM leadership WHERE leads)
 AND ?1 = 1 + coalesce((SELECT max(seq) FROM journal), 0)";
 
+/// The same when this connection has itself written the record before, and nobody else can write to the file.
+const APPEND_NEXT: &str = "
+INSERT INTO journal (seq, epoch, record)
+SELECT ?1, ?2, ?3
+WHERE ?2 = (SELECT epoch FROM leadership WHERE leads)";
+
 impl Writer {
     pub(super) fn append(&mut self, batch: &Batch) -> Result<(), Error> {
         let mishap = self.mishap.take();
@@ -25,14 +31,16 @@ impl Writer {
             return Err(Mishap::error());
         }
         let torn = self.torn;
+        let is_next = self.next == Some(batch.seq());
         let connection = self.connection()?;
         let written = match torn {
-            None => insert(connection, batch),
+            None if is_next => insert(connection, APPEND_NEXT, batch),
+            None => insert(connection, APPEND, batch),
             Some(torn) if torn == batch.seq() => replace(connection, batch),
             Some(_) => Ok(false),
         };
         match written {
-            Ok(true) => self.torn = None,
+            Ok(true) => (self.torn, self.next) = (None, Some(batch.seq().next())),
             Ok(false) => return Err(self.conflict(batch)),
             Err(error) if is_refusal(&error) => {
                 return Err(schema::failed("the record cannot be written", error));
@@ -94,8 +102,8 @@ impl Writer {
 }
 
 /// False if epoch or number are not the expected ones.
-fn insert(connection: &Connection, batch: &Batch) -> rusqlite::Result<bool> {
-    let changed = connection.prepare_cached(APPEND)?.execute(params![
+fn insert(connection: &Connection, how: &str, batch: &Batch) -> rusqlite::Result<bool> {
+    let changed = connection.prepare_cached(how)?.execute(params![
         signed(batch.seq().0),
         signed(batch.epoch().0),
         batch.bytes()
@@ -107,7 +115,8 @@ fn insert(connection: &Connection, batch: &Batch) -> rusqlite::Result<bool> {
 fn replace(connection: &mut Connection, batch: &Batch) -> rusqlite::Result<bool> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute("DELETE FROM journal WHERE seq = ?1", [signed(batch.seq().0)])?;
-    let inserted = deposed(&transaction, batch.epoch())?.is_none() && insert(&transaction, batch)?;
+    let inserted =
+        deposed(&transaction, batch.epoch())?.is_none() && insert(&transaction, APPEND, batch)?;
     if inserted {
         transaction.commit()?;
     }

@@ -31,6 +31,8 @@ pub(super) struct Writer {
     pub(super) options: Options,
     /// The last record, if its bytes do not hold: the next append replaces it.
     pub(super) torn: Option<Seq>,
+    /// The number after the last record that this connection has written.
+    pub(super) next: Option<Seq>,
     pub(super) open_snapshot: Option<OpenSnapshot>,
     /// How many pages the write-ahead log has, as the last commit told.
     wal_pages: Arc<AtomicU32>,
@@ -53,6 +55,7 @@ impl Writer {
             path,
             options,
             torn: None,
+            next: None,
             open_snapshot: None,
             wal_pages: Arc::default(),
             wal_pages_due: 0,
@@ -105,7 +108,7 @@ impl Writer {
 
     /// Throws the connection away, without another word to the disk.
     pub(super) fn disconnect(&mut self) {
-        self.open_snapshot = None;
+        (self.open_snapshot, self.next) = (None, None);
         if let Some(connection) = self.connection.take() {
             // If that fails, closing tries to work off the log: its content is good, only superfluous work.
             let _ = schema::keep_wal_on_close(&connection, true);

@@ -56,7 +56,7 @@ pub(crate) async fn run(global: &Global, args: &Load) -> Answered {
         Transport::Http => leasehold_client::Transport::Http,
         Transport::Stream => leasehold_client::Transport::Stream,
     };
-    let client = builder(global).transport(transport).connect().await.map_err(Failure::from)?;
+    let client = builder(global)?.transport(transport).connect().await.map_err(Failure::from)?;
     // Names of its own: an earlier load may have left locks and registers.
     let run = getrandom::u32().unwrap_or_default();
     let judge = Arc::new(Judge::new(args.hot, args.plant));

@@ -187,6 +187,7 @@ impl World {
             wanted.duration("keep").map_or(OnDisconnect::Release, OnDisconnect::Keep);
         let (ttl, metadata) = (wanted.duration("ttl").unwrap_or(TTL), metadata(wanted));
         let taken = wanted.option("lease");
+        let request_id = wanted.option("id").map(|id| request_id(wanted, id));
         let namespace = wanted.namespace();
         let name = wanted.word("the session's name");
         let id = match taken {
@@ -200,6 +201,7 @@ impl World {
             ttl,
             adapter,
             on_disconnect,
+            request_id,
             metadata,
         })
     }

@@ -107,9 +107,15 @@ impl World {
             (Answer::Unlocked { changed: false }, _) => "unlocked nothing".into(),
             (Answer::Cancelled { waiting: true }, _) => "cancelled".into(),
             (Answer::Cancelled { waiting: false }, _) => "cancelled nothing".into(),
-            (Answer::SessionOpened { number, deadline }, Command::OpenSession(open)) => {
-                self.memory.number_session(*number, open.id);
-                format!("opened until {}", shown::moment(*deadline))
+            (Answer::SessionOpened(opened), Command::OpenSession(open)) => {
+                let until = shown::moment(opened.deadline);
+                if opened.replayed {
+                    let before = self.memory.lease_name(opened.session);
+                    format!("opened until {until} again, as {before}")
+                } else {
+                    self.memory.number_session(opened.number, open.id);
+                    format!("opened until {until}")
+                }
             }
             (Answer::SessionClosed { grants }, Command::CloseSession(close)) => {
                 said = Some(Said::SessionEnded(close.session));
@@ -212,10 +218,10 @@ impl World {
                 let what = fence.map_or(String::new(), |fence| format!(" fence={fence}"));
                 format!("{} told: lost{what}, {ending}", self.memory.lease_name(*lease))
             }),
-            Effect::Wanted { session, scope, waiter, .. } => {
-                let name = self.memory.lease_name(*session);
-                Some(format!("{name} told: {waiter} waits for {scope}"))
-            }
+            Effect::Wanted { lease, fence, scope, waiter, .. } => self.watching.then(|| {
+                let name = self.memory.lease_name(*lease);
+                format!("{name} told: {waiter} waits for {scope} behind fence={fence}")
+            }),
             Effect::Event(event) => self.news(event, said),
         }
     }

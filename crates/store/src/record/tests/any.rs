@@ -120,11 +120,12 @@ pub(super) fn terms() -> impl Strategy<Value = SessionTerms> {
     let keep = (any::<u64>(), 0..1_000_000_000u32)
         .prop_map(|(secs, nanos)| OnDisconnect::Keep(Duration::new(secs, nanos)));
     let on_disconnect = prop_oneof![Just(OnDisconnect::Release), keep];
-    (number(), "[a-z]{1,8}", on_disconnect, metadata()).prop_map(
-        |(number, adapter, on_disconnect, metadata)| SessionTerms {
+    (number(), "[a-z]{1,8}", on_disconnect, request(), metadata()).prop_map(
+        |(number, adapter, on_disconnect, request, metadata)| SessionTerms {
             number,
             adapter: Adapter::new(&adapter).unwrap(),
             on_disconnect,
+            request,
             metadata,
         },
     )

@@ -63,6 +63,23 @@ fn format_of_every_kind_stays_as_it_is() {
     assert_eq!(fingerprint(chunk.bytes()), (139, 217_886_644));
 }
 
+// Came later than the rest: sessions that were opened without a request id look as they always did.
+#[test]
+fn format_of_a_session_with_a_request_id_stays_as_it_is() {
+    let mut session = one_session();
+    session.terms.request = one_request();
+    let opened = Transition::SessionOpened(SessionOpened {
+        namespace: Namespace::default(),
+        lease: LeaseId::from_u128(7),
+        owner: Owner::new("a").unwrap(),
+        ttl: Millis::new(5),
+        opened_at: Timestamp::from_millis(6),
+        terms: session.terms,
+    });
+    let batch = Batch::new(Epoch(3), Seq(300), &[opened]);
+    assert_eq!(fingerprint(batch.bytes()), (64, 752_720_265));
+}
+
 fn fingerprint(bytes: &[u8]) -> (usize, u32) {
     (bytes.len(), checksum(bytes))
 }
@@ -175,6 +192,7 @@ fn one_session() -> SessionEntry {
             number: 11,
             adapter: Adapter::new("grpc").unwrap(),
             on_disconnect: OnDisconnect::Keep(Duration::from_millis(1500)),
+            request: None,
             metadata: Some("m".into()),
         },
     }
