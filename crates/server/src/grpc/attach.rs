@@ -9,7 +9,7 @@
 //! another message. A peer that does not take its answers is not listened to either, so what it can pile up is bounded by
 //! what it may have in flight; and as nobody hears its heartbeats, its session runs out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -81,6 +81,7 @@ pub(super) async fn attach(
         namespace,
         epoch: hello.epoch,
         bound,
+        sessions: HashSet::new(),
         slots: Slots::default(),
         waiting: HashMap::new(),
         letters: Vec::new(),
@@ -175,6 +176,8 @@ pub(super) struct Attached {
     /// A stream never outlives it.
     epoch: u64,
     bound: Option<Bound>,
+    /// Others under which something was granted here: to give one of their locks back does not end them.
+    sessions: HashSet<LeaseId>,
     slots: Slots,
     /// Requests that may have to wait, by the client's id: those can be cancelled.
     waiting: HashMap<u64, u32>,
@@ -359,7 +362,9 @@ impl Attached {
         watch: Stopwatch,
         body: &StreamAcquire,
     ) -> Result<(), (Work, Failure)> {
-        let work = |kind, respelled| Work::Acquire { kind, respelled };
+        // A lease of its own needs a ttl, a session has one.
+        let in_session = body.ttl.is_none();
+        let work = |kind, respelled| Work::Acquire { kind, in_session, respelled };
         let mut acquire = self.acquire(body).map_err(|failure| (work("", None), failure))?;
         let kind = match &acquire.claims[..] {
             [claim] => readings::kind(claim.scope.kind()),
@@ -587,7 +592,13 @@ impl Attached {
     fn answer(&mut self, now: Timestamp, slot: &Slot, reply: Reply) {
         let mut weight = LIGHT_BYTES;
         let answer = match (reply, &slot.work) {
-            (Reply::Answer(Answer::Granted(grant)), Work::Acquire { kind, respelled }) => {
+            (
+                Reply::Answer(Answer::Granted(grant)),
+                Work::Acquire { kind, in_session, respelled },
+            ) => {
+                if *in_session && !self.is_session(grant.lease) {
+                    self.sessions.insert(grant.lease);
+                }
                 let watch = slot.watch;
                 self.acquires.count(&self.app.metrics, kind, watch.took(), grant.waited, Ok(()));
                 Answered::Granted(self.granted(now, &grant, respelled.as_deref()))
@@ -607,6 +618,7 @@ impl Attached {
                 Answered::Released(Released { held: Some(length(held)) })
             }
             (Reply::Answer(Answer::SessionClosed { grants }), Work::Close(lease)) => {
+                self.sessions.remove(lease);
                 self.forget(Some(*lease));
                 Answered::Closed(Closed { released: grants as u64 })
             }
@@ -693,6 +705,7 @@ impl Attached {
     fn forget(&mut self, lease: Option<LeaseId>) {
         if let Some(lease) = lease
             && !self.is_session(lease)
+            && !self.sessions.contains(&lease)
         {
             self.port.forget(lease);
         }

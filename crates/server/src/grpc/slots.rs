@@ -18,6 +18,8 @@ pub(super) struct Slot {
 pub(super) enum Work {
     Acquire {
         kind: &'static str,
+        /// The grant stands under a session, which outlives its release.
+        in_session: bool,
         respelled: Option<Box<str>>,
     },
     Release(Option<LeaseId>),

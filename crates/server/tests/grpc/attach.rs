@@ -320,6 +320,38 @@ async fn a_lease_that_is_lost_is_told() {
     assert_eq!((lost.lease_id, lost.reason.as_str()), (own.lease_id, "expired"));
 }
 
+/// The stream is bound to no session; what it holds stands under one all the same.
+#[tokio::test]
+async fn the_rest_of_a_session_is_followed_after_a_release() {
+    let world = World::start().await;
+    let session = world.sessions().open(open("a")).await.unwrap().into_inner().session_id;
+    let mut talk = world.bind(Attach::default()).await.unwrap();
+    let under = |lock: &str| {
+        Ask::Acquire(StreamAcquire {
+            lock: lock.into(),
+            owner_id: "a".into(),
+            session_id: Some(session.clone()),
+            ..StreamAcquire::default()
+        })
+    };
+    let id = talk.ask_all([under("job/x"), under("job/y")]).await;
+    let (first, second) =
+        (granted(talk.answer(id - 1).await), granted(talk.answer(id).await).fencing_token);
+    let release = StreamRelease {
+        lock: "job/x".into(),
+        owner_id: "a".into(),
+        lease_id: session.clone(),
+        fencing_token: first.fencing_token,
+    };
+    let id = talk.ask(Ask::Release(release)).await;
+    assert!(matches!(talk.answer(id).await, Answer::Released(_)));
+    let breaking =
+        BreakRequest { lock: "job/y".into(), reason: "stuck".into(), ..BreakRequest::default() };
+    world.locks().r#break(breaking).await.unwrap();
+    let News::Lost(lost) = talk.push().await else { panic!("it is lost") };
+    assert_eq!((lost.lease_id, lost.fencing_token), (session, Some(second)));
+}
+
 #[tokio::test]
 async fn a_session_without_heartbeats_runs_out_and_is_told() {
     let world = World::start().await;
