@@ -161,6 +161,7 @@ pub(crate) const fn exit_code(code: Code) -> u8 {
         Code::MisdirectedRequest => EXIT_CONFIG,
         Code::LockHeld
         | Code::ReclaimWindow
+        | Code::GracePeriod
         | Code::Deadlock
         | Code::FileRemoved
         | Code::TicketNotFound
@@ -171,7 +172,6 @@ pub(crate) const fn exit_code(code: Code) -> u8 {
         | Code::NoGrace => EXIT_NOT_GOT,
         Code::LeaseLost | Code::NotHolder | Code::SessionNotFound => EXIT_LOST,
         Code::RequestTimeout
-        | Code::GracePeriod
         | Code::StoreUnavailable
         | Code::NotLeader
         | Code::Draining
