@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -89,6 +89,7 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
     let (stop, stopping) = oneshot::channel();
     let (wishes, wishes_in) = mpsc::unbounded_channel();
     let commits: Arc<Mutex<Commits>> = Arc::default();
+    let is_store_quick: Arc<AtomicBool> = Arc::default();
     let task = Task {
         member,
         clock,
@@ -99,7 +100,7 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         replies: Replies::default(),
         under_way: Default::default(),
         appending: None,
-        is_store_quick: false,
+        is_store_quick: is_store_quick.clone(),
         commits: commits.clone(),
         wishes: wishes_in,
         stopping: false,
@@ -112,6 +113,7 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         lanes: lanes_in,
         calls,
         ports,
+        is_store_quick,
         status: status.clone(),
         condition,
         publisher,
@@ -176,7 +178,7 @@ struct Task {
     under_way: [Option<(u64, Answering)>; Lane::ALL.len()],
     appending: Option<Appending>,
     /// The last record was there so soon that nobody had to sleep.
-    is_store_quick: bool,
+    is_store_quick: Arc<AtomicBool>,
     commits: Arc<Mutex<Commits>>,
     wishes: mpsc::UnboundedReceiver<Wish>,
     stopping: bool,
@@ -239,7 +241,8 @@ impl Task {
         calls: &mut Vec<Parcel>,
     ) -> Happened {
         let room = self.member.has_room();
-        let awake_until = self.appending.as_ref().filter(|_| self.is_store_quick);
+        let is_store_quick = self.is_store_quick.load(Ordering::Relaxed);
+        let awake_until = self.appending.as_ref().filter(|_| is_store_quick);
         let awake_until = awake_until.map(|appending| appending.since + AWAKE);
         let [leadership, row, snapshot] = &mut self.under_way;
         tokio::select! {
@@ -308,7 +311,7 @@ impl Task {
         let Response::Appended(result) = response else { return };
         let Some(appending) = self.appending.take() else { return };
         let took = appending.since.elapsed();
-        self.is_store_quick = took < 2 * AWAKE;
+        self.is_store_quick.store(took < 2 * AWAKE, Ordering::Relaxed);
         let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(()) => {
