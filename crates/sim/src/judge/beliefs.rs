@@ -87,6 +87,24 @@ impl Judge {
         fence.and_then(|fence| self.log.grant(fence)).is_some_and(|grant| grant.is_overruled)
     }
 
+    /// Whether what is believed was taken away, or has moved: bytes go to the last lease under which their owner asked for
+    /// them, also if it has forgotten that it did.
+    fn is_unsure(&self, belief: &Belief) -> bool {
+        let Some(own) = belief.fence.and_then(|fence| self.log.grant(fence)) else { return false };
+        let is_bytes = |claim: &Claim| matches!(claim.scope, Scope::Range { .. });
+        let overlaps = |claim: &Claim| {
+            let mut mine = own.granted.claims.iter();
+            is_bytes(claim) && mine.any(|mine| mine.scope.overlaps(&claim.scope))
+        };
+        let mut later = self.log.grants_after(own.granted.fence);
+        own.is_overruled
+            || later.any(|grant| {
+                (&grant.granted.namespace, &grant.granted.owner)
+                    == (&own.granted.namespace, &own.granted.owner)
+                    && grant.granted.claims.iter().any(overlaps)
+            })
+    }
+
     /// A client has begun to believe, or has woken up and believes still. `shown` is what each client's clock shows now;
     /// `None` if it is paused.
     pub fn believed(
@@ -108,8 +126,7 @@ impl Judge {
             if other != client
                 && conflict(mine, theirs)
                 && believes(other, theirs)
-                && !self.is_overruled(mine.fence)
-                && !self.is_overruled(theirs.fence)
+                && ![mine, theirs].into_iter().any(|belief| self.is_unsure(belief))
             {
                 let what = format!(
                     "client-{client} and client-{other}: {:?} and {:?}",

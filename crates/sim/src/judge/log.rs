@@ -8,6 +8,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 
 use leasehold_core::{
     Claim, Ending, Epoch, Fence, Granted, Key, LeaseId, Limits, LockTable, Millis, Namespace,
@@ -115,6 +116,10 @@ impl Log {
 
     pub(crate) fn grants(&self) -> impl Iterator<Item = (&Fence, &GrantFact)> {
         self.grants.iter()
+    }
+
+    pub(crate) fn grants_after(&self, fence: Fence) -> impl Iterator<Item = &GrantFact> {
+        self.grants.range((Excluded(fence), Unbounded)).map(|(_, grant)| grant)
     }
 
     fn open(&mut self, now: Moment, namespace: &Namespace, lease: LeaseId, ttl: Millis) {
