@@ -97,8 +97,8 @@ impl Etcd {
         self.process.signal("CONT");
     }
 
-    pub fn wait_until_ready(&self) {
-        wait_until("etcd starts", || is_healthy(self.port));
+    pub fn wait_until_ready(&mut self) {
+        self.process.wait_until_ready(|| is_healthy(self.port));
     }
 
     pub fn log(&self) -> String {
@@ -122,8 +122,8 @@ impl EtcdCluster {
         let peers = peers.join(",");
         let members =
             places.iter().map(|place| member(place, &peers, "http", Vec::new())).collect();
-        let cluster = EtcdCluster { members };
-        for member in &cluster.members {
+        let mut cluster = EtcdCluster { members };
+        for member in &mut cluster.members {
             member.wait_until_ready();
         }
         cluster

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::process::{Account, Process, folder, free_port, program, wait_until};
+use super::process::{Account, Process, folder, free_port, program};
 
 /// A PostgreSQL server with a user `keeper`, who has a password and owns the database of the same name.
 #[derive(Debug)]
@@ -70,16 +70,17 @@ impl Postgres {
             own.into_iter().chain(settings).flat_map(|setting| ["-c".to_string(), setting]),
         );
         let process = Process::start(folder, account, &program("postgres"), &args);
-        let server = Postgres { process, port };
+        let mut server = Postgres { process, port };
         server.wait_until_ready();
         server.ask("postgres", &format!("CREATE DATABASE {}", Postgres::USER));
         server
     }
 
-    fn wait_until_ready(&self) {
-        wait_until("PostgreSQL starts", || {
+    fn wait_until_ready(&mut self) {
+        let port = self.port.to_string();
+        self.process.wait_until_ready(|| {
             let mut probe = Command::new(program("pg_isready"));
-            probe.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]);
+            probe.args(["-q", "-h", "127.0.0.1", "-p", &port]);
             probe.status().expect("pg_isready can be started").success()
         });
     }

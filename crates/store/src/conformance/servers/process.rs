@@ -132,6 +132,19 @@ impl Process {
         self.pid = Some(line.trim().parse().expect("it says the process id"));
     }
 
+    /// Waits until it is ready. If it has ended instead, because somebody had its port for a moment, it is started again.
+    pub(super) fn wait_until_ready(&mut self, mut is_ready: impl FnMut() -> bool) {
+        let since = Instant::now();
+        while !is_ready() {
+            assert!(since.elapsed() < PATIENCE, "the server does not get ready: {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+            if self.is_gone() {
+                std::thread::sleep(Duration::from_millis(200));
+                self.start_again();
+            }
+        }
+    }
+
     pub(super) fn pid(&self) -> u32 {
         self.pid.expect("it is running")
     }
@@ -145,12 +158,14 @@ impl Process {
     /// Ends the server with this signal; it is gone when this returns.
     pub(super) fn end(&mut self, name: &str) {
         self.signal(name);
-        let pid = self.pid();
-        wait_until("the server is gone", || {
-            let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            state.is_empty() || state.contains(") Z ")
-        });
+        wait_until("the server is gone", || self.is_gone());
         self.pid = None;
+    }
+
+    /// It has ended, by itself or because it was told to.
+    pub(super) fn is_gone(&self) -> bool {
+        let state = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        state.is_empty() || state.contains(") Z ")
     }
 
     pub(super) fn log(&self) -> String {
