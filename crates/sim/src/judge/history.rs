@@ -172,7 +172,7 @@ impl History {
             let grants = by_owner.get(&attempt.owner).map_or(&[][..], Vec::as_slice);
             self.tell_attempt(&attempt, grants);
         }
-        let rules = Rules { late_max: self.late_max, configurations_max: 20_000 };
+        let rules = Rules { late_max: self.late_max, configurations_max: 2000 };
         match check(&self.operations, rules) {
             Ok(_) => Ok(true),
             Err(leasehold_judge::checker::Fault::Undecided { .. }) => Ok(false),
