@@ -265,24 +265,26 @@ impl Engine {
         step.clear();
         let outcome = self.handle(now, command, &mut step);
         let changed = !step.transitions.is_empty();
-        self.take_step(&mut step);
-        self.step = step;
-        let (reply, undo) = match outcome {
+        let answer = match outcome {
             Outcome::Queued(_) => {
                 self.waiting.insert(id, about);
-                return;
+                None
             }
             Outcome::Answered(Answer::Granted(grant)) => {
                 let undo = about.undo(&grant);
-                (Ok(Reply::Answer(Answer::Granted(grant))), undo)
+                Some((Ok(Reply::Answer(Answer::Granted(grant))), undo))
             }
             Outcome::Answered(Answer::SessionOpened(opened)) => {
                 let undo = about.undo_session(&opened);
-                (Ok(Reply::Answer(Answer::SessionOpened(opened))), undo)
+                Some((Ok(Reply::Answer(Answer::SessionOpened(opened))), undo))
             }
-            Outcome::Answered(answer) => (Ok(Reply::Answer(answer)), None),
-            Outcome::Refused(refusal) => (Err(self.error_for(refusal)), None),
+            Outcome::Answered(answer) => Some((Ok(Reply::Answer(answer)), None)),
+            Outcome::Refused(refusal) => Some((Err(self.error_for(refusal)), None)),
         };
+        // Once it is noted who waits: the rest of the step may have its answer already.
+        self.take_step(&mut step);
+        self.step = step;
+        let Some((reply, undo)) = answer else { return };
         let output = Output::Reply { call: id, reply, undo };
         // A heartbeat right behind one that changed the ttl would show the new one as well.
         let changed = changed || renews.is_some_and(|lease| self.is_ttl_unwritten(lease));
