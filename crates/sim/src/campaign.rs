@@ -9,6 +9,9 @@ use crate::judge::Verdict;
 use crate::plan::Cut;
 use crate::time::{Micros, SECOND};
 
+/// How often it is said how far it has come.
+const PROGRESS: Duration = Duration::from_secs(10);
+
 /// Which worlds to live through.
 #[derive(Clone, Debug)]
 pub struct Campaign {
@@ -73,11 +76,17 @@ impl Campaign {
             tally.simulated += run.simulated;
             tally.coverage.add(&run.coverage);
             if let Err(verdict) = run.verdict {
+                if self.is_loud {
+                    eprintln!("seed {seed} failed: {verdict}");
+                }
                 is_over.fetch_or(self.is_hasty, Ordering::Relaxed);
                 tally.failed.push((seed, verdict));
             }
-            if self.is_loud && tally.seeds.is_multiple_of(500) {
-                eprintln!("{}", tally.line(start.elapsed()));
+            let took = start.elapsed();
+            if self.is_loud && took > tally.took + PROGRESS {
+                tally.took = took;
+                let of = self.seeds.end - self.seeds.start;
+                eprintln!("{:.1} %: {}", tally.seeds as f64 * 100.0 / of as f64, tally.line(took));
             }
         }
     }
