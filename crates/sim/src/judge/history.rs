@@ -160,14 +160,11 @@ impl History {
             by_owner.entry(&grant.granted.owner).or_default().push((*fence, grant));
         }
         let mut told = BTreeSet::new();
-        for mut attempt in std::mem::take(&mut self.attempts) {
-            // A request that was made again may be answered with a grant from before: then it was made then.
-            if let Some(fence) = attempt.granted {
-                let granted_at = log.grant(fence).map_or(attempt.invoked, |grant| grant.at);
-                attempt.invoked = attempt.invoked.min(granted_at);
-                if !told.insert(fence) {
-                    continue;
-                }
+        let asked = self.first_asked(log);
+        for (mut attempt, invoked) in std::mem::take(&mut self.attempts).into_iter().zip(asked) {
+            attempt.invoked = invoked;
+            if attempt.granted.is_some_and(|fence| !told.insert(fence)) {
+                continue;
             }
             let grants = by_owner.get(&attempt.owner).map_or(&[][..], Vec::as_slice);
             self.tell_attempt(&attempt, grants);
@@ -180,6 +177,27 @@ impl History {
                 Err(Verdict::new(now, "the history can have happened", fault.to_string()))
             }
         }
+    }
+
+    /// When each attempt was asked for. One that was made again may be answered with a grant from before: then it was made
+    /// when the first one was that the grant can have come of, which nobody may have heard of for a while.
+    fn first_asked(&self, log: &Log) -> Vec<Moment> {
+        let mut known: BTreeMap<(&Owner, &RequestId), Vec<&Attempt>> = BTreeMap::new();
+        for attempt in &self.attempts {
+            if let Some(id) = &attempt.request_id {
+                known.entry((&attempt.owner, id)).or_default().push(attempt);
+            }
+        }
+        let first = |attempt: &Attempt| {
+            let grant = attempt.granted.and_then(|fence| log.grant(fence))?;
+            let id = attempt.request_id.as_ref()?;
+            let can_be_its = |other: &&&Attempt| {
+                other.invoked <= grant.at && other.returned.is_none_or(|at| at >= grant.at)
+            };
+            let others = known.get(&(&attempt.owner, id))?.iter().filter(can_be_its);
+            others.map(|other| other.invoked).chain([attempt.invoked, grant.at]).min()
+        };
+        self.attempts.iter().map(|attempt| first(attempt).unwrap_or(attempt.invoked)).collect()
     }
 
     /// What stood under a session whose stream was gone may have ended any time after that.
@@ -216,14 +234,16 @@ impl History {
                 continue;
             }
             is_told |= attempt.granted == Some(*fence);
-            // One that was gone before its answer came is as good as one that never had an answer.
-            let is_gone = grant.taken.is_some_and(|taken| Some(taken) < attempt.returned);
-            let is_known = attempt.granted == Some(*fence) && !is_gone;
-            let (outcome, returned) = match is_known {
-                true => (Acquired::Granted(fence.get()), attempt.returned),
-                false => (Acquired::Unknown, Some(grant.at)),
-            };
-            self.tell_acquire(attempt, outcome, returned);
+            for claim in &attempt.claims {
+                // One that was gone before its answer came is as good as one that never had an answer.
+                let taken = grant.taken_at(&claim.scope);
+                let is_gone = taken.is_some_and(|taken| Some(taken) < attempt.returned);
+                let (outcome, returned) = match attempt.granted == Some(*fence) && !is_gone {
+                    true => (Acquired::Granted(fence.get()), attempt.returned),
+                    false => (Acquired::Unknown, Some(grant.at)),
+                };
+                self.tell_claim(attempt, claim, outcome, returned);
+            }
         }
         // It stood in line, and others may have been refused because of that.
         if attempt.is_refused && !is_told {
@@ -234,12 +254,20 @@ impl History {
     }
 
     fn tell_acquire(&mut self, attempt: &Attempt, outcome: Acquired, returned: Option<Moment>) {
-        for claim in &attempt.claims {
-            if let (Some(lock), Some(mode)) = (self.index(&claim.scope), told_mode(claim.mode)) {
-                let ttl = self.least(attempt.ttl);
-                let event = Event::Acquire { mode, ttl, waited: attempt.waited, outcome };
-                self.push(attempt.client, lock, attempt.invoked, returned, event);
-            }
+        attempt.claims.iter().for_each(|claim| self.tell_claim(attempt, claim, outcome, returned));
+    }
+
+    fn tell_claim(
+        &mut self,
+        attempt: &Attempt,
+        claim: &Claim,
+        outcome: Acquired,
+        returned: Option<Moment>,
+    ) {
+        if let (Some(lock), Some(mode)) = (self.index(&claim.scope), told_mode(claim.mode)) {
+            let ttl = self.least(attempt.ttl);
+            let event = Event::Acquire { mode, ttl, waited: attempt.waited, outcome };
+            self.push(attempt.client, lock, attempt.invoked, returned, event);
         }
     }
 }

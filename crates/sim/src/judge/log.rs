@@ -61,8 +61,8 @@ pub(crate) struct GrantFact {
     pub(crate) granted: Granted,
     /// When that was durable.
     pub(crate) over: Option<Moment>,
-    /// When it was durable that it, or a part of it, has ended otherwise than by its holder's release or by time.
-    pub(crate) taken: Option<Moment>,
+    /// What of it has ended otherwise than by its holder's release or by time, one key or all, and when that was durable.
+    taken: Vec<(Option<Key>, Moment)>,
     /// An operator has taken it away, or a part of it.
     pub(crate) is_overruled: bool,
 }
@@ -155,7 +155,7 @@ impl Log {
                     at: now,
                     granted: granted.clone(),
                     over: None,
-                    taken: None,
+                    taken: Vec::new(),
                     is_overruled: false,
                 };
                 self.grants.insert(granted.fence, fact);
@@ -233,6 +233,8 @@ impl Log {
                     self.taken.push((*fence, Some(key.clone())));
                 }
                 Transition::GrantEnded { fence, .. } => self.taken.push((*fence, None)),
+                // Histories tell of no bytes, and the names of a set stay when its bytes are gone.
+                Transition::RangeEnded { .. } => {}
                 _ => {
                     let fences = self.by_lease.get(&name).into_iter().flatten();
                     self.taken.extend(fences.map(|fence| (*fence, None)));
@@ -308,6 +310,18 @@ impl Log {
     }
 }
 
+impl GrantFact {
+    /// When it was durable that the scope was taken away from its holder.
+    pub(crate) fn taken_at(&self, scope: &Scope) -> Option<Moment> {
+        let is_it = |key: &Option<Key>| match (key, scope) {
+            (Some(key), Scope::Key(own)) => key == own,
+            (Some(_), Scope::Range { .. }) => false,
+            (None, _) => true,
+        };
+        self.taken.iter().find(|(key, _)| is_it(key)).map(|(_, at)| *at)
+    }
+}
+
 /// Whether something can end like that though its holder has neither released it nor let it lapse.
 fn is_taken(ending: &Ending) -> bool {
     match ending {
@@ -340,7 +354,7 @@ impl Judge {
     fn tell_taken(&mut self, now: Moment) {
         for (fence, key) in std::mem::take(&mut self.log.taken) {
             let Some(grant) = self.log.grants.get_mut(&fence) else { continue };
-            grant.taken.get_or_insert(now);
+            grant.taken.push((key.clone(), now));
             if grant.granted.namespace != Namespace::default() {
                 continue;
             }
