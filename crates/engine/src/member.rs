@@ -657,7 +657,7 @@ impl Member {
             Engine::new(settings, recovered.table, recovered.next_seq, recovered.unwritten);
         let work = Leading {
             engine,
-            snapshots: Snapshots::new(self.plan.snapshot_bytes, now),
+            snapshots: Snapshots::new(self.plan.snapshot_bytes, now, recovered.loaded),
             appending_bytes: 0,
             unsettled: false,
             riding_since: None,
