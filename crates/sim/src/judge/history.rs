@@ -24,10 +24,20 @@ pub struct History {
     locks: BTreeMap<Scope, LockIndex>,
     operations: Vec<Operation>,
     attempts: Vec<Attempt>,
+    taken: Vec<TakenAway>,
     /// Sessions whose stream was gone, and when: from then on they may be short.
     disconnected: Vec<(LeaseId, Moment)>,
     drift_ppm: u64,
     late_max: Duration,
+}
+
+/// Something that has ended without its holder's doing, at some moment since `since`, and was durable at `at`.
+#[derive(Debug)]
+pub(super) struct TakenAway {
+    pub(super) fence: Fence,
+    pub(super) claims: Vec<Claim>,
+    pub(super) since: Moment,
+    pub(super) at: Moment,
 }
 
 /// A request for locks, and what its client knows of it.
@@ -60,6 +70,7 @@ impl History {
             locks: locks.collect(),
             operations: Vec::new(),
             attempts: Vec::new(),
+            taken: Vec::new(),
             disconnected: Vec::new(),
             drift_ppm,
             late_max: late + kept + Duration::from_millis(50),
@@ -118,9 +129,13 @@ impl History {
         self.renewed(client, claims, when, fence, Duration::from_secs(1), Kept::Unknown);
     }
 
-    /// Something has ended without its holder's doing: from then on it need not be there.
-    pub fn taken_away(&mut self, now: Moment, claims: &[Claim], fence: Fence) {
-        self.released(usize::MAX, claims, (now, None), fence, Kept::Unknown);
+    pub(super) fn taken_away(&mut self, taken: TakenAway) {
+        self.taken.push(taken);
+    }
+
+    /// From then on it need not be there.
+    fn may_be_gone(&mut self, since: Moment, claims: &[Claim], fence: Fence) {
+        self.released(usize::MAX, claims, (since, None), fence, Kept::Unknown);
     }
 
     pub fn disconnected(&mut self, now: Moment, session: LeaseId) {
@@ -154,7 +169,10 @@ impl History {
 
     /// Says whether it could be decided.
     pub(super) fn judge(&mut self, now: Moment, log: &Log) -> Result<bool, Verdict> {
-        self.tell_disconnected(log);
+        let known = |attempt: &Attempt| Some((attempt.granted?, attempt.returned?));
+        let told: BTreeMap<Fence, Moment> = self.attempts.iter().filter_map(known).collect();
+        self.tell_taken(&told);
+        self.tell_disconnected(log, &told);
         let mut by_owner: BTreeMap<&Owner, Vec<(Fence, &GrantFact)>> = BTreeMap::new();
         for (fence, grant) in log.grants() {
             by_owner.entry(&grant.granted.owner).or_default().push((*fence, grant));
@@ -190,20 +208,28 @@ impl History {
         }
         let first = |attempt: &Attempt| {
             let grant = attempt.granted.and_then(|fence| log.grant(fence))?;
-            let id = attempt.request_id.as_ref()?;
             let can_be_its = |other: &&&Attempt| {
                 other.invoked <= grant.at && other.returned.is_none_or(|at| at >= grant.at)
             };
-            let others = known.get(&(&attempt.owner, id))?.iter().filter(can_be_its);
-            others.map(|other| other.invoked).chain([attempt.invoked, grant.at]).min()
+            let id = attempt.request_id.as_ref();
+            let others = id.and_then(|id| known.get(&(&attempt.owner, id))).into_iter().flatten();
+            let asked = others.filter(can_be_its).map(|other| other.invoked);
+            asked.chain([attempt.invoked, grant.at]).min()
         };
         self.attempts.iter().map(|attempt| first(attempt).unwrap_or(attempt.invoked)).collect()
     }
 
+    fn tell_taken(&mut self, told: &BTreeMap<Fence, Moment>) {
+        for TakenAway { fence, claims, since, at } in std::mem::take(&mut self.taken) {
+            // Nothing can be said about a grant that nobody knows of yet.
+            let known = told.get(&fence).filter(|known| **known < at);
+            let since = known.map_or(at, |known| since.max(*known + 1));
+            self.may_be_gone(since, &claims, fence);
+        }
+    }
+
     /// What stood under a session whose stream was gone may have ended any time after that.
-    fn tell_disconnected(&mut self, log: &Log) {
-        let known = |attempt: &Attempt| Some((attempt.granted?, attempt.returned?));
-        let told: BTreeMap<Fence, Moment> = self.attempts.iter().filter_map(known).collect();
+    fn tell_disconnected(&mut self, log: &Log, told: &BTreeMap<Fence, Moment>) {
         for (session, at) in std::mem::take(&mut self.disconnected) {
             for (fence, grant) in log.grants() {
                 let is_its = grant.granted.lease == session;
@@ -213,7 +239,7 @@ impl History {
                 if is_its && was_there && grant.granted.namespace == Namespace::default() {
                     // Nothing can be said about a grant that nobody knows of yet.
                     let known = told.get(fence).map_or(grant.at, |told| *told + 1);
-                    self.taken_away(at.max(known), &grant.granted.claims, *fence);
+                    self.may_be_gone(at.max(known), &grant.granted.claims, *fence);
                 }
             }
         }
@@ -225,7 +251,9 @@ impl History {
         let mut is_told = false;
         for (fence, grant) in &grants[first..] {
             let granted = &grant.granted;
+            // Whoever takes back what it had is answered with a grant that came of another request.
             let is_its = match &attempt.request_id {
+                _ if attempt.granted == Some(*fence) => true,
                 Some(id) => granted.request.as_ref().is_some_and(|request| request.id == *id),
                 None => attempt.leases.contains(&granted.lease) && granted.claims == attempt.claims,
             };
@@ -238,11 +266,16 @@ impl History {
                 // One that was gone before its answer came is as good as one that never had an answer.
                 let taken = grant.taken_at(&claim.scope);
                 let is_gone = taken.is_some_and(|taken| Some(taken) < attempt.returned);
-                let (outcome, returned) = match attempt.granted == Some(*fence) && !is_gone {
-                    true => (Acquired::Granted(fence.get()), attempt.returned),
-                    false => (Acquired::Unknown, Some(grant.at)),
-                };
-                self.tell_claim(attempt, claim, outcome, returned);
+                if attempt.granted == Some(*fence) && !is_gone {
+                    let outcome = Acquired::Granted(fence.get());
+                    self.tell_claim(attempt, claim, attempt.ttl, outcome, attempt.returned);
+                    continue;
+                }
+                // Under a session it may stand for long without its client's knowing: as long as the log says.
+                let is_lease = attempt.ttl > Duration::ZERO;
+                let over = grant.over.unwrap_or(Moment(u64::MAX)).since(grant.at);
+                let ttl = if is_lease { attempt.ttl } else { Duration::from_micros(over) };
+                self.tell_claim(attempt, claim, ttl, Acquired::Unknown, Some(grant.at));
             }
         }
         // It stood in line, and others may have been refused because of that.
@@ -254,18 +287,21 @@ impl History {
     }
 
     fn tell_acquire(&mut self, attempt: &Attempt, outcome: Acquired, returned: Option<Moment>) {
-        attempt.claims.iter().for_each(|claim| self.tell_claim(attempt, claim, outcome, returned));
+        for claim in &attempt.claims {
+            self.tell_claim(attempt, claim, attempt.ttl, outcome, returned);
+        }
     }
 
     fn tell_claim(
         &mut self,
         attempt: &Attempt,
         claim: &Claim,
+        ttl: Duration,
         outcome: Acquired,
         returned: Option<Moment>,
     ) {
         if let (Some(lock), Some(mode)) = (self.index(&claim.scope), told_mode(claim.mode)) {
-            let ttl = self.least(attempt.ttl);
+            let ttl = self.least(ttl);
             let event = Event::Acquire { mode, ttl, waited: attempt.waited, outcome };
             self.push(attempt.client, lock, attempt.invoked, returned, event);
         }
