@@ -25,6 +25,8 @@ pub struct History {
     operations: Vec<Operation>,
     attempts: Vec<Attempt>,
     taken: Vec<TakenAway>,
+    /// Renewals that did not name the lock: their answers say that the lease goes on, not that all is there under it.
+    unnamed: Vec<usize>,
     /// Sessions whose stream was gone, and when: from then on they may be short.
     disconnected: Vec<(LeaseId, Moment)>,
     drift_ppm: u64,
@@ -71,6 +73,7 @@ impl History {
             operations: Vec::new(),
             attempts: Vec::new(),
             taken: Vec::new(),
+            unnamed: Vec::new(),
             disconnected: Vec::new(),
             drift_ppm,
             late_max: late + kept + Duration::from_millis(50),
@@ -110,6 +113,20 @@ impl History {
     ) {
         let ttl = self.least(ttl);
         self.kept(client, claims, when, Event::Renew { token: fence.get(), ttl, outcome });
+    }
+
+    /// The same for a lock that the renewal did not name.
+    pub fn renewed_unnamed(
+        &mut self,
+        client: usize,
+        claims: &[Claim],
+        when: (Moment, Option<Moment>),
+        fence: Fence,
+        ttl: Duration,
+    ) {
+        let first = self.operations.len();
+        self.renewed(client, claims, when, fence, ttl, Kept::Done);
+        self.unnamed.extend(first..self.operations.len());
     }
 
     pub fn released(
@@ -220,11 +237,31 @@ impl History {
     }
 
     fn tell_taken(&mut self, told: &BTreeMap<Fence, Moment>) {
+        self.doubt_unnamed();
         for TakenAway { fence, claims, since, at } in std::mem::take(&mut self.taken) {
             // Nothing can be said about a grant that nobody knows of yet.
             let known = told.get(&fence).filter(|known| **known < at);
             let since = known.map_or(at, |known| since.max(*known + 1));
             self.may_be_gone(since, &claims, fence);
+        }
+    }
+
+    /// What was being taken away when its lease was renewed was perhaps not renewed with it.
+    fn doubt_unnamed(&mut self) {
+        let mut gone: BTreeMap<(u64, LockIndex), Moment> = BTreeMap::new();
+        for taken in &self.taken {
+            for lock in taken.claims.iter().filter_map(|claim| self.index(&claim.scope)) {
+                // What is gone may be told of again when its lease ends.
+                gone.entry((taken.fence.get(), lock)).or_insert(taken.since);
+            }
+        }
+        for at in std::mem::take(&mut self.unnamed) {
+            let Operation { lock, returned, event, .. } = &mut self.operations[at];
+            if let Event::Renew { token, outcome, .. } = event
+                && gone.get(&(*token, *lock)).is_some_and(|since| *returned >= when(*since))
+            {
+                *outcome = Kept::Unknown;
+            }
         }
     }
 

@@ -101,10 +101,14 @@ impl Judge {
         named: Option<&Scope>,
     ) {
         for claim in claims {
-            let is_sure = named == Some(&claim.scope) || !self.is_over(fence, &claim.scope);
-            let outcome = if is_sure { Kept::Done } else { Kept::Unknown };
-            let when = (invoked, Some(returned));
-            self.history.renewed(client, slice::from_ref(claim), when, fence, ttl, outcome);
+            let (claims, when) = (slice::from_ref(claim), (invoked, Some(returned)));
+            if named == Some(&claim.scope) {
+                self.history.renewed(client, claims, when, fence, ttl, Kept::Done);
+            } else if self.is_over(fence, &claim.scope) {
+                self.history.renewed(client, claims, when, fence, ttl, Kept::Unknown);
+            } else {
+                self.history.renewed_unnamed(client, claims, when, fence, ttl);
+            }
         }
     }
 
