@@ -244,17 +244,12 @@ impl Member {
 
     // What goes out.
 
-    /// Everything that may be shown by now.
-    pub fn take_outputs(&mut self) -> Vec<Output> {
-        let mut outputs = std::mem::take(&mut self.outputs);
+    /// Everything that may be shown by now, put behind what is in `outputs`.
+    pub fn take_outputs(&mut self, outputs: &mut Vec<Output>) {
+        outputs.append(&mut self.outputs);
         if let Role::Leading(lead) = &mut self.role {
-            let ready = lead.work.engine.take_outputs();
-            if outputs.is_empty() {
-                return ready;
-            }
-            outputs.extend(ready);
+            lead.work.engine.take_outputs(outputs);
         }
-        outputs
     }
 
     /// Everything to be asked of the store now. A new question of a lane takes the place of the one under way there.
@@ -304,6 +299,11 @@ impl Member {
             }
             Role::Following(_) | Role::Loading(_) | Role::Resigning { .. } | Role::Stopped => true,
         }
+    }
+
+    /// Whether somebody waits for something to be written.
+    pub fn is_awaited(&self) -> bool {
+        matches!(&self.role, Role::Leading(lead) if lead.work.engine.is_awaited())
     }
 
     /// Nothing more will come of it.
