@@ -1,15 +1,23 @@
 //! Asking a server.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
+use leasehold_api::format_duration;
 use leasehold_client::{Client, ClientBuilder, Transport};
 
 use crate::args::Global;
 use crate::credentials;
 use crate::failure::{EXIT_UNREACHABLE, Failure};
 use crate::output::Output;
+
+/// The client counts the same time and knows why it ran out, so it is given the chance to say so.
+const FOR_THE_REASON: Duration = Duration::from_millis(500);
+
+/// After that, people are told that something is waited for.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// A server, and how to print what it says.
 #[derive(Debug)]
@@ -26,7 +34,11 @@ impl Server {
     /// Connects to the first server that can be reached. A stream is for those who hold locks; the others ask and go.
     pub(crate) async fn connect(global: &Global, transport: Transport) -> Result<Server, Failure> {
         let builder = builder(global)?.transport(transport);
-        let connected = tokio::time::timeout(global.timeout, builder.connect()).await;
+        let limit = global.timeout + FOR_THE_REASON;
+        let connected = tokio::select! {
+            connected = tokio::time::timeout(limit, builder.connect()) => connected,
+            () = say_that_it_takes_long(global) => unreachable!("it says so and waits"),
+        };
         match connected {
             Ok(client) => Ok(Server::of(global, client?)),
             Err(_) => Err(late(&global.addr.join(","))),
@@ -66,11 +78,22 @@ impl Server {
         asked: impl Future<Output = leasehold_client::Result<T>>,
         wait: Duration,
     ) -> Result<T, Failure> {
-        match tokio::time::timeout(self.timeout + wait, asked).await {
+        match tokio::time::timeout(self.timeout + FOR_THE_REASON + wait, asked).await {
             Ok(answered) => answered.map_err(Failure::from),
             Err(_) => Err(late(&self.addresses)),
         }
     }
+}
+
+/// Somebody who looks on may know at once why there is no server.
+async fn say_that_it_takes_long(global: &Global) {
+    tokio::time::sleep(SILENCE_MAX).await;
+    if std::io::stderr().is_terminal() || global.verbose {
+        let (addresses, timeout) = (global.addr.join(","), format_duration(global.timeout));
+        Output::of(global)
+            .say(&format!("leasehold: {addresses} cannot be reached so far; trying for {timeout}"));
+    }
+    std::future::pending().await
 }
 
 pub(crate) fn builder(global: &Global) -> Result<ClientBuilder, Failure> {

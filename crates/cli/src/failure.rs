@@ -2,15 +2,16 @@
 
 use std::process::ExitCode;
 
-use leasehold_api::{Code, Happened, Problem, format_duration};
+use leasehold_api::{Code, Happened, Problem, WaitEdge, format_duration};
 use leasehold_client::Error;
 
-use crate::output::{Output, shown};
+use crate::output::{Output, shown, talk};
 
 pub(crate) const EXIT_NO: u8 = 1;
 pub(crate) const EXIT_USAGE: u8 = 64;
 pub(crate) const EXIT_UNREACHABLE: u8 = 69;
 pub(crate) const EXIT_FAULT: u8 = 70;
+pub(crate) const EXIT_IO: u8 = 74;
 pub(crate) const EXIT_NOT_GOT: u8 = 75;
 pub(crate) const EXIT_LOST: u8 = 76;
 pub(crate) const EXIT_NOT_ALLOWED: u8 = 77;
@@ -32,6 +33,13 @@ impl Failure {
         Failure { code, said: said.into(), next: None, problem: None }
     }
 
+    /// An error with all that lies behind it, in one line.
+    pub(crate) fn from_chain(code: u8, error: &dyn std::error::Error) -> Failure {
+        let chain = std::iter::successors(Some(error), |error| error.source());
+        let said = chain.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+        Failure::new(code, said)
+    }
+
     pub(crate) fn next(mut self, next: impl Into<String>) -> Failure {
         self.next = Some(next.into());
         self
@@ -48,9 +56,14 @@ impl Failure {
         if let (true, Some(problem)) = (out.is_json(), &self.problem) {
             out.json(problem);
         }
-        eprintln!("leasehold: {}", shown(&self.said));
+        self.say()
+    }
+
+    /// On stderr alone.
+    pub(crate) fn say(&self) -> ExitCode {
+        talk(&format!("leasehold: {}", shown(&self.said)));
         if let Some(next) = &self.next {
-            eprintln!("  {next}");
+            talk(&format!("  {}", shown(next)));
         }
         ExitCode::from(self.code)
     }
@@ -83,6 +96,9 @@ fn unreachable(outcome: Happened, detail: &str) -> Failure {
             "nothing was changed; --cacert names the authority that signs the server's certificate, and --addr must \
              be the name that the certificate is for"
         }
+        Happened::Unknown if detail.contains("no Leasehold server") => {
+            "is --addr right? It is where `leasehold serve` listens"
+        }
         Happened::NotApplied => {
             "nothing was changed; is the server up, and is --addr right? `leasehold doctor` looks into it"
         }
@@ -94,19 +110,21 @@ fn unreachable(outcome: Happened, detail: &str) -> Failure {
 }
 
 fn refused(problem: Box<Problem>) -> Failure {
-    let said = if problem.code == Code::Deadlock {
-        format!("{}: {}", problem.detail, circle(&problem))
-    } else {
-        problem.detail.clone()
+    let said = match (problem.code, problem.cycle.as_deref()) {
+        (Code::Deadlock, Some([step])) => {
+            format!("{} holds {} already, and would wait for itself", step.waiter, step.lock)
+        }
+        (Code::Deadlock, Some(cycle)) => format!("{}: {}", problem.detail, circle(cycle)),
+        _ => problem.detail.clone(),
     };
     let next = what_next(&problem);
     Failure { code: exit_code(problem.code), said, next, problem: Some(problem) }
 }
 
-fn circle(problem: &Problem) -> String {
-    let steps = problem.cycle.iter().flatten();
-    let steps =
-        steps.map(|step| format!("{} waits for {} of {}", step.waiter, step.lock, step.blocker));
+fn circle(cycle: &[WaitEdge]) -> String {
+    let steps = cycle
+        .iter()
+        .map(|step| format!("{} waits for {} of {}", step.waiter, step.lock, step.blocker));
     steps.collect::<Vec<_>>().join(", ")
 }
 
@@ -119,22 +137,26 @@ fn what_next(problem: &Problem) -> Option<String> {
         format!("try again in {}", format_duration(std::time::Duration::from_millis(ms)))
     });
     match problem.code {
-        Code::LockHeld | Code::ReclaimWindow => Some(
-            later.unwrap_or_default()
-                + if problem.recommended_retry_ms.is_some() {
-                    ", or wait in line with -w"
-                } else {
-                    "wait in line with -w"
-                },
-        ),
+        Code::LockHeld | Code::ReclaimWindow => {
+            let has_waited = problem.waited_ms.is_some_and(|waited| waited > 0);
+            let wait = if has_waited { "wait longer with -w" } else { "wait in line with -w" };
+            Some(later.map_or_else(|| wait.into(), |later| format!("{later}, or {wait}")))
+        }
+        Code::Deadlock if problem.cycle.as_ref().is_some_and(|cycle| cycle.len() == 1) => {
+            Some("give each who takes locks a name of its own with --owner".into())
+        }
         Code::Deadlock => Some(
             "release something of the circle first, or take the locks together as one set".into(),
         ),
         Code::Unauthenticated | Code::PermissionDenied => {
             Some("show a token that may do this with --token-file or LEASEHOLD_TOKEN".into())
         }
-        Code::LeaseLost | Code::NotHolder => {
-            Some("stop what the lock guards; take it again before going on".into())
+        Code::LeaseLost => Some("stop what the lock guards; take it again before going on".into()),
+        Code::NotHolder => Some(
+            "if --owner, --lease and --token are those of the acquire, it is over: stop what the lock guards".into(),
+        ),
+        Code::SessionNotFound => {
+            Some("it is over, and all that stood under it: stop what that guards".into())
         }
         Code::LimitMismatch => {
             Some("all who use the lock must name the same number of permits".into())

@@ -22,6 +22,7 @@ use args::{Args, Command, Global};
 use asking::Server;
 use commands::Answered;
 use failure::{EXIT_USAGE, Failure};
+use output::Output;
 use supervise::Signals;
 
 #[global_allocator]
@@ -43,14 +44,15 @@ fn main() -> ExitCode {
             return if asked { ExitCode::SUCCESS } else { ExitCode::from(EXIT_USAGE) };
         }
     };
-    match &args.command {
-        Command::Serve(serve) => commands::serve::run(serve),
-        Command::Backup(backup) => commands::backup::run(backup),
-        Command::Restore(restore) => commands::restore::run(restore),
-        Command::Completions(completions) => commands::completions::run(completions),
-        Command::Man(man) => commands::man::run(man),
-        Command::Migrate(migrate) => commands::migrate::run(migrate),
-        Command::Version => commands::version::run(),
+    let out = Output::of(&args.global);
+    let answered = match &args.command {
+        Command::Serve(serve) => commands::serve::run(&out, serve),
+        Command::Backup(backup) => commands::backup::run(&out, backup),
+        Command::Restore(restore) => commands::restore::run(&out, restore),
+        Command::Completions(completions) => commands::completions::run(&out, completions),
+        Command::Man(man) => commands::man::run(&out, man),
+        Command::Migrate(migrate) => commands::migrate::run(&out, migrate),
+        Command::Version => commands::version::run(&out),
         Command::Run(_)
         | Command::Elect(_)
         | Command::Acquire(_)
@@ -69,20 +71,17 @@ fn main() -> ExitCode {
         | Command::Top(_)
         | Command::Load(_)
         | Command::Doctor => ask(&args.global, &args.command),
+    };
+    match answered {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.tell(&out),
     }
 }
 
 /// The verbs that ask a server.
-fn ask(global: &Global, command: &Command) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let answered = match runtime {
-        Ok(runtime) => runtime.block_on(answer(global, command)),
-        Err(error) => Err(Failure::from(error)),
-    };
-    match answered {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => failure.tell(&output::Output::of(global)),
-    }
+fn ask(global: &Global, command: &Command) -> Answered {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(answer(global, command))
 }
 
 async fn answer(global: &Global, command: &Command) -> Answered {
@@ -114,7 +113,7 @@ async fn answer(global: &Global, command: &Command) -> Answered {
         Command::Session(args) => commands::session::run(&connect(global).await?, args).await,
         Command::Fence(args) => commands::fence::run(&connect(global).await?, args).await,
         Command::Cluster => commands::cluster::run(&connect(global).await?).await,
-        Command::Top(args) => commands::top::run(&connect(global).await?, args).await,
+        Command::Top(args) => commands::top::run(global, args).await,
         Command::Serve(_)
         | Command::Backup(_)
         | Command::Restore(_)
@@ -143,10 +142,4 @@ async fn ready_to_supervise(
 
 async fn connect(global: &Global) -> Result<Server, Failure> {
     Server::connect(global, Transport::Http).await
-}
-
-/// One line on stderr, and the code that goes with it.
-pub(crate) fn fail(code: u8, said: &str) -> ExitCode {
-    eprintln!("leasehold: {said}");
-    ExitCode::from(code)
 }

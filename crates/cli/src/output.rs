@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use serde::Serialize;
 
 use crate::args::{Color, Format, Global};
+use crate::failure::EXIT_IO;
 
 /// How to print. Broken pipes are the reader's wish, not an error.
 #[derive(Clone, Copy, Debug)]
@@ -69,9 +70,13 @@ impl Output {
 
     pub(crate) fn text(&self, text: &str) {
         let mut out = io::stdout().lock();
-        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-            // Nobody reads any more.
-            std::process::exit(0);
+        if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            // Who reads no more has what they wanted; anything else is a loss of data.
+            if error.kind() == io::ErrorKind::BrokenPipe {
+                std::process::exit(0);
+            }
+            talk(&format!("leasehold: what was asked for cannot be written: {error}"));
+            std::process::exit(EXIT_IO.into());
         }
     }
 
@@ -86,7 +91,7 @@ impl Output {
     /// A remark for people, on stderr.
     pub(crate) fn say(&self, text: &str) {
         if !self.quiet {
-            eprintln!("{text}");
+            talk(text);
         }
     }
 
@@ -126,6 +131,11 @@ impl Output {
         };
         fields.iter().map(line).collect()
     }
+}
+
+/// A line on stderr. If nobody can read it, that is no reason to end otherwise.
+pub(crate) fn talk(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 fn aligned(row: &[String], widths: &[usize]) -> String {

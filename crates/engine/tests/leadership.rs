@@ -169,7 +169,9 @@ impl Server {
                     Poll::Pending => self.under_way[lane as usize] = Some((id, answering)),
                 }
             }
-            for output in self.member.take_outputs() {
+            let mut outputs = Vec::new();
+            self.member.take_outputs(&mut outputs);
+            for output in outputs {
                 if let Output::Reply { call, reply, .. } = output {
                     self.answers.push((call, reply));
                 }

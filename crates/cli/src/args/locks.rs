@@ -17,7 +17,7 @@ pub(crate) struct ModeArgs {
     #[arg(short = 'x', short_alias = 'e', long, conflicts_with_all = ["shared", "permits"])]
     pub(crate) exclusive: bool,
     /// Up to so many may hold it at once; all who ask must say the same number
-    #[arg(long, value_name = "NUMBER", conflicts_with = "shared")]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, conflicts_with = "shared")]
     pub(crate) permits: Option<u32>,
 }
 
@@ -41,7 +41,13 @@ pub(crate) struct Held {
     #[arg(long, value_name = "ID", env = "LEASEHOLD_LEASE_ID", hide_env_values = true)]
     pub(crate) lease: String,
     /// The fencing token that came with the lock
-    #[arg(long, value_name = "NUMBER", env = "LEASEHOLD_FENCING_TOKEN", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        env = "LEASEHOLD_FENCING_TOKEN",
+        hide_env_values = true
+    )]
     pub(crate) token: u64,
 }
 
@@ -65,10 +71,10 @@ pub(crate) struct Acquire {
     #[command(flatten)]
     pub(crate) mode: ModeArgs,
     /// How long it is yours without a renewal
-    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length)]
+    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
     /// How long to wait in line if it is not free
-    #[arg(short, long, value_name = "LENGTH", value_parser = length)]
+    #[arg(short, long, value_name = "LENGTH", value_parser = length, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
     /// Who is to hold it [default: your name and host]
     #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
@@ -95,7 +101,7 @@ pub(crate) struct Renew {
     #[command(flatten)]
     pub(crate) held: Held,
     /// Another length from here on
-    #[arg(long, value_name = "LENGTH", value_parser = length)]
+    #[arg(long, value_name = "LENGTH", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 }
 
@@ -151,7 +157,13 @@ pub(crate) struct Check {
     #[arg(value_name = "LOCK")]
     pub(crate) lock: String,
     /// The fencing token
-    #[arg(long, value_name = "NUMBER", env = "LEASEHOLD_FENCING_TOKEN", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        env = "LEASEHOLD_FENCING_TOKEN",
+        hide_env_values = true
+    )]
     pub(crate) token: u64,
     /// The lease id, to check it too
     #[arg(long, value_name = "ID")]
@@ -175,7 +187,7 @@ pub(crate) struct Break {
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
     /// Only the holder with this fencing token
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(crate) token: Option<u64>,
 }
 
@@ -187,18 +199,30 @@ pub(crate) enum SessionCommand {
   leasehold acquire job/a --session $id")]
     Open(SessionOpen),
     /// Keep a session, and all that stands under it, for its full length again
-    #[command(name = "keepalive")]
+    #[command(
+        name = "keepalive",
+        after_help = "Example:
+  leasehold session keepalive $id
+
+Exit codes: 0 kept, 76 it is over"
+    )]
     KeepAlive(SessionKeepAlive),
     /// List the sessions that are open
+    #[command(after_help = "Example:
+  leasehold session list -o jsonl | jq -r .owner_id")]
     List,
     /// Close a session; everything under it is released
+    #[command(after_help = "Example:
+  leasehold session close $id
+
+Exit codes: 0 closed, 76 it was over")]
     Close(SessionId),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SessionOpen {
     /// How long it stands without a keepalive
-    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length)]
+    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
     /// Whose it is [default: your name and host]
     #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
@@ -207,7 +231,7 @@ pub(crate) struct SessionOpen {
     #[arg(long, value_name = "NAME")]
     pub(crate) adapter: Option<String>,
     /// Keep everything for so long when a stream that is bound to it breaks; without this it is released at once
-    #[arg(long, value_name = "LENGTH", value_parser = length)]
+    #[arg(long, value_name = "LENGTH", value_parser = length, allow_hyphen_values = true)]
     pub(crate) disconnect_ttl: Option<Duration>,
     /// A JSON object that others see beside your name
     #[arg(long, value_name = "JSON", value_parser = metadata)]
@@ -226,7 +250,7 @@ pub(crate) struct SessionKeepAlive {
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     /// Another length from here on
-    #[arg(long, value_name = "LENGTH", value_parser = length)]
+    #[arg(long, value_name = "LENGTH", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 }
 
@@ -246,6 +270,10 @@ pub(crate) enum FenceCommand {
 Exit codes: 0 accepted, 1 the token is stale")]
     Accept(FenceAccept),
     /// Show the highest token that a register has seen
+    #[command(after_help = "Example:
+  leasehold fence get bucket/reports
+
+Exit codes: 0 it has seen one, 1 it has seen none")]
     Get(FenceGet),
 }
 
@@ -255,7 +283,13 @@ pub(crate) struct FenceAccept {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// The fencing token
-    #[arg(long, value_name = "NUMBER", env = "LEASEHOLD_FENCING_TOKEN", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        env = "LEASEHOLD_FENCING_TOKEN",
+        hide_env_values = true
+    )]
     pub(crate) token: u64,
 }
 

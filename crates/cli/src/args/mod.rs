@@ -15,7 +15,9 @@ pub(crate) use locks::{
     Acquire, Break, Check, FenceCommand, Get, Release, Renew, SessionCommand, Test,
 };
 pub(crate) use run::{Elect, Run, Supervision};
-pub(crate) use serve::{AccessLog, Backup, LogFormat, Migrate, Restore, Serve};
+pub(crate) use serve::{
+    AccessLog, Backup, DATA_VARIABLE, LogFormat, Migrate, Restore, STORE_VARIABLE, Serve,
+};
 pub(crate) use views::{Completions, Fault, Graph, List, Load, Man, Top, Transport, Watch};
 
 /// A lock service: leases, fencing tokens, fair queues
@@ -45,62 +47,73 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start a server
     Serve(Serve),
-    /// Run a command while holding a lock
     Run(Run),
-    /// Run a command on one of several machines, and on another if that one fails
     Elect(Elect),
-    /// Take a lock, and print its lease and fencing token
     Acquire(Acquire),
-    /// Keep a lock for its full length again
     Renew(Renew),
-    /// Give a lock back
     Release(Release),
-    /// Show one lock: its holders, and who waits
     Get(Get),
-    /// Say whether a lock could be had now
     Test(Test),
-    /// Say whether a fencing token is a current holder's
     Check(Check),
-    /// End somebody else's hold on a lock
     Break(Break),
-    /// List the locks that are held
     List(List),
-    /// Follow what happens, line by line
     Watch(Watch),
-    /// Draw who waits for whom
     Graph(Graph),
     /// Sessions: one lease for many locks
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:
+  id=$(leasehold session open --ttl 1m -o json | jq -r .session_id)
+  leasehold acquire job/a --session $id && leasehold acquire job/b --session $id
+  leasehold session keepalive $id
+  leasehold session close $id"
+    )]
     Session(SessionCommand),
     /// Fence registers: high-water marks that turn stale tokens away
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:
+  leasehold fence accept bucket/reports --token 42 && ./upload.sh
+  leasehold fence get bucket/reports"
+    )]
     Fence(FenceCommand),
     /// Say who leads, and what the store is
+    #[command(after_help = "Examples:
+  leasehold cluster
+  leasehold cluster -o json | jq -r '.groups[0].leader.address'")]
     Cluster,
-    /// A live screen of locks, holders and waiters
     Top(Top),
-    /// Put a server under load, and check what it promises meanwhile
     Load(Load),
     /// Find out what is wrong, and say what to do
+    #[command(after_help = "Examples:
+  leasehold doctor
+  leasehold doctor --addr http://10.0.0.1:8080,http://10.0.0.2:8080
+      looks at each of them
+
+Exit codes: 0 all is well, 1 something is bad, 69 no server could be reached")]
     Doctor,
-    /// Copy a server's data to a file, while the server runs
     Backup(Backup),
-    /// Make new data from a backup
     Restore(Restore),
-    /// Copy everything from one store to another
     Migrate(Migrate),
-    /// Print the completions for a shell
     Completions(Completions),
-    /// Print the manual page, or write all of them
     Man(Man),
     /// Say which version this is
+    #[command(after_help = "Example:
+  leasehold version -o json | jq -r .version")]
     Version,
 }
 
 pub(crate) fn length(text: &str) -> Result<Duration, leasehold_api::DurationError> {
     leasehold_api::parse_duration(text)
+}
+
+/// A length that is not nothing.
+pub(crate) fn some_length(text: &str) -> Result<Duration, String> {
+    match length(text) {
+        Ok(Duration::ZERO) => Err("it must be longer than nothing".into()),
+        read => read.map_err(|error| error.to_string()),
+    }
 }
 
 #[cfg(test)]

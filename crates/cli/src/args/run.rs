@@ -71,19 +71,25 @@ pub(crate) struct Supervision {
     #[arg(short, long = "no-wait", visible_alias = "nonblock", conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// How long to wait in line if it is not free [default: for ever]
-    #[arg(short, long, visible_alias = "timeout-wait", value_name = "LENGTH", value_parser = length)]
+    #[arg(short, long, visible_alias = "timeout-wait", value_name = "LENGTH", value_parser = length, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
     /// The exit code when the lock was not got
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 75)]
+    #[arg(
+        short = 'E',
+        long,
+        value_name = "CODE",
+        allow_negative_numbers = true,
+        default_value_t = 75
+    )]
     pub(crate) conflict_exit_code: u8,
     /// How long the lease stands without a renewal: how soon others can have it if this machine fails
-    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length)]
+    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
     /// What to do first when the lock is lost: term or kill
     #[arg(long, value_name = "HOW", default_value = "term", hide_possible_values = true)]
     pub(crate) on_lost: OnLost,
     /// How long the command has between SIGTERM and SIGKILL, as far as the lease allows
-    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = length)]
+    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) grace: Duration,
     /// Who holds it [default: host, process and a random part]
     #[arg(long, value_name = "OWNER")]

@@ -23,38 +23,59 @@ use super::length;
 Exit codes: 0 stopped as asked, 64 wrong usage, 70 lost its store, 78 cannot start as configured")]
 pub(crate) struct Serve {
     /// A TOML file with settings
-    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
     /// The address to serve on [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_LISTEN", hide_env_values = true, value_parser = listen)]
     pub(crate) listen: Option<SocketAddr>,
-    /// The directory to keep locks in [default: leasehold-data]
-    #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA", conflicts_with = "store")]
+    /// The directory to keep locks in [env: LEASEHOLD_DATA] [default: leasehold-data]
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
     pub(crate) data: Option<PathBuf>,
-    /// Where to keep locks: sqlite:PATH, postgres://…, etcd://…, or memory to forget them
-    #[arg(long, value_name = "STORE", env = "LEASEHOLD_STORE")]
+    /// Where to keep locks: sqlite:PATH, postgres://…, etcd://…, or memory to forget them [env: LEASEHOLD_STORE]
+    #[arg(long, value_name = "STORE")]
     pub(crate) store: Option<String>,
     /// How long the simple /lock stays reserved for its last holder [default: 5s]
-    #[arg(long, value_name = "LENGTH", env = "LEASEHOLD_SIMPLE_GRACE", value_parser = length)]
+    #[arg(long, value_name = "LENGTH", env = "LEASEHOLD_SIMPLE_GRACE", hide_env_values = true, value_parser = length, allow_hyphen_values = true)]
     pub(crate) simple_grace: Option<Duration>,
     /// How many threads serve requests [default: 1]
-    #[arg(long, value_name = "NUMBER", env = "LEASEHOLD_THREADS")]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        env = "LEASEHOLD_THREADS",
+        hide_env_values = true
+    )]
     pub(crate) threads: Option<usize>,
     /// Serve other machines although nothing protects the way to them
-    #[arg(long, env = "LEASEHOLD_INSECURE")]
+    #[arg(long, env = "LEASEHOLD_INSECURE", hide_env_values = true, value_parser = clap::builder::BoolishValueParser::new())]
     pub(crate) insecure: bool,
     /// Which requests to log [default: errors]
-    #[arg(long, value_name = "WHICH", env = "LEASEHOLD_ACCESS_LOG")]
+    #[arg(long, value_name = "WHICH", env = "LEASEHOLD_ACCESS_LOG", hide_env_values = true)]
     pub(crate) access_log: Option<AccessLog>,
     /// How to write the log [default: text on a terminal, json otherwise]
-    #[arg(long, value_name = "FORMAT", env = "LEASEHOLD_LOG_FORMAT")]
+    #[arg(long, value_name = "FORMAT", env = "LEASEHOLD_LOG_FORMAT", hide_env_values = true)]
     pub(crate) log_format: Option<LogFormat>,
     /// What to log: a level, or levels by target
-    #[arg(long, value_name = "FILTER", env = "LEASEHOLD_LOG", default_value = "info")]
+    #[arg(
+        long,
+        value_name = "FILTER",
+        env = "LEASEHOLD_LOG",
+        hide_env_values = true,
+        default_value = "info"
+    )]
     pub(crate) log: String,
     /// Only check the configuration
     #[arg(long)]
     pub(crate) check_config: bool,
+}
+
+/// These two are not left to clap: to it, a flag and a variable that exclude each other are an error.
+pub(crate) const DATA_VARIABLE: &str = "LEASEHOLD_DATA";
+pub(crate) const STORE_VARIABLE: &str = "LEASEHOLD_STORE";
+
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "write a number and a port, such as 127.0.0.1:8080 or [::1]:8080".into())
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -76,7 +97,13 @@ pub(crate) enum LogFormat {
   leasehold backup --data /var/lib/leasehold backup.db")]
 pub(crate) struct Backup {
     /// The directory the locks are kept in
-    #[arg(long, value_name = "DIR", default_value = "leasehold-data", env = "LEASEHOLD_DATA")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "leasehold-data",
+        env = "LEASEHOLD_DATA",
+        hide_env_values = true
+    )]
     pub(crate) data: PathBuf,
     /// The file to make; there must be none yet
     #[arg(value_name = "FILE")]
@@ -92,10 +119,16 @@ pub(crate) struct Backup {
   leasehold restore --data /var/lib/leasehold backup.db")]
 pub(crate) struct Restore {
     /// The directory to keep the locks in; there must be no data in it yet
-    #[arg(long, value_name = "DIR", default_value = "leasehold-data", env = "LEASEHOLD_DATA")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "leasehold-data",
+        env = "LEASEHOLD_DATA",
+        hide_env_values = true
+    )]
     pub(crate) data: PathBuf,
     /// Go on above this fencing token in any case
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", allow_negative_numbers = true)]
     pub(crate) fence_above: Option<u64>,
     /// The backup
     #[arg(value_name = "FILE")]
@@ -121,7 +154,7 @@ pub(crate) struct Migrate {
     #[arg(long, value_name = "STORE")]
     pub(crate) to: String,
     /// How many groups of namespaces there are, in both stores
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) groups: u32,
     /// Replace what the store to copy to has
     #[arg(long)]

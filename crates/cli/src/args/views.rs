@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::length;
+use super::{length, some_length};
 
 /// List the locks that are held
 #[derive(Debug, clap::Args)]
@@ -24,8 +24,8 @@ pub(crate) struct List {
     #[arg(long, value_name = "OWNER")]
     pub(crate) owner: Option<String>,
     /// Stop after so many
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) limit: Option<usize>,
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
 }
 
 /// Follow what happens, line by line
@@ -40,7 +40,7 @@ pub(crate) struct Watch {
     #[arg(value_name = "PREFIX", default_value = "")]
     pub(crate) prefix: String,
     /// Begin after this revision [default: with what happens from now on]
-    #[arg(long, value_name = "REVISION")]
+    #[arg(long, value_name = "REVISION", allow_negative_numbers = true)]
     pub(crate) after: Option<u64>,
 }
 
@@ -59,16 +59,17 @@ pub(crate) struct Graph {
 ///
 /// Keys: q leaves, up and down move, / filters by what a lock begins with, g goes back to all.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
-  leasehold top --every 500ms job/")]
+#[command(after_help = "Examples:
+  leasehold top --every 500ms job/
+  leasehold top --once -o json | jq .cluster.waiters")]
 pub(crate) struct Top {
     /// Only locks whose text begins with this
     #[arg(value_name = "PREFIX", default_value = "")]
     pub(crate) prefix: String,
     /// How often to look
-    #[arg(long, value_name = "LENGTH", default_value = "1s", value_parser = length)]
+    #[arg(long, value_name = "LENGTH", default_value = "1s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) every: Duration,
-    /// Draw it once, as text, and leave
+    /// Draw it once, as text or with -o json as what it is drawn from, and leave
     #[arg(long)]
     pub(crate) once: bool,
 }
@@ -87,25 +88,25 @@ pub(crate) struct Top {
 Exit codes: 0 all promises held, 1 one was broken, 69 server unreachable")]
 pub(crate) struct Load {
     /// How many clients
-    #[arg(long, value_name = "NUMBER", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) clients: u32,
     /// For how long
-    #[arg(long, value_name = "LENGTH", default_value = "20s", value_parser = length)]
+    #[arg(long, value_name = "LENGTH", default_value = "20s", value_parser = some_length, allow_hyphen_values = true)]
     pub(crate) duration: Duration,
     /// How many locks they compete for; each client its own if there are as many as clients
-    #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) hot: u32,
     /// How long a lease stands
-    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = length)]
+    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
     /// How long a lock is held
-    #[arg(long, value_name = "LENGTH", default_value = "0ms", value_parser = length)]
+    #[arg(long, value_name = "LENGTH", default_value = "0ms", value_parser = length, allow_hyphen_values = true)]
     pub(crate) hold: Duration,
     /// How long to wait for a lock; 0 tries again instead
-    #[arg(long, value_name = "LENGTH", default_value = "1s", value_parser = length)]
+    #[arg(long, value_name = "LENGTH", default_value = "1s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) wait: Duration,
     /// Of a hundred holders, how many vanish without releasing
-    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) crash_rate: u8,
     /// How clients talk to the server
     #[arg(long, value_name = "HOW", default_value = "stream")]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_api::{AcquireRequest, AcquireSetRequest, Claim, Code};
 
-use super::{Answered, default_owner, millis};
+use super::{Answered, default_owner, millis, waiting};
 use crate::args::Acquire;
 use crate::asking::Server;
 use crate::failure::Failure;
@@ -34,7 +34,7 @@ async fn one(server: &Server, args: &Acquire, lock: &str) -> Answered {
         ticket,
         metadata: args.metadata.clone(),
     };
-    let grant = in_line(args, async |wait: Duration, ticket| {
+    let grant = in_line(server, args, async |wait: Duration, ticket| {
         let request = request(millis(wait), ticket);
         server.ask_waiting(server.client.api().acquire(lock, &request), wait).await
     })
@@ -63,7 +63,7 @@ async fn set(server: &Server, args: &Acquire) -> Answered {
         ticket,
         metadata: args.metadata.clone(),
     };
-    let grant = in_line(args, async |wait: Duration, ticket| {
+    let grant = in_line(server, args, async |wait: Duration, ticket| {
         let request = request(millis(wait), ticket);
         server.ask_waiting(server.client.api().acquire_set(&request), wait).await
     })
@@ -84,8 +84,23 @@ fn ttl_ms(args: &Acquire) -> Option<u64> {
     args.session.is_none().then(|| millis(args.ttl))
 }
 
-/// Asks again with the ticket while there is time.
+/// Says on a terminal who is in the way meanwhile.
 async fn in_line<T>(
+    server: &Server,
+    args: &Acquire,
+    ask: impl AsyncFn(Duration, Option<String>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let owner = owner(args);
+    tokio::select! {
+        got = while_there_is_time(args, ask) => got,
+        () = waiting::show(server, &args.locks, &owner) => {
+            unreachable!("it shows until it is dropped")
+        }
+    }
+}
+
+/// Asks again with the ticket while there is time.
+async fn while_there_is_time<T>(
     args: &Acquire,
     ask: impl AsyncFn(Duration, Option<String>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {

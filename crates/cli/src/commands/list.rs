@@ -9,17 +9,17 @@ use crate::args::{Format, List};
 use crate::asking::Server;
 use crate::output::{short, shown};
 
-const PAGE_SIZE: usize = 500;
+const PAGE_SIZE: u64 = 500;
 const HEAD: [&str; 7] = ["LOCK", "STATE", "OWNER", "MODE", "TOKEN", "LEFT", "WAITERS"];
 
 pub(crate) async fn run(server: &Server, args: &List) -> Answered {
     let mut rows = Vec::new();
     let mut whole: Option<LockPage> = None;
-    let mut left = args.limit.unwrap_or(usize::MAX);
+    let mut left = args.limit.unwrap_or(u64::MAX);
     let mut token = None;
     while left > 0 {
         let page = page(server, args, left.min(PAGE_SIZE), token).await?;
-        left = left.saturating_sub(page.locks.len());
+        left = left.saturating_sub(page.locks.len() as u64);
         token = page.next_page_token.clone();
         match server.out.format {
             Format::Table => rows.extend(page.locks.iter().flat_map(summary_rows)),
@@ -55,7 +55,7 @@ pub(crate) async fn run(server: &Server, args: &List) -> Answered {
 async fn page(
     server: &Server,
     args: &List,
-    size: usize,
+    size: u64,
     token: Option<String>,
 ) -> Result<LockPage, crate::failure::Failure> {
     let query = ListQuery {
@@ -63,7 +63,7 @@ async fn page(
         state: args.state.clone(),
         owner_id: args.owner.clone(),
         session_id: None,
-        page_size: Some(size as u64),
+        page_size: Some(size),
         page_token: token,
     };
     server.ask(server.client.api().list(&query)).await

@@ -1,29 +1,33 @@
 //! `leasehold man`
 
-use std::io::Write;
-use std::process::ExitCode;
+use std::io;
+use std::path::Path;
 
 use clap::CommandFactory;
 
+use super::Answered;
 use crate::args::{Args, Man};
-use crate::fail;
+use crate::failure::{EXIT_IO, Failure};
+use crate::output::Output;
 
-const EXIT_FAILED: u8 = 74;
-
-pub(crate) fn run(args: &Man) -> ExitCode {
-    let command = Args::command();
+pub(crate) fn run(out: &Output, args: &Man) -> Answered {
     let written = match &args.dir {
-        Some(dir) => {
-            std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(command, dir))
-        }
-        None => {
-            let mut page = Vec::new();
-            let rendered = clap_mangen::Man::new(command).render(&mut page);
-            rendered.and_then(|()| std::io::stdout().write_all(&page))
-        }
+        Some(dir) => pages(dir),
+        None => first_page().map(|page| out.text(&page)),
     };
     match written {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(EXIT_FAILED, &format!("cannot write the manual: {error}")),
+        Ok(()) => Ok(0),
+        Err(error) => Err(Failure::new(EXIT_IO, format!("cannot write the manual: {error}"))),
     }
+}
+
+fn pages(dir: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    clap_mangen::generate_to(Args::command(), dir)
+}
+
+fn first_page() -> io::Result<String> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(Args::command()).render(&mut page)?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
 }

@@ -1,44 +1,57 @@
 //! `leasehold migrate`
 
 use std::io::{IsTerminal, Write};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use leasehold_server::{Migrated, Progress, Store, migrate, open};
+use serde::Serialize;
 use tokio::runtime::Builder;
 
-use super::backup::one_line;
-use crate::args::Migrate;
-use crate::fail;
+use super::Answered;
+use crate::args::{Format, Migrate};
+use crate::failure::{EXIT_IO, EXIT_USAGE, Failure};
+use crate::output::{Output, talk};
 
-const EXIT_USAGE: u8 = 64;
-const EXIT_FAILED: u8 = 74;
+/// What was copied of one group.
+#[derive(Debug, Serialize)]
+struct Copied {
+    group: u32,
+    from: String,
+    to: String,
+    leases: usize,
+    fence_registers: usize,
+    chunks: u32,
+    bytes: u64,
+    /// Tokens and epochs go on above these.
+    fencing_token: u64,
+    epoch: u64,
+}
 
-pub(crate) fn run(args: &Migrate) -> ExitCode {
-    let (from, to) = match (Store::parse(&args.from), Store::parse(&args.to)) {
-        (Ok(from), Ok(to)) => (from, to),
-        (Err(error), _) => return fail(EXIT_USAGE, &format!("--from: {}", one_line(&error))),
-        (_, Err(error)) => return fail(EXIT_USAGE, &format!("--to: {}", one_line(&error))),
-    };
-    if let Err(said) = check(&from, &to) {
-        return fail(EXIT_USAGE, said);
-    }
-    let runtime = match Builder::new_multi_thread().worker_threads(1).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(EXIT_FAILED, &format!("cannot start threads: {error}")),
-    };
+pub(crate) fn run(out: &Output, args: &Migrate) -> Answered {
+    let (from, to) = (store("--from", &args.from)?, store("--to", &args.to)?);
+    check(&from, &to).map_err(|said| Failure::new(EXIT_USAGE, said))?;
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     for (which, store) in [("from", &from), ("to", &to)] {
-        if let Err(said) = runtime.block_on(agree_on_groups(which, store, args.groups)) {
-            return fail(EXIT_FAILED, &said);
-        }
+        runtime.block_on(agree_on_groups(which, store, args.groups))?;
     }
+    let mut all = Vec::new();
     for group in 0..args.groups {
-        match runtime.block_on(copy(&from, &to, group, args.force)) {
-            Ok(done) => tell(&from, &to, group, &done),
-            Err(said) => return fail(EXIT_FAILED, &said),
+        let done = runtime.block_on(copy(out, &from, &to, group, args.force))?;
+        let copied = copied(&from, &to, group, &done);
+        match out.format {
+            Format::Table => out.line(&told(&copied)),
+            Format::Jsonl => out.json_line(&copied),
+            Format::Json => all.push(copied),
         }
     }
-    ExitCode::SUCCESS
+    if out.format == Format::Json {
+        out.json(&all);
+    }
+    Ok(0)
+}
+
+fn store(flag: &str, text: &str) -> Result<Store, Failure> {
+    Store::parse(text).map_err(|error| Failure::from_chain(EXIT_USAGE, &error).while_doing(flag))
 }
 
 fn check(from: &Store, to: &Store) -> Result<(), &'static str> {
@@ -57,37 +70,69 @@ fn check(from: &Store, to: &Store) -> Result<(), &'static str> {
 }
 
 /// In which group a namespace is looked for follows from how many there are, and what was stored stays where it is.
-async fn agree_on_groups(which: &str, store: &Store, groups: u32) -> Result<(), String> {
+async fn agree_on_groups(which: &str, store: &Store, groups: u32) -> Result<(), Failure> {
     let found = match store {
         Store::Sqlite(_) | Store::Memory => 1,
         Store::Postgres(_) | Store::Etcd(_) => {
-            let first = open(store, 0).await.map_err(|error| one_line(&error))?;
-            first.groups(groups).await.map_err(|error| one_line(&error))?
+            let first = open(store, 0).await.map_err(|error| failed(&error))?;
+            first.groups(groups).await.map_err(|error| failed(&error))?
         }
     };
     if found == groups {
         return Ok(());
     }
-    Err(format!(
+    let said = format!(
         "the store to copy {which} has {found} groups of namespaces, not {groups}: a copy cannot change their number"
-    ))
-}
-
-async fn copy(from: &Store, to: &Store, group: u32, force: bool) -> Result<Migrated, String> {
-    let source = open(from, group).await.map_err(|error| one_line(&error))?;
-    let target = open(to, group).await.map_err(|error| one_line(&error))?;
-    let mut shown = Shown::default();
-    let done = migrate(&*source, &*target, force, |progress| shown.show(progress)).await;
-    shown.end();
-    done.map_err(|error| one_line(&error))
-}
-
-fn tell(from: &Store, to: &Store, group: u32, done: &Migrated) {
-    println!(
-        "group {group}: {} leases and {} fence registers copied from {from} to {to} ({} chunks, {} bytes), loaded \
-         back and compared; fencing tokens go on above {}, epochs above {}",
-        done.leases, done.registers, done.chunks, done.bytes, done.fence, done.epoch.0
     );
+    Err(Failure::new(EXIT_IO, said).next(format!("say --groups {found} if that is what they have")))
+}
+
+async fn copy(
+    out: &Output,
+    from: &Store,
+    to: &Store,
+    group: u32,
+    force: bool,
+) -> Result<Migrated, Failure> {
+    let source = open(from, group).await.map_err(|error| failed(&error))?;
+    let target = open(to, group).await.map_err(|error| failed(&error))?;
+    let mut shown = Shown::default();
+    let show = |progress| {
+        if !out.quiet {
+            shown.show(progress);
+        }
+    };
+    let done = migrate(&*source, &*target, force, show).await;
+    shown.end();
+    done.map_err(|error| failed(&error))
+}
+
+fn failed(error: &dyn std::error::Error) -> Failure {
+    Failure::from_chain(EXIT_IO, error)
+}
+
+fn copied(from: &Store, to: &Store, group: u32, done: &Migrated) -> Copied {
+    Copied {
+        group,
+        from: from.to_string(),
+        to: to.to_string(),
+        leases: done.leases,
+        fence_registers: done.registers,
+        chunks: done.chunks,
+        bytes: done.bytes,
+        fencing_token: done.fence.get(),
+        epoch: done.epoch.0,
+    }
+}
+
+fn told(copied: &Copied) -> String {
+    let Copied { group, from, to, leases, fence_registers, chunks, bytes, fencing_token, epoch } =
+        copied;
+    format!(
+        "group {group}: {leases} leases and {fence_registers} fence registers copied from {from} to {to} ({chunks} \
+         chunks, {bytes} bytes), loaded back and compared; fencing tokens go on above {fencing_token}, epochs above \
+         {epoch}"
+    )
 }
 
 /// One line that changes, on a terminal; otherwise a line for each part of the work.
@@ -117,11 +162,11 @@ impl Shown {
         let is_new = part != self.part;
         if !std::io::stderr().is_terminal() {
             if is_new {
-                eprintln!("{line}");
+                talk(&line);
             }
         } else if is_new || self.at.is_none_or(|at| at.elapsed() >= SHOW_EVERY) {
-            eprint!("\r\x1b[K{line}");
-            let _ = std::io::stderr().flush();
+            let mut stderr = std::io::stderr();
+            let _ = write!(stderr, "\r\x1b[K{line}").and_then(|()| stderr.flush());
             self.at = Some(Instant::now());
         }
         self.part = part;
@@ -129,7 +174,7 @@ impl Shown {
 
     fn end(&self) {
         if self.at.is_some() {
-            eprintln!();
+            talk("");
         }
     }
 }

@@ -1,33 +1,55 @@
 //! `leasehold restore`
 
-use std::process::ExitCode;
+use std::path::Path;
 
-use leasehold_server::{Fence, Store, restore};
+use leasehold_server::{Fence, restore};
+use serde::Serialize;
 
-use super::backup::one_line;
+use super::Answered;
+use super::backup::{data_file, not_copied};
 use crate::args::Restore;
-use crate::fail;
+use crate::failure::{EXIT_IO, EXIT_USAGE, Failure};
+use crate::output::Output;
 
-const EXIT_USAGE: u8 = 64;
-const EXIT_FAILED: u8 = 74;
+#[derive(Debug, Serialize)]
+struct Done<'a> {
+    file: &'a Path,
+    /// Tokens go on above this one.
+    fencing_token: u64,
+    epoch: u64,
+}
 
-pub(crate) fn run(args: &Restore) -> ExitCode {
+pub(crate) fn run(out: &Output, args: &Restore) -> Answered {
     let fence_above = match args.fence_above.map(Fence::new) {
         None => None,
         Some(Some(fence)) => Some(fence),
-        Some(None) => return fail(EXIT_USAGE, "--fence-above is higher than any token there is"),
-    };
-    if let Err(error) = std::fs::create_dir_all(&args.data) {
-        return fail(EXIT_FAILED, &format!("cannot make {}: {error}", args.data.display()));
-    }
-    let Store::Sqlite(to) = Store::in_directory(&args.data) else {
-        unreachable!("a data directory has an SQLite file")
-    };
-    match restore(&args.from, &to, fence_above) {
-        Ok(done) => {
-            println!("{}: fencing tokens go on above {}", to.display(), done.fence);
-            ExitCode::SUCCESS
+        Some(None) => {
+            let said = "--fence-above is higher than any token there is";
+            return Err(Failure::new(EXIT_USAGE, said));
         }
-        Err(error) => fail(EXIT_FAILED, &one_line(&error)),
+    };
+    let to = data_file(&args.data);
+    check(&args.from, &to)?;
+    std::fs::create_dir_all(&args.data).map_err(|error| {
+        Failure::new(EXIT_IO, format!("cannot make {}: {error}", args.data.display()))
+    })?;
+    let restored = restore(&args.from, &to, fence_above).map_err(|error| not_copied(&error))?;
+    let done = Done { file: &to, fencing_token: restored.fence.get(), epoch: restored.epoch.0 };
+    out.answer(&done, |_| {
+        format!("{}: fencing tokens go on above {}\n", to.display(), done.fencing_token)
+    });
+    Ok(0)
+}
+
+fn check(from: &Path, to: &Path) -> Result<(), Failure> {
+    if !from.exists() {
+        let said = format!("there is no backup {}", from.display());
+        return Err(Failure::new(EXIT_IO, said).next("`leasehold backup` makes one"));
     }
+    if to.exists() {
+        let said = format!("there is data already: {}", to.display());
+        return Err(Failure::new(EXIT_IO, said)
+            .next("nothing was changed; restore to another --data, or move what is there away"));
+    }
+    Ok(())
 }

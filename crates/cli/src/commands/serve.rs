@@ -1,33 +1,25 @@
 //! `leasehold serve`
 
-use std::process::ExitCode;
-
-use leasehold_server::{AccessLog, Config, ConfigError, Server, Store};
+use leasehold_server::{AccessLog, Config, ConfigError, Server, StartError, Store};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::backup::one_line;
+use super::Answered;
 use crate::args::{self, Serve};
-use crate::{fail, logs};
+use crate::failure::{EXIT_CONFIG, EXIT_FAULT, Failure};
+use crate::logs;
+use crate::output::Output;
 
-const EXIT_LOST: u8 = 70;
-const EXIT_CONFIG: u8 = 78;
-
-pub(crate) fn run(args: &Serve) -> ExitCode {
-    let config = match configured(args) {
-        Ok(config) => config,
-        Err(error) => return fail(EXIT_CONFIG, &one_line(&error)),
-    };
+pub(crate) fn run(out: &Output, args: &Serve) -> Answered {
+    let config = configured(args).map_err(|error| Failure::from_chain(EXIT_CONFIG, &error))?;
     if args.check_config {
-        println!("the configuration can be used");
-        return ExitCode::SUCCESS;
+        out.line("the configuration can be used");
+        return Ok(0);
     }
-    if let Err(said) = logs::start(args.log_format, &args.log) {
-        return fail(EXIT_CONFIG, &said);
-    }
+    logs::start(args.log_format, &args.log).map_err(|said| Failure::new(EXIT_CONFIG, said))?;
     match runtime(config.threads) {
         Ok(runtime) => runtime.block_on(serve(config)),
-        Err(error) => fail(EXIT_CONFIG, &format!("cannot start threads: {error}")),
+        Err(error) => Err(Failure::new(EXIT_CONFIG, format!("cannot start threads: {error}"))),
     }
 }
 
@@ -40,11 +32,8 @@ fn configured(args: &Serve) -> Result<Config, ConfigError> {
     if let Some(listen) = args.listen {
         config.listen = listen;
     }
-    if let Some(data) = &args.data {
-        config.store = Store::in_directory(data);
-    }
-    if let Some(store) = &args.store {
-        config.store = Store::parse(store)?;
+    if let Some(store) = store(args)? {
+        config.store = store;
     }
     if let Some(grace) = args.simple_grace {
         config.simple_grace = grace;
@@ -64,6 +53,29 @@ fn configured(args: &Serve) -> Result<Config, ConfigError> {
     Ok(config)
 }
 
+/// The flags, or else the environment: a flag wins over a variable of the other name too.
+fn store(args: &Serve) -> Result<Option<Store>, ConfigError> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let (data, store) = match (&args.data, &args.store) {
+        (None, None) => {
+            let store = variable(args::STORE_VARIABLE);
+            let store = store.map(|store| store.to_string_lossy().into_owned());
+            (variable(args::DATA_VARIABLE).map(Into::into), store)
+        }
+        (data, store) => (data.clone(), store.clone()),
+    };
+    match (data, store) {
+        (None, None) => Ok(None),
+        (Some(data), None) => Ok(Some(Store::in_directory(&data))),
+        (None, Some(store)) => Ok(Some(Store::parse(&store)?)),
+        (Some(_), Some(store)) => Err(ConfigError::Value {
+            field: args::STORE_VARIABLE,
+            value: store,
+            message: "LEASEHOLD_DATA is set too; unset one of them",
+        }),
+    }
+}
+
 /// The engine is one task, and most requests are short: one thread is often faster than two.
 fn runtime(threads: usize) -> std::io::Result<Runtime> {
     match threads {
@@ -72,27 +84,35 @@ fn runtime(threads: usize) -> std::io::Result<Runtime> {
     }
 }
 
-async fn serve(config: Config) -> ExitCode {
-    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
-    let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
-        return fail(EXIT_CONFIG, "cannot listen for signals");
-    };
+async fn serve(config: Config) -> Answered {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let store = config.store.clone();
-    let mut server = match Server::start(config).await {
-        Ok(server) => server,
-        Err(error) => return fail(EXIT_CONFIG, &error.to_string()),
-    };
+    let mut server = Server::start(config).await.map_err(|error| not_started(&error))?;
     tracing::info!(address = %server.address(), store = %store, "serving");
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         ended = server.ended() => {
             let why = ended.err().map_or_else(|| "the engine has ended".into(), |error| error.to_string());
-            return fail(EXIT_LOST, &why);
+            return Err(Failure::new(EXIT_FAULT, why));
         }
     }
     tracing::info!("stopping");
     server.stop().await;
     tracing::info!("stopped");
-    ExitCode::SUCCESS
+    Ok(0)
+}
+
+fn not_started(error: &StartError) -> Failure {
+    let failure = Failure::new(EXIT_CONFIG, error.to_string());
+    match error {
+        StartError::Listen { .. } => {
+            failure.next("another server may run there already: choose an address with --listen")
+        }
+        StartError::Store(_) => {
+            failure.next("choose where the locks are kept with --data or --store")
+        }
+        StartError::Config(_) | StartError::Groups { .. } | StartError::Engine(_) => failure,
+    }
 }

@@ -1,9 +1,10 @@
 //! `leasehold top`: a live screen of locks, holders, countdowns, waiters and deadlocks.
 
+use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use leasehold_api::{Cluster, EdgeKind, Graph, LockPage};
-use leasehold_client::ListQuery;
+use leasehold_client::{ListQuery, Transport};
 use ratatui::Frame;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -11,12 +12,15 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Borders, Paragraph, Row, Table, TableState};
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::Answered;
+use super::run::by_signal;
 use super::views::{mode, state};
-use crate::args::Top;
+use crate::args::{Global, Top};
 use crate::asking::Server;
-use crate::failure::Failure;
+use crate::failure::{EXIT_USAGE, Failure};
 use crate::output::{short, shown};
 
 const LOCKS_SHOWN: u64 = 200;
@@ -40,16 +44,41 @@ struct View {
     colors: bool,
 }
 
-pub(crate) async fn run(server: &Server, args: &Top) -> Answered {
+/// What the screen is drawn from, for programs.
+#[derive(Serialize)]
+struct Once<'a> {
+    cluster: &'a Cluster,
+    locks: &'a LockPage,
+    graph: &'a Graph,
+}
+
+pub(crate) async fn run(global: &Global, args: &Top) -> Answered {
+    let is_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if !args.once && !is_terminal {
+        let failure = Failure::new(EXIT_USAGE, "a live screen needs a terminal");
+        return Err(
+            failure.next("--once draws it as text, and `leasehold watch` follows what happens")
+        );
+    }
+    let server = &Server::connect(global, Transport::Http).await?;
     let mut view = View::look(server, &args.prefix).await?;
     if args.once {
-        server.out.text(&text(&mut view));
+        let once = Once { cluster: &view.cluster, locks: &view.locks, graph: &view.graph };
+        if server.out.is_json() {
+            server.out.json(&once);
+        } else {
+            server.out.text(&text(&mut view));
+        }
         return Ok(0);
     }
-    let mut terminal = ratatui::init();
-    let done = live(server, args, &mut terminal, &mut view).await;
+    let mut told_to_go = signal(SignalKind::terminate())?;
+    let mut terminal = ratatui::try_init()?;
+    let done = tokio::select! {
+        done = live(server, args, &mut terminal, &mut view) => done.map(|()| 0),
+        _ = told_to_go.recv() => Ok(by_signal(SignalKind::terminate().as_raw_value())),
+    };
     ratatui::restore();
-    done.map(|()| 0)
+    done
 }
 
 async fn live(

@@ -1,8 +1,17 @@
 //! `leasehold version`
 
-use std::process::ExitCode;
+use leasehold_api::Version;
 
-pub(crate) fn run() -> ExitCode {
-    println!("leasehold {}", env!("CARGO_PKG_VERSION"));
-    ExitCode::SUCCESS
+use super::Answered;
+use crate::output::Output;
+
+/// In the shape in which a server tells its own.
+pub(crate) fn run(out: &Output) -> Answered {
+    let version = Version {
+        name: "leasehold".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        api: vec!["v1".into()],
+    };
+    out.answer(&version, |_| format!("{} {}\n", version.name, version.version));
+    Ok(0)
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use leasehold_api::{Lock, LockState};
 
 use crate::asking::Server;
-use crate::output::{short, shown};
+use crate::output::{short, shown, talk};
 
 /// Those who get the lock at once see nothing.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -41,10 +41,9 @@ struct Line {
 impl Line {
     fn write(&self, text: &str) {
         if self.is_terminal {
-            eprint!("\r\u{1b}[K{text}");
-            let _ = std::io::stderr().flush();
+            overwrite(text);
         } else {
-            eprintln!("leasehold: {text}");
+            talk(&format!("leasehold: {text}"));
         }
     }
 }
@@ -52,9 +51,14 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         if self.is_terminal {
-            eprint!("\r\u{1b}[K");
+            overwrite("");
         }
     }
+}
+
+fn overwrite(text: &str) {
+    let mut stderr = std::io::stderr();
+    let _ = write!(stderr, "\r\u{1b}[K{text}").and_then(|()| stderr.flush());
 }
 
 async fn in_the_way(

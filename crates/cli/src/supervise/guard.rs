@@ -22,6 +22,7 @@ use super::clock::now;
 use super::deadlines::{Deadlines, Nanos, OnLost, Plan};
 use super::signals::{FORWARDED, Signals, Taken};
 use super::tree::{self, Left};
+use crate::failure::{EXIT_USAGE, Failure};
 
 /// The word on the command line that makes us a guard. Not for people.
 pub(crate) const GUARD: &str = "run-guard";
@@ -42,13 +43,14 @@ pub(super) fn arguments(channel: RawFd, plan: Plan) -> [OsString; 4] {
 /// What follows the word `run-guard`.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let Some((channel, plan, command)) = parse(args) else {
-        return crate::fail(64, "the guard is started by `leasehold run` alone");
+        let said = "the guard is started by `leasehold run` alone";
+        return Failure::new(EXIT_USAGE, said).say();
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let guarded = runtime.and_then(|runtime| runtime.block_on(guard(channel, plan, &command)));
     match guarded {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => crate::fail(70, &format!("cannot guard the command: {error}")),
+        Err(error) => Failure::from(error).while_doing("cannot guard the command").say(),
     }
 }
 

@@ -12,6 +12,8 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, wait as wait_for_any,
 };
 
+use crate::output::talk;
+
 /// Between two rounds of killing.
 const PAUSE: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
@@ -67,10 +69,10 @@ pub(super) async fn kill_all(spared: Option<Pid>, mut reaped: impl FnMut(Pid, i3
         }
         if found.untouchable > 0 {
             if !was_said {
-                eprintln!(
+                talk(&format!(
                     "leasehold: {} processes of the command may not be ended by this user and go on without the lock",
                     found.untouchable
-                );
+                ));
                 was_said = true;
             }
             pause = (pause * 2).min(PAUSE_MAX);

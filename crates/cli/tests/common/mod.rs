@@ -7,18 +7,23 @@ use std::time::{Duration, Instant};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 
-/// A server process that forgets everything. It is killed when this is dropped.
+/// A server process. It is killed when this is dropped.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
 }
 
 impl Server {
+    /// One that forgets everything.
     pub(crate) fn start() -> Server {
+        Server::start_on("memory")
+    }
+
+    pub(crate) fn start_on(store: &str) -> Server {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let listen = format!("127.0.0.1:{port}");
         let child = Command::new(BINARY)
-            .args(["serve", "--store", "memory", "--listen", &listen])
+            .args(["serve", "--store", store, "--listen", &listen])
             .env("LEASEHOLD_LOG", "error")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -73,6 +78,14 @@ pub(crate) fn plain(args: &[&str]) -> Command {
     }
     command.args(args).env("USER", "tester").stdin(Stdio::null());
     command
+}
+
+/// The verbs, as the help itself lists them.
+pub(crate) fn verbs(help: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let lines = lines.take_while(|line| line.starts_with("  "));
+    let words = lines.filter_map(|line| line.split_whitespace().next());
+    words.filter(|word| *word != "help").map(str::to_string).collect()
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Answer, CallId, Claim, CloseSession, Command, Disconnect, Fence, Grant, KeepAlive, LeaseId,
-    Namespace, Refusal, Release, Renew, Scope, Under, Wait,
+    Acquire, Answer, CallId, Claim, CloseSession, Command, Disconnect, Fence, Grant, KeepAlive,
+    LeaseId, Namespace, Refusal, Release, Renew, Scope, Under, Wait,
 };
 use leasehold_engine::{Call, CallError, Reply};
 use leasehold_judge::history::Kept;
@@ -526,8 +526,7 @@ impl World {
 
     /// Nobody knows what of it was given back.
     fn perhaps_given_back(&mut self, pending: &Pending) {
-        let (client, invoked, history) =
-            (pending.client, pending.invoked, &mut self.judge.history);
+        let (client, invoked, history) = (pending.client, pending.invoked, &mut self.judge.history);
         for hold in &pending.taken {
             let when = (invoked, None);
             history.released(client, hold.told(), when, hold.fence, Kept::Unknown);

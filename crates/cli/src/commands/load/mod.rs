@@ -4,17 +4,18 @@ mod judge;
 mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::Answered;
 use crate::args::{Global, Load, Transport};
 use crate::asking::builder;
-use crate::failure::{EXIT_NO, EXIT_UNREACHABLE, Failure};
+use crate::failure::{EXIT_FAULT, EXIT_NO, EXIT_NOT_GOT, EXIT_UNREACHABLE, Failure};
 use crate::output::{Output, Style};
 use judge::{Broken, Judge};
 use worker::{Counts, Worker};
@@ -60,33 +61,42 @@ pub(crate) async fn run(global: &Global, args: &Load) -> Answered {
     // Names of its own: an earlier load may have left locks and registers.
     let run = getrandom::u32().unwrap_or_default();
     let judge = Arc::new(Judge::new(args.hot, args.plant));
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, stopped) = watch::channel(false);
     let start = Instant::now();
-    let workers: Vec<_> = (0..args.clients)
-        .map(|number| {
-            let (judge, stop) = (judge.clone(), stop.clone());
-            let worker = Worker::new(number, run, client.clone(), args, judge, stop);
-            tokio::spawn(worker.run())
-        })
-        .collect();
-    wait(&out, args.duration, &judge).await;
-    stop.store(true, Ordering::Relaxed);
-    let seconds = start.elapsed().as_secs_f64();
+    let mut workers = JoinSet::new();
+    for number in 0..args.clients {
+        let (judge, stopped) = (judge.clone(), stopped.clone());
+        workers.spawn(Worker::new(number, run, client.clone(), args, judge, stopped).run());
+    }
     let mut counts = Counts::new();
-    for worker in workers {
-        match worker.await {
-            Ok(done) => counts.add(&done),
-            Err(error) => return Err(Failure::new(crate::failure::EXIT_FAULT, error.to_string())),
-        }
+    tokio::select! {
+        () = wait(&out, args.duration, &judge) => {}
+        // None ends before it is told, unless it cannot go on.
+        Some(ended) = workers.join_next() => counts.add(&joined(ended)?),
+    }
+    stop.send_replace(true);
+    let seconds = start.elapsed().as_secs_f64();
+    while let Some(ended) = workers.join_next().await {
+        counts.add(&joined(ended)?);
     }
     client.close().await;
     let report = report(args, &counts, seconds, &judge.broken());
     out.answer(&report, |out| told(out, &report));
-    Ok(match (report.broken.is_empty(), report.acquired) {
-        (false, _) => EXIT_NO,
-        (true, 0) => EXIT_UNREACHABLE,
-        (true, _) => 0,
+    Ok(match &report {
+        Report { broken, .. } if !broken.is_empty() => EXIT_NO,
+        Report { acquired: 1.., .. } => 0,
+        Report { unreachable: 1.., .. } => EXIT_UNREACHABLE,
+        Report { .. } => EXIT_NOT_GOT,
     })
+}
+
+fn joined(
+    ended: Result<leasehold_client::Result<Counts>, tokio::task::JoinError>,
+) -> Result<Counts, Failure> {
+    match ended {
+        Ok(counts) => counts.map_err(Failure::from),
+        Err(error) => Err(Failure::new(EXIT_FAULT, error.to_string())),
+    }
 }
 
 /// Until the time is over; the bar is for terminals alone.
@@ -176,7 +186,9 @@ fn told(out: &Output, report: &Report) -> String {
         ("unreachable", format!("{} requests", report.unreachable)),
     ]);
     text.push('\n');
-    if report.broken.is_empty() {
+    if report.acquired == 0 {
+        text += "nothing was held, so no promise was put to the test\n";
+    } else if report.broken.is_empty() {
         text += &out.styled(Style::Good, "all promises held");
         text +=
             ": no stale write was accepted, no two clients believed at once, tokens only rose\n";

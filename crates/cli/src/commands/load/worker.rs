@@ -1,12 +1,12 @@
 //! One client under load: takes a lock, writes to its register now and then, and gives it back or vanishes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use leasehold_api::Code;
-use leasehold_client::{Change, Client, Clock, Lease, SystemClock};
+use leasehold_client::{Change, Client, Clock, Error, Lease, SystemClock};
+use tokio::sync::watch;
 
 use super::judge::Judge;
 use crate::args::Load;
@@ -32,7 +32,7 @@ pub(super) struct Worker {
     crash_rate: u8,
     prefix: String,
     judge: Arc<Judge>,
-    stop: Arc<AtomicBool>,
+    stop: watch::Receiver<bool>,
     random: u64,
     counts: Counts,
 }
@@ -91,7 +91,7 @@ impl Worker {
         client: Client,
         args: &Load,
         judge: Arc<Judge>,
-        stop: Arc<AtomicBool>,
+        stop: watch::Receiver<bool>,
     ) -> Worker {
         Worker {
             number,
@@ -111,26 +111,31 @@ impl Worker {
         }
     }
 
-    pub(super) async fn run(mut self) -> Counts {
+    /// Until it is told to stop, or refused for a reason that no further try can change.
+    pub(super) async fn run(mut self) -> Result<Counts, Error> {
         let mut round = 0_u64;
-        while !self.stop.load(Ordering::Relaxed) {
+        while !*self.stop.borrow() {
             let lock = if self.has_own_lock { self.number } else { self.below(self.locks) };
-            self.once(lock, round).await;
+            self.once(lock, round).await?;
             round += 1;
         }
-        self.counts
+        Ok(self.counts)
     }
 
-    async fn once(&mut self, lock: u32, round: u64) {
+    async fn once(&mut self, lock: u32, round: u64) -> Result<(), Error> {
         let vanishes = u8::try_from(self.below(100)).unwrap_or(0) < self.crash_rate;
         let name = format!("{}{:08x}/{lock}", self.prefix, self.run);
         let request = self.client.lock(&name).owner(&format!("load-{}", self.number)).ttl(self.ttl);
         let request = request.wait(self.wait);
         let request = if vanishes { request.manual_heartbeat() } else { request };
         let start = Instant::now();
-        let lease = match request.acquire().await {
+        let acquired = tokio::select! {
+            acquired = request.acquire() => acquired,
+            () = told(&mut self.stop) => return Ok(()),
+        };
+        let lease = match acquired {
             Ok(lease) => lease,
-            Err(error) => return self.not_got(&error).await,
+            Err(error) => return self.not_got(error).await,
         };
         record(&mut self.counts.acquire_micros, start);
         self.counts.acquired += 1;
@@ -142,34 +147,40 @@ impl Worker {
         }
         if vanishes {
             self.vanish(lock, &name, lease).await;
-            return;
+            return Ok(());
         }
         let every = if self.crash_rate > 0 { WRITE_EVERY_WITH_CRASHES } else { WRITE_EVERY };
         if round.is_multiple_of(every) {
             self.write(lock, &name, token).await;
         }
         self.give_back(lock, token, lease).await;
+        Ok(())
     }
 
-    async fn not_got(&mut self, error: &leasehold_client::Error) {
+    async fn not_got(&mut self, error: Error) -> Result<(), Error> {
         if error.is_unreachable() {
             self.counts.unreachable += 1;
             tokio::time::sleep(PAUSE_WHEN_UNREACHABLE).await;
-        } else {
-            self.counts.refused += 1;
-            let pause = error.recommended_retry().filter(|_| self.wait.is_zero());
-            tokio::time::sleep(pause.unwrap_or_default()).await;
+            return Ok(());
         }
+        if !error.code().is_some_and(is_passing) {
+            return Err(error);
+        }
+        self.counts.refused += 1;
+        let pause = error.recommended_retry().filter(|_| self.wait.is_zero());
+        tokio::time::sleep(pause.unwrap_or_default()).await;
+        Ok(())
     }
 
     /// Works until the time is over or the lease is in doubt, and tells the judge of renewals.
-    async fn hold(&self, lock: u32, token: u64, lease: &Lease) {
+    async fn hold(&mut self, lock: u32, token: u64, lease: &Lease) {
         let mut changes = lease.changes();
         let end = tokio::time::sleep(self.hold);
         tokio::pin!(end);
         loop {
             tokio::select! {
                 () = &mut end => return,
+                () = told(&mut self.stop) => return,
                 change = changes.next() => match change {
                     Change::Renewed(standing) => {
                         self.judge.keeps(lock, token, standing.lapses_at());
@@ -195,7 +206,10 @@ impl Worker {
     async fn vanish(&mut self, lock: u32, name: &str, lease: Lease) {
         self.counts.crashed += 1;
         let token = lease.fencing_token();
-        lease.lost().await;
+        tokio::select! {
+            _ = lease.lost() => {}
+            () = told(&mut self.stop) => return self.give_back(lock, token, lease).await,
+        }
         tokio::time::sleep(self.ttl / 4).await;
         self.write(lock, name, token).await;
     }
@@ -222,6 +236,17 @@ impl Worker {
         self.random ^= self.random << 17;
         u32::try_from((self.random >> 33) % u64::from(bound.max(1))).unwrap_or(0)
     }
+}
+
+/// Ends when it is time to stop.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    // Who could tell is gone only when all is over.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Whether the next try may fare better.
+fn is_passing(code: Code) -> bool {
+    code.is_retryable() || matches!(code, Code::Deadlock | Code::LeaseLost)
 }
 
 fn record(micros: &mut Histogram<u64>, start: Instant) {
