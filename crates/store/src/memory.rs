@@ -303,7 +303,8 @@ impl Shelf {
             return Ok(None);
         };
         // A record that was found torn is there until one has taken its place.
-        let may_be_torn = self.torn && self.next_seq() == *seq;
+        let may_be_torn =
+            self.torn && self.next_seq() == *seq && !planted!("torn-record-taken-for-corrupt");
         match stored_batch(*seq, bytes.clone(), may_be_torn)? {
             Loaded::Batch(batch) => Ok(Some(batch)),
             Loaded::Torn { .. } | Loaded::Chunk(_) => Ok(None),
