@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::coverage::Coverage;
-use crate::judge::Verdict;
+use crate::judge::{Peaks, Verdict};
 use crate::plan::Cut;
 use crate::time::{Micros, SECOND};
 
@@ -38,6 +38,8 @@ pub struct Tally {
     pub worked: Duration,
     pub took: Duration,
     pub coverage: Coverage,
+    /// How long each queue was at most.
+    pub peaks: Peaks,
     pub failed: Vec<(u64, Verdict)>,
 }
 
@@ -75,6 +77,7 @@ impl Campaign {
             tally.events += run.events;
             tally.simulated += run.simulated;
             tally.coverage.add(&run.coverage);
+            tally.peaks.add(&run.peaks);
             if let Err(verdict) = run.verdict {
                 if self.is_loud {
                     eprintln!("seed {seed} failed: {verdict}");

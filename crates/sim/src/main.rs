@@ -117,6 +117,7 @@ fn live_often(seeds: std::ops::Range<u64>, args: &Args) -> bool {
         tally.coverage.combinations(),
         tally.coverage
     );
+    println!("at most: {}", tally.peaks);
     let missing =
         if tally.seeds < SEEDS_FOR_COVERAGE { Vec::new() } else { tally.coverage.missing() };
     for what in &missing {

@@ -10,7 +10,8 @@ use std::task::{Context, Poll, Waker};
 use leasehold_core::{Epoch, planted};
 use leasehold_engine::{Request, Response};
 use leasehold_store::{
-    Batch, Campaign, Error, Journal, Leader, MemoryJournal, Pending, Seq, Traits, conformance::Harm,
+    Batch, Campaign, Error, Journal, Leader, Loaded, MemoryJournal, Pending, Position, Seq, Traits,
+    conformance::Harm,
 };
 
 use crate::dice::{Dice, Purpose};
@@ -32,6 +33,8 @@ pub struct Store {
     calm: bool,
     /// What was written, for the judges, until they take it.
     written: Vec<Batch>,
+    /// What was committed as a snapshot, for them too.
+    snapshots: Vec<(Seq, Vec<Loaded>)>,
 }
 
 /// What is wrong with it at present; faults may overlap.
@@ -108,6 +111,7 @@ impl Store {
             trouble: Trouble::default(),
             calm: false,
             written: Vec::new(),
+            snapshots: Vec::new(),
         }
     }
 
@@ -129,6 +133,10 @@ impl Store {
     /// What was written since the last time.
     pub fn take_written(&mut self) -> Vec<Batch> {
         std::mem::take(&mut self.written)
+    }
+
+    pub fn take_snapshots(&mut self) -> Vec<(Seq, Vec<Loaded>)> {
+        std::mem::take(&mut self.snapshots)
     }
 
     /// A server makes a call.
@@ -282,7 +290,11 @@ impl Store {
             }
             Request::PutChunk(chunk) => Response::ChunkPut(done(journal.put_chunk(chunk))),
             Request::CommitSnapshot { epoch, as_of, chunks } => {
-                Response::SnapshotCommitted(done(journal.commit_snapshot(epoch, as_of, chunks)))
+                let committed = done(journal.commit_snapshot(epoch, as_of, chunks));
+                if committed.is_ok() {
+                    self.snapshots.extend(loaded(&journal, epoch).map(|items| (as_of, items)));
+                }
+                Response::SnapshotCommitted(committed)
             }
             Request::Prune(epoch) => Response::Pruned(done(journal.prune(epoch))),
         }
@@ -358,6 +370,17 @@ impl Store {
     pub fn calls_len(&self) -> usize {
         self.calls.len()
     }
+}
+
+/// All that a leader would load.
+fn loaded(journal: &MemoryJournal, epoch: Epoch) -> Option<Vec<Loaded>> {
+    let (mut items, mut from) = (Vec::new(), Some(Position::Start));
+    while let Some(position) = from {
+        let page = done(journal.load(epoch, position)).ok()?;
+        items.extend(page.items);
+        from = page.next;
+    }
+    Some(items)
 }
 
 /// The memory store answers at once.

@@ -20,7 +20,7 @@ use crate::agenda::Agenda;
 use crate::client::Client;
 use crate::coverage::{self, Coverage, Faults};
 use crate::dice::{Dice, Purpose};
-use crate::judge::{Judge, Verdict};
+use crate::judge::{Judge, Peaks, Queue, Verdict};
 use crate::network::Network;
 use crate::plan::{Cut, FAULT_NAMES, FaultKind, Node, Plan, SERVERS_MAX};
 use crate::server::{Server, Told, Wire};
@@ -32,8 +32,6 @@ use crate::trace::Trace;
 const SPINS_MAX: u32 = 500;
 /// How often a server may call the store in a second, in so small a world.
 const STORE_CALLS_MAX: u32 = 1500;
-/// Nothing that is bounded grows beyond this in so small a world.
-const AGENDA_MAX: usize = 20_000;
 
 #[derive(Debug)]
 pub struct World {
@@ -48,6 +46,7 @@ pub struct World {
     pub trace: Trace,
     pub coverage: Coverage,
     pub judge: Judge,
+    peaks: Peaks,
     faults_on: [u32; FAULT_NAMES.len()],
     /// Who is hit by each fault of the plan that is on.
     victims: Vec<Option<usize>>,
@@ -120,6 +119,8 @@ pub struct Run {
     /// How many deeds each client, and each client's SDK, has done.
     pub deeds: Vec<(usize, u64)>,
     pub faults: usize,
+    /// How long each queue was at most.
+    pub peaks: Peaks,
 }
 
 impl World {
@@ -136,6 +137,7 @@ impl World {
                 .map(|c| Client::new(&plan, c, drift(Node::Client(c))))
                 .collect(),
             judge: Judge::new(&plan),
+            peaks: Peaks::default(),
             victims: vec![None; plan.faults.len()],
             lurking: Vec::new(),
             plan,
@@ -172,6 +174,7 @@ impl World {
             lines: self.trace.take_lines(),
             deeds,
             faults: self.plan.faults.len(),
+            peaks: self.peaks,
         }
     }
 
@@ -187,12 +190,15 @@ impl World {
             self.trace.note(at.0);
             self.happen(event)?;
             self.judge.take_verdict(self.now)?;
-            if self.agenda.len() > AGENDA_MAX {
-                return Err(Verdict::new(self.now, "bounded", "the agenda grows without end"));
-            }
+            self.see(Queue::Agenda, self.agenda.len())?;
         }
         self.now = end;
         self.last_judgement()
+    }
+
+    /// Something is so long now.
+    pub(crate) fn see(&mut self, queue: Queue, len: usize) -> Result<(), Verdict> {
+        self.peaks.see(self.now, &self.plan, queue, len)
     }
 
     fn begin(&mut self) {
@@ -253,9 +259,7 @@ impl World {
         let at = &mut self.servers[server];
         let is_old = life != at.life;
         if !at.is_up() || (is_old && !matches!(arrival, Arrival::Ask(..))) {
-            if let Arrival::Ask(wire, _) = arrival {
-                self.break_wire(wire);
-            }
+            self.arrive_nowhere(&arrival);
             return Ok(());
         }
         if at.paused > 0 {
@@ -385,7 +389,12 @@ impl World {
         }
         if let Some(engine) = member.engine() {
             self.judge.table(self.now, engine)?;
+            let (unwritten, waiting) = (engine.unwritten_len(), engine.table().stats().waiters);
+            self.see(Queue::Unwritten, unwritten)?;
+            self.see(Queue::Waiting, waiting)?;
         }
+        self.see(Queue::Owed, self.servers[server].callers_len())?;
+        self.see(Queue::StoreCalls, self.store.calls_len())?;
         self.judge_leadership(server)
     }
 
@@ -497,6 +506,9 @@ impl World {
                 self.coverage.mark("lease reclaimed");
             }
             self.judge.written(self.now, &batch)?;
+        }
+        for (as_of, items) in self.store.take_snapshots() {
+            self.judge.snapshotted(self.now, as_of, &items)?;
         }
         self.note_leader();
         Ok(())
@@ -749,9 +761,16 @@ impl World {
     /// What had come in while it was paused dies with it.
     fn servers_inbox_breaks(&mut self, server: usize) {
         for (_, arrival) in self.servers[server].take_inbox() {
-            if let Arrival::Ask(wire, _) = arrival {
-                self.break_wire(wire);
-            }
+            self.arrive_nowhere(&arrival);
+        }
+    }
+
+    /// Nobody is there any more to take it.
+    fn arrive_nowhere(&mut self, arrival: &Arrival) {
+        match arrival {
+            Arrival::Ask(wire, _) => self.break_wire(*wire),
+            Arrival::StoreAnswer(number) => drop(self.store.answer(*number)),
+            _ => {}
         }
     }
 
@@ -861,6 +880,8 @@ impl World {
             return Err(Verdict::new(at, "nothing is left behind", format!("{stats:?}")));
         }
         self.judge.fold(at, engines[0])?;
+        let behind = self.judge.bytes_behind();
+        self.see(Queue::Journal, behind)?;
         self.judge.last(at, &mut self.coverage)
     }
 }

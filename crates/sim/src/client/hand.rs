@@ -449,8 +449,13 @@ impl World {
     ) {
         if let Some(part) = keep {
             let at = self.clients[client].clock.when(sent + ttl * part / 1000);
-            self.client_due(client, Due::Renew(number), at.max(self.now));
+            self.renew_at(client, number, at.max(self.now));
         }
+    }
+
+    fn renew_at(&mut self, client: usize, number: u64, at: Moment) {
+        self.clients[client].renewals.insert(number, at);
+        self.client_due(client, Due::Renew(number), at);
     }
 
     fn renewed(&mut self, client: usize, lease: LeaseId, sent: Micros, ttl: Micros) {
@@ -476,10 +481,14 @@ impl World {
 
     /// The time to renew has come.
     pub(super) fn renew_in_time(&mut self, client: usize, number: u64) {
-        let at = &self.clients[client];
-        if at.winds_down {
+        let now = self.now;
+        let at = &mut self.clients[client];
+        // The timer was set anew meanwhile.
+        let is_due = at.renewals.get(&number).is_some_and(|due| *due <= now);
+        if at.winds_down || !is_due {
             return;
         }
+        at.renewals.remove(&number);
         let command = if let Some(session) = at.sessions.get(&number) {
             let (namespace, session) = (session.namespace.clone(), session.id);
             Command::KeepAlive(KeepAlive { namespace, session, ttl: None })
@@ -680,7 +689,7 @@ impl World {
         let soon = self.plan.ttl / 10;
         for (number, keep) in mine {
             if keep.is_some() && !pending.is_deed {
-                self.client_due(client, Due::Renew(number), self.now + soon);
+                self.renew_at(client, number, self.now + soon);
             }
         }
     }

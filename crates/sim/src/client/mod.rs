@@ -12,7 +12,7 @@ use leasehold_core::{Acquire, Claim, Fence, LeaseId, Namespace, Owner, Ticket};
 use leasehold_engine::Call;
 
 use crate::dice::{Dice, Purpose};
-use crate::judge::{Attempt, Verdict};
+use crate::judge::{Attempt, Queue, Verdict};
 use crate::plan::{Node, Plan};
 use crate::server::Wire;
 use crate::time::{Clock, Micros, Moment};
@@ -52,6 +52,8 @@ pub struct Client {
     pending: BTreeMap<u64, Pending>,
     holds: BTreeMap<u64, Hold>,
     sessions: BTreeMap<u64, Session>,
+    /// When each hold or session is to be renewed next: one timer each, which every answer sets anew.
+    renewals: BTreeMap<u64, Moment>,
     /// Requests that can be sent again, or misused.
     recent: Vec<Acquire>,
     /// Places that were kept.
@@ -120,6 +122,7 @@ impl Client {
             pending: BTreeMap::new(),
             holds: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            renewals: BTreeMap::new(),
             recent: Vec::new(),
             places: Vec::new(),
             deeds: 0,
@@ -206,6 +209,7 @@ impl World {
         let pending = std::mem::take(&mut at.pending);
         at.holds.clear();
         at.sessions.clear();
+        at.renewals.clear();
         at.recent.clear();
         at.places.clear();
         at.inbox.clear();
@@ -263,6 +267,10 @@ impl World {
             at.inbox.push((life, arrival));
             return Ok(());
         }
+        let (asked, sdk) = (at.pending.len(), at.sdk.as_ref().map_or((0, 0), Sdk::lens));
+        self.see(Queue::Asked, asked)?;
+        self.see(Queue::Exchanges, sdk.0)?;
+        self.see(Queue::Kept, sdk.1)?;
         match arrival {
             Arrival::Told { number, tries, left, reply } => {
                 if self.sdk_told(client, number, left, &reply)? {

@@ -78,6 +78,8 @@ struct Item {
     fence: Option<Fence>,
     attempt: Attempt,
     is_granted: bool,
+    /// By its own clock: when the last request was sent that has kept it.
+    confirmed: Own,
 }
 
 impl Sdk {
@@ -101,6 +103,11 @@ impl Sdk {
             calls: BTreeMap::new(),
             wakes_at: None,
         }
+    }
+
+    /// How much it has under way, and how much it keeps or wants.
+    pub(crate) fn lens(&self) -> (usize, usize) {
+        (self.calls.len(), self.keys.len())
     }
 
     pub(crate) fn unfinished(&self) -> Option<String> {
@@ -422,9 +429,38 @@ impl World {
             Ok(_) => Answer::Released,
             Err(error) => Answer::Refused(Box::new(problem_of(error))),
         };
+        let kept = match answer {
+            Answer::Granted { ttl, .. } | Answer::Renewed { ttl, .. } => Some(ttl),
+            Answer::Released | Answer::Refused(_) => None,
+        };
         sdk.machine.answer(own, exchange.call, answer);
+        if let Some(ttl) = kept {
+            self.judge_counting(client, &exchange, ttl)?;
+        }
         self.drive_sdk(client)?;
         Ok(true)
+    }
+
+    /// A lease counts from before it was asked for, and at half of that its work is told to stop.
+    fn judge_counting(
+        &mut self,
+        client: usize,
+        exchange: &Exchange,
+        ttl: Duration,
+    ) -> Result<(), Verdict> {
+        let (now, sent) = (self.now, own(self.clients[client].clock.at(exchange.sent)));
+        let sdk = self.sdk(client);
+        let Some(item) = sdk.machine.data_mut(exchange.key) else { return Ok(()) };
+        item.confirmed = item.confirmed.max(sent);
+        let (confirmed, of_session) = (item.confirmed, item.session.is_some());
+        let Some(standing) = sdk.machine.standing(exchange.key) else { return Ok(()) };
+        let is_right = standing.jeopardy_at() <= confirmed.plus(ttl / 2)
+            && standing.lapses_at() <= confirmed.plus(ttl);
+        if of_session || is_right {
+            return Ok(());
+        }
+        let what = format!("client-{client} counts from {:?}, asked at {confirmed:?}", standing);
+        Err(Verdict::new(now, "a client counts from before it asked", what))
     }
 
     /// A server said, unasked, that a lease is gone.
@@ -709,6 +745,7 @@ impl World {
             fence: None,
             attempt,
             is_granted: false,
+            confirmed: Own::ZERO,
         };
         let key = sdk.machine.acquire(own, item, ask);
         sdk.keys.insert(key);

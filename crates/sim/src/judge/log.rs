@@ -346,6 +346,7 @@ impl Judge {
     /// A record is durable.
     pub fn written(&mut self, now: Moment, batch: &Batch) -> Result<(), Verdict> {
         self.log.replay(now, batch)?;
+        self.snapshots.written(batch);
         // A record is sealed when the one before the last is durable at the earliest; what is in the next happened later.
         let [since, last] = self.log.durable;
         self.log.durable = [last, now];
@@ -356,6 +357,7 @@ impl Judge {
     /// A store that forgets is gone with its server. What was promised stands: nobody else may hold it before that is over.
     pub fn forgotten(&mut self, now: Moment) {
         self.log.forget(now);
+        self.snapshots.forget();
         self.tell_taken(now, now);
     }
 

@@ -4,10 +4,12 @@
 //! believes. None of them takes the word of a server.
 
 mod beliefs;
+mod bounds;
 mod history;
 mod log;
 mod replies;
 mod resource;
+mod snapshots;
 mod steps;
 
 use std::time::Duration;
@@ -22,9 +24,11 @@ use crate::plan::Plan;
 use crate::time::{Micros, Moment};
 
 pub use beliefs::{Belief, Beliefs};
+pub use bounds::{Peaks, Queue};
 pub use history::{Attempt, History};
 use log::{GrantFact, Log};
 use resource::Resources;
+use snapshots::Snapshots;
 pub use steps::watch_steps;
 
 /// So often a table that could be compared with the log is.
@@ -59,6 +63,7 @@ pub struct Judge {
     pub(crate) resources: Resources,
     pub(crate) history: History,
     pub(crate) beliefs: Beliefs,
+    snapshots: Snapshots,
     /// Parts in a million by which clocks are off at most.
     drift_ppm: u64,
     accused: Option<Verdict>,
@@ -73,6 +78,7 @@ impl Judge {
             resources: Resources::default(),
             history: History::new(plan),
             beliefs: Beliefs::new(plan),
+            snapshots: Snapshots::new(plan.limits.clone()),
             drift_ppm: plan.drift_ppm.unsigned_abs(),
             accused: None,
             caught_up: (Revision(0), 0),
@@ -146,9 +152,6 @@ impl Judge {
     /// A table after something happened to it. The steps in between were looked at as they were made.
     pub fn table(&mut self, now: Moment, engine: &Engine) -> Result<(), Verdict> {
         let unwritten = engine.unwritten_len();
-        if unwritten > 10_000 {
-            return Err(Verdict::new(now, "bounded", format!("{unwritten} transitions unwritten")));
-        }
         let revision = engine.table().revision();
         let (last, times) = self.caught_up;
         if unwritten == 0 && revision == self.log.table().revision() && revision != last {
@@ -168,6 +171,11 @@ impl Judge {
             return Err(Verdict::new(now, "the table is the fold of the log", what));
         }
         Ok(())
+    }
+
+    /// Bytes of records that the last snapshot does not have.
+    pub(crate) fn bytes_behind(&self) -> usize {
+        self.snapshots.bytes_behind()
     }
 
     /// Everything is over: what can only be judged as a whole.
