@@ -338,21 +338,16 @@ impl World {
     }
 
     fn granted(&mut self, client: usize, acquire: &Acquire, grant: &Grant, pending: &Pending) {
+        let claims = self.judge.stamped(grant, &acquire.claims);
         if let Some(mut attempt) = pending.attempt.clone() {
+            attempt.claims.clone_from(&claims);
             attempt.returned = Some(self.now);
             attempt.granted = Some(grant.fence);
             self.judge.history.attempt(attempt);
             if let Under::Session(_) = acquire.under {
                 // It stands for what is left of its session: something between nothing and the whole ttl.
                 let (ttl, when) = (grant.ttl.as_duration(), (self.now + 1, Some(self.now + 2)));
-                self.judge.history.renewed(
-                    client,
-                    &acquire.claims,
-                    when,
-                    grant.fence,
-                    ttl,
-                    Kept::Unknown,
-                );
+                self.judge.history.renewed(client, &claims, when, grant.fence, ttl, Kept::Unknown);
             }
         }
         if grant.replayed {
@@ -370,9 +365,9 @@ impl World {
         if acquire.reclaim {
             self.coverage.mark("lease recovered");
         }
-        let keep = self.keep(client, pending.sent);
+        let (keep, now) = (self.keep(client, pending.sent), self.now);
         let at = &mut self.clients[client];
-        if at.holds.values().any(|hold| hold.fence == grant.fence) {
+        if claims.is_empty() || at.holds.values().any(|hold| hold.fence == grant.fence) {
             return;
         }
         let of_session = at.sessions.iter().find(|(_, session)| session.id == grant.lease);
@@ -380,9 +375,10 @@ impl World {
         let ttl = micros(grant.ttl.as_duration());
         let hold = Hold {
             namespace: acquire.namespace.clone(),
-            claims: acquire.claims.clone(),
+            claims,
             lease: grant.lease,
             fence: grant.fence,
+            since: now,
             ttl,
             session,
             keep,
@@ -529,6 +525,12 @@ impl World {
         self.each_under(client, lease, |world, hold| {
             let named = named.filter(|(fence, _)| *fence == hold.fence).map(|(_, scope)| scope);
             let (when, what) = ((invoked, world.now), (hold.fence, ttl));
+            // The renewal may have been before a grant that it was not sent for.
+            if hold.since > invoked {
+                let (judge, when) = (&mut world.judge, (invoked, Some(world.now)));
+                let (fence, unknown) = (hold.fence, Kept::Unknown);
+                return judge.history.renewed(client, hold.told(), when, fence, ttl, unknown);
+            }
             world.judge.renewed_with(client, hold.told(), when, what, named);
         });
     }

@@ -91,6 +91,8 @@ struct Hold {
     claims: Vec<Claim>,
     lease: LeaseId,
     fence: Fence,
+    /// When it was told of it.
+    since: Moment,
     ttl: Micros,
     session: Option<u64>,
     keep: Keep,

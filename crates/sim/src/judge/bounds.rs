@@ -48,11 +48,13 @@ impl Queue {
     fn bound(self, plan: &Plan) -> usize {
         match self {
             Queue::Agenda => 20_000,
-            Queue::Owed => 200 * plan.clients,
+            // A server that stood still for long finds all that was asked meanwhile.
+            Queue::Owed => 10_000,
             Queue::Unwritten => 10_000,
             Queue::Waiting => plan.limits.waiters_max,
             Queue::Asked => 200,
-            Queue::Exchanges => 400,
+            // Those of a server that stands still are kept until its connection is given up.
+            Queue::Exchanges => 2000,
             Queue::Kept => 32,
             Queue::StoreCalls => 100 * plan.servers,
             Queue::Journal => {
