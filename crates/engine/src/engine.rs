@@ -185,9 +185,14 @@ impl Engine {
         self.store_failed
     }
 
-    /// Everything that may be shown by now.
-    pub fn take_outputs(&mut self) -> Vec<Output> {
-        std::mem::take(&mut self.ready)
+    /// Everything that may be shown by now, put behind what is in `outputs`.
+    pub fn take_outputs(&mut self, outputs: &mut Vec<Output>) {
+        if outputs.is_empty() {
+            // So that nothing is copied, and no memory has to be found for the next ones.
+            std::mem::swap(&mut self.ready, outputs);
+        } else {
+            outputs.append(&mut self.ready);
+        }
     }
 
     /// Whether somebody waits for what is unwritten to be durable. Nobody waits for the record of a release: it may ride

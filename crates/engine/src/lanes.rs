@@ -51,7 +51,8 @@ pub(crate) struct Calls {
 }
 
 impl Parcel {
-    fn len(&self) -> usize {
+    /// How many calls it brings.
+    pub(crate) fn len(&self) -> usize {
         match self {
             Parcel::Call(_) => 1,
             Parcel::Calls(calls) => calls.calls.len(),

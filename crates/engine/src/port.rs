@@ -172,7 +172,7 @@ impl Port {
         if !self.urgent.is_empty() || !self.follow.is_empty() || !self.forget.is_empty() {
             let parcel = Parcel::Calls(Calls {
                 mailbox: self.mailbox.clone(),
-                calls: std::mem::take(&mut self.urgent),
+                calls: taken(&mut self.urgent),
                 follow: std::mem::take(&mut self.follow),
                 forget: std::mem::take(&mut self.forget),
             });
@@ -181,7 +181,7 @@ impl Port {
         if !self.ordinary.is_empty() {
             let parcel = Parcel::Calls(Calls {
                 mailbox: self.mailbox.clone(),
-                calls: std::mem::take(&mut self.ordinary),
+                calls: taken(&mut self.ordinary),
                 follow: Vec::new(),
                 forget: Vec::new(),
             });
@@ -207,6 +207,12 @@ impl Port {
         }
         Poll::Pending
     }
+}
+
+/// All of it. The next ones will be about as many.
+fn taken(calls: &mut Vec<(u32, Call)>) -> Vec<(u32, Call)> {
+    let next = Vec::with_capacity(calls.len());
+    std::mem::replace(calls, next)
 }
 
 fn not_taken(sent: Result<(), TrySendError<Parcel>>, refused: &mut impl FnMut(u32, CallError)) {

@@ -29,6 +29,14 @@ pub struct Recovered {
     pub unwritten: Vec<Transition>,
     /// How many leases wait for their holders.
     pub recovering: usize,
+    pub loaded: LoadedBytes,
+}
+
+/// How much a journal had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadedBytes {
+    pub snapshot: u64,
+    pub records: u64,
 }
 
 /// How the first moments of an epoch are to be.
@@ -51,13 +59,15 @@ pub struct Loading {
     last: Seq,
     fence_jump: u64,
     position: Option<Position>,
+    loaded: LoadedBytes,
 }
 
 impl Loading {
     pub fn new(recovery: Recovery) -> Loading {
         let table = LockTable::new(recovery.limits.clone(), recovery.seed);
         let position = Some(Position::Start);
-        Loading { recovery, table, last: Seq(0), fence_jump: 0, position }
+        let loaded = LoadedBytes::default();
+        Loading { recovery, table, last: Seq(0), fence_jump: 0, position, loaded }
     }
 
     /// The page to ask for next; `None` when all are in.
@@ -70,6 +80,7 @@ impl Loading {
             match item {
                 Loaded::Chunk(chunk) => {
                     self.last = chunk.as_of();
+                    self.loaded.snapshot += chunk.bytes().len() as u64;
                     for entry in chunk.entries() {
                         let index = chunk.index();
                         let entry = entry.map_err(|source| StartError::Chunk { index, source })?;
@@ -78,6 +89,7 @@ impl Loading {
                 }
                 Loaded::Batch(batch) => {
                     self.last = batch.seq();
+                    self.loaded.records += batch.bytes().len() as u64;
                     for transition in batch.transitions() {
                         let seq = batch.seq();
                         let transition =
@@ -110,7 +122,7 @@ impl Loading {
 
     /// Everything is in: the epoch begins, and every grant is in doubt.
     pub fn begin(self, epoch: Epoch, now: Timestamp) -> Recovered {
-        let Loading { recovery, mut table, last, fence_jump, .. } = self;
+        let Loading { recovery, mut table, last, fence_jump, loaded, .. } = self;
         let mut step = Step::new();
         let floor = recovery.fence_floor.unwrap_or(Fence::ZERO).get();
         let jumped =
@@ -127,7 +139,8 @@ impl Loading {
             "the store only gives out higher epochs"
         );
         let recovering = table.stats().recovering;
-        Recovered { table, next_seq: last.next(), unwritten: step.transitions, recovering }
+        let (next_seq, unwritten) = (last.next(), step.transitions);
+        Recovered { table, next_seq, unwritten, recovering, loaded }
     }
 }
 

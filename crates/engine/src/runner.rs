@@ -1,10 +1,8 @@
 //! Drives a member with a real clock and a real journal, in a task of its own.
 
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{Command, Limits, Timestamp};
@@ -15,6 +13,7 @@ use tokio::task::JoinHandle;
 use crate::call::Call;
 use crate::clock::Clock;
 use crate::counts::Commits;
+use crate::engine::Output;
 use crate::handle::{Handle, Wish};
 use crate::history::HistoryLimits;
 use crate::lanes::{Asked, Lanes, Parcel, lanes};
@@ -29,6 +28,10 @@ use crate::status::{Condition, Phase, Status};
 /// How long the engine stays awake for the answer of a store that was hardly slower the last time: to be woken up
 /// would take about as long as half a sync.
 const AWAKE: Duration = Duration::from_micros(250);
+
+/// With a store that takes so long for a record it pays to wait for those who were just answered: see [`Lull`].
+const SLOW: Duration = Duration::from_micros(600);
+const LULL_MAX: Duration = Duration::from_micros(500);
 
 /// How a server is to run its engine.
 #[derive(Clone, Debug)]
@@ -98,8 +101,10 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         status: status_out,
         condition: condition_out,
         replies: Replies::default(),
+        outputs: Vec::new(),
         under_way: Default::default(),
         appending: None,
+        lull: None,
         is_store_quick: is_store_quick.clone(),
         commits: commits.clone(),
         wishes: wishes_in,
@@ -160,6 +165,8 @@ enum Happened {
     Answered(u64, Response),
     Calls,
     Time,
+    /// Those who were answered have had the time to ask again.
+    LullOver,
     Wish(Wish),
     Stop,
     /// Nobody can call any more.
@@ -174,15 +181,33 @@ struct Task {
     status: watch::Sender<Status>,
     condition: watch::Sender<Condition>,
     replies: Replies,
+    /// What is being shown; empty most of the time.
+    outputs: Vec<Output>,
     /// What the store was asked, by lane.
     under_way: [Option<(u64, Answering)>; Lane::ALL.len()],
     appending: Option<Appending>,
+    lull: Option<Lull>,
     /// The last record was there so soon that nobody had to sleep.
     is_store_quick: Arc<AtomicBool>,
     commits: Arc<Mutex<Commits>>,
     wishes: mpsc::UnboundedReceiver<Wish>,
     stopping: bool,
     orphaned: bool,
+}
+
+/// The moments after a slow store has written a record. Whoever was answered will soon ask again, most likely, and then
+/// shares the next record with those who wait already. Otherwise the two would take turns for ever, and each would wait
+/// for two records.
+struct Lull {
+    until: Instant,
+    /// How many were answered and have not asked again.
+    missing: usize,
+}
+
+impl Lull {
+    fn lasts(&self) -> bool {
+        self.missing > 0 && Instant::now() < self.until
+    }
 }
 
 /// A record on its way, to be counted when it is there.
@@ -215,6 +240,7 @@ impl Task {
                 }
                 Happened::Calls => self.submit(now, &mut calls),
                 Happened::Time => self.member.tick(now),
+                Happened::LullOver => self.lull = None,
                 Happened::Wish(Wish::HandOver) => self.member.hand_over(now),
                 Happened::Wish(Wish::Hesitate(length)) => self.member.hesitate(length),
                 Happened::Stop | Happened::Orphaned => {
@@ -244,6 +270,8 @@ impl Task {
         let is_store_quick = self.is_store_quick.load(Ordering::Relaxed);
         let awake_until = self.appending.as_ref().filter(|_| is_store_quick);
         let awake_until = awake_until.map(|appending| appending.since + AWAKE);
+        let lull_until = self.lull.as_ref().filter(|_| self.member.is_awaited());
+        let lull_until = lull_until.map(|lull| lull.until);
         let [leadership, row, snapshot] = &mut self.under_way;
         tokio::select! {
             biased;
@@ -252,6 +280,7 @@ impl Task {
             came = lanes.take(room, calls), if !self.orphaned => {
                 if came { Happened::Calls } else { Happened::Orphaned }
             }
+            () = stay_awake(lull_until), if lull_until.is_some() => Happened::LullOver,
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Happened::Time,
             (id, response) = answer(snapshot) => Happened::Answered(id, response),
             Some(wish) = self.wishes.recv() => Happened::Wish(wish),
@@ -260,6 +289,10 @@ impl Task {
     }
 
     fn submit(&mut self, now: Timestamp, parcels: &mut Vec<Parcel>) {
+        if let Some(lull) = &mut self.lull {
+            let asked: usize = parcels.iter().map(Parcel::len).sum();
+            lull.missing = lull.missing.saturating_sub(asked);
+        }
         for parcel in parcels.drain(..) {
             match parcel {
                 Parcel::Call(Asked { id, call, reply }) => {
@@ -288,19 +321,32 @@ impl Task {
         }
     }
 
-    /// Shows what may be shown and starts what can be started.
+    /// Starts what can be started and shows what may be shown. The next record is on its way before the answers to the
+    /// last one are: whoever waits for it does not wait for them as well.
     fn go_on(&mut self, now: Timestamp) {
-        self.deliver(now);
+        if self.lull.is_some() {
+            self.deliver(now);
+        }
+        // Twice: what could not be delivered is taken back, and what was asked may have changed who leads.
+        for _ in 0..2 {
+            self.ask_store(now);
+            self.deliver(now);
+        }
+        self.set_status(now);
+    }
+
+    fn ask_store(&mut self, now: Timestamp) {
+        if self.lull.as_ref().is_some_and(Lull::lasts) {
+            return;
+        }
         for asking in self.member.take_requests(now) {
             self.ask(asking);
         }
-        // What was asked may have changed who leads.
-        self.deliver(now);
-        self.set_status(now);
     }
 
     fn ask(&mut self, Asking { id, request }: Asking) {
         if let Request::Append { transitions, .. } = &request {
+            self.lull = None;
             self.appending = Some(Appending { since: Instant::now(), transitions: *transitions });
         }
         let lane = request.lane() as usize;
@@ -312,6 +358,8 @@ impl Task {
         let Some(appending) = self.appending.take() else { return };
         let took = appending.since.elapsed();
         self.is_store_quick.store(took < 2 * AWAKE, Ordering::Relaxed);
+        let lull = || Lull { until: Instant::now() + (took / 2).min(LULL_MAX), missing: 0 };
+        self.lull = (took >= SLOW).then(lull);
         let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(()) => {
@@ -325,11 +373,15 @@ impl Task {
     fn deliver(&mut self, now: Timestamp) {
         // Taking a grant back can free others: go on until nothing more comes of it.
         loop {
-            let outputs = self.member.take_outputs();
-            if outputs.is_empty() {
+            self.member.take_outputs(&mut self.outputs);
+            if self.outputs.is_empty() {
                 return;
             }
-            for output in outputs {
+            if let Some(lull) = &mut self.lull {
+                let is_answer = |output: &&Output| matches!(output, Output::Reply { .. });
+                lull.missing += self.outputs.iter().filter(is_answer).count();
+            }
+            for output in self.outputs.drain(..) {
                 if let Some(undo) = self.replies.give(output, &self.publisher) {
                     self.member.undelivered(now, undo);
                 }
@@ -369,16 +421,21 @@ async fn answer(under_way: &mut Option<(u64, Answering)>) -> (u64, Response) {
     (id, response)
 }
 
-/// Stays awake for an answer that is to come soon. Whoever else wants to run goes first, here and on this processor.
+/// Stays awake for an answer that is to come soon.
 async fn awake<T>(until: Option<Instant>, answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
+    tokio::select! {
+        biased;
+        answer = &mut answer => return answer,
+        () = stay_awake(until) => {}
+    }
+    answer.await
+}
+
+/// Whoever else wants to run goes first, here and on this processor.
+async fn stay_awake(until: Option<Instant>) {
     while until.is_some_and(|until| Instant::now() < until) {
-        let polled = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
-        if let Poll::Ready(answer) = polled {
-            return answer;
-        }
         std::thread::yield_now();
         tokio::task::yield_now().await;
     }
-    answer.await
 }

@@ -3,6 +3,7 @@
 use leasehold_core::{Epoch, LockTable, Millis, Timestamp, planted};
 use leasehold_store::{Chunk, ChunkWriter, Pruned, Seq};
 
+use crate::recovery::LoadedBytes;
 use crate::request::Request;
 
 /// How many entries are taken from the table at a time: a short pause each.
@@ -11,17 +12,23 @@ const ENTRIES_AT_ONCE: usize = 256;
 const AGE_MAX: Millis = Millis::from_secs(60);
 /// ...but not before the records are worth it: this part of what the last snapshot took.
 const WORTH: u64 = 8;
+/// How long after one that failed the next one begins.
+const RETRY_AFTER: Millis = Millis::from_secs(5);
 
 /// The life of one snapshot after another.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     /// How many bytes of records are due for a snapshot.
     bytes_max: u64,
+    /// Of records that neither the last snapshot nor the one that is being written has.
     bytes_since: u64,
     /// When the last one began, or the first record without one came.
     since: Timestamp,
+    /// The same two for the one that is being written: if nothing comes of it, they count again.
+    begun_with: Option<(u64, Timestamp)>,
     /// The size of the last one, or of the one that is being written.
     size: u64,
+    not_before: Timestamp,
     stage: Stage,
 }
 
@@ -41,8 +48,18 @@ enum Stage {
 }
 
 impl Snapshots {
-    pub(crate) fn new(bytes_max: u64, now: Timestamp) -> Snapshots {
-        Snapshots { bytes_max, bytes_since: 0, since: now, size: 0, stage: Stage::Idle }
+    /// Those of a new leader, which has loaded a snapshot and records of this size. What others have left counts as if it
+    /// had been written now: leaders that follow each other quickly would else never get to a snapshot.
+    pub(crate) fn new(bytes_max: u64, now: Timestamp, loaded: LoadedBytes) -> Snapshots {
+        Snapshots {
+            bytes_max,
+            bytes_since: loaded.records,
+            since: now,
+            begun_with: None,
+            size: loaded.snapshot,
+            not_before: now,
+            stage: Stage::Idle,
+        }
     }
 
     pub(crate) fn appended(&mut self, now: Timestamp, bytes: usize) {
@@ -54,17 +71,20 @@ impl Snapshots {
 
     /// When a snapshot is due although nothing more is written.
     pub(crate) fn due_at(&self) -> Option<Timestamp> {
-        let is_worth_it = self.bytes_since > 0 && self.bytes_since >= self.size / WORTH;
+        let age_max = match self.bytes_since {
+            0 => None,
+            bytes if bytes >= self.bytes_max => Some(Millis::ZERO),
+            bytes => (bytes >= self.size / WORTH).then_some(AGE_MAX),
+        };
         let is_idle = matches!(self.stage, Stage::Idle);
-        (is_idle && is_worth_it).then(|| self.since.plus(AGE_MAX))
+        age_max.filter(|_| is_idle).map(|age| self.since.plus(age).max(self.not_before))
     }
 
     /// Begins a snapshot if one is due. Called when the journal is up to the table with this record, which may still be
     /// on its way: the snapshot is as of it.
     pub(crate) fn begin_if_due(&mut self, now: Timestamp, table: &mut LockTable, record: Seq) {
-        let is_due =
-            self.bytes_since >= self.bytes_max || self.due_at().is_some_and(|at| at <= now);
-        if matches!(self.stage, Stage::Idle) && is_due {
+        if self.due_at().is_some_and(|at| at <= now) {
+            self.begun_with = Some((self.bytes_since, self.since));
             (self.bytes_since, self.since, self.size) = (0, now, 0);
             table.begin_snapshot();
             self.stage = Stage::Writing { as_of: record, index: 0 };
@@ -103,6 +123,7 @@ impl Snapshots {
 
     /// The snapshot is the one that will be loaded: what lies before it can go.
     pub(crate) fn committed(&mut self) {
+        self.begun_with = None;
         self.stage = Stage::Pruning;
     }
 
@@ -118,14 +139,20 @@ impl Snapshots {
     pub(crate) fn unsealed(&mut self, seq: Seq) {
         let is_of_it = matches!(self.stage, Stage::Writing { as_of, .. } if as_of == seq);
         if is_of_it && !planted!("snapshot-of-a-record-never-written") {
-            self.bytes_since = self.bytes_max;
-            self.stage = Stage::Idle;
+            self.count_again();
         }
     }
 
-    /// Given up; the next one begins when it is due again.
+    /// Given up; the next one begins a while later.
     pub(crate) fn failed(&mut self, now: Timestamp) {
-        (self.bytes_since, self.since) = (self.bytes_max / 2, now);
+        self.not_before = now.plus(RETRY_AFTER);
+        self.count_again();
+    }
+
+    fn count_again(&mut self) {
+        if let Some((bytes, since)) = self.begun_with.take() {
+            (self.bytes_since, self.since) = (self.bytes_since + bytes, since);
+        }
         self.stage = Stage::Idle;
     }
 }

@@ -59,13 +59,25 @@ pub(crate) fn lease_id(field: &str, text: &str) -> Result<LeaseId, Failure> {
 
 /// 16 lower-case hexadecimal digits. By hand, as every release reads one.
 fn hex_digits(text: &str) -> Option<u64> {
-    let value = |number: u64, digit: u8| match digit {
-        b'0'..=b'9' => Some(number << 4 | u64::from(digit - b'0')),
-        b'a'..=b'f' => Some(number << 4 | u64::from(digit - b'a' + 10)),
-        _ => None,
-    };
-    if text.len() == 16 { text.bytes().try_fold(0, value) } else { None }
+    let digits: &[u8; 16] = text.as_bytes().try_into().ok()?;
+    let (mut number, mut seen) = (0, 0);
+    for digit in digits {
+        let value = HEX_VALUES[usize::from(*digit)];
+        (number, seen) = (number << 4 | u64::from(value), seen | value);
+    }
+    (seen < 16).then_some(number)
 }
+
+/// What each byte is worth as a digit; 255 if it is none.
+const HEX_VALUES: [u8; 256] = {
+    let mut values = [255; 256];
+    let mut value = 0;
+    while value < 16 {
+        values[b"0123456789abcdef"[value as usize] as usize] = value;
+        value += 1;
+    }
+    values
+};
 
 /// By hand, as every grant writes one.
 pub(crate) fn lease_id_text(id: LeaseId) -> String {

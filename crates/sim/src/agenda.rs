@@ -8,51 +8,34 @@ use crate::time::Moment;
 /// Things to come, each at its moment; those of one moment in the order in which they were written down.
 #[derive(Debug)]
 pub struct Agenda<T> {
-    heap: BinaryHeap<Reverse<Entry<T>>>,
+    /// The moment, the number and the place of each: what is moved about is small.
+    heap: BinaryHeap<Reverse<(Moment, u64, usize)>>,
+    places: Vec<Option<T>>,
+    free: Vec<usize>,
     written: u64,
-}
-
-#[derive(Debug)]
-struct Entry<T> {
-    at: Moment,
-    number: u64,
-    what: T,
-}
-
-impl<T> PartialEq for Entry<T> {
-    fn eq(&self, other: &Entry<T>) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl<T> Eq for Entry<T> {}
-
-impl<T> PartialOrd for Entry<T> {
-    fn partial_cmp(&self, other: &Entry<T>) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Entry<T> {
-    fn cmp(&self, other: &Entry<T>) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
 }
 
 impl<T> Default for Agenda<T> {
     fn default() -> Agenda<T> {
-        Agenda { heap: BinaryHeap::new(), written: 0 }
+        Agenda { heap: BinaryHeap::new(), places: Vec::new(), free: Vec::new(), written: 0 }
     }
 }
 
 impl<T> Agenda<T> {
     pub fn add(&mut self, at: Moment, what: T) {
         self.written += 1;
-        self.heap.push(Reverse(Entry { at, number: self.written, what }));
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        self.places[place] = Some(what);
+        self.heap.push(Reverse((at, self.written, place)));
     }
 
     pub fn take_next(&mut self) -> Option<(Moment, T)> {
-        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.what))
+        let Reverse((at, _, place)) = self.heap.pop()?;
+        self.free.push(place);
+        Some((at, self.places[place].take()?))
     }
 
     pub fn len(&self) -> usize {

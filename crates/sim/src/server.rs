@@ -239,13 +239,14 @@ impl Server {
         let mut said = Said { cancels: std::mem::take(&mut self.cancels), ..Said::default() };
         let Some(mut member) = self.member.take() else { return said };
         // Taking a grant back can free others: go on until nothing more comes of it.
+        let mut outputs = Vec::new();
         loop {
             said.asks.extend(member.take_requests(at));
-            let outputs = member.take_outputs();
+            member.take_outputs(&mut outputs);
             if outputs.is_empty() {
                 break;
             }
-            for output in outputs {
+            for output in outputs.drain(..) {
                 self.show(at, &mut member, output, &mut said);
             }
         }

@@ -45,7 +45,7 @@ pub struct Clock {
     drift_ppm: i64,
 }
 
-const MILLION: i128 = 1_000_000;
+const MILLION: u64 = 1_000_000;
 
 impl Clock {
     pub fn new(since: Moment, shown: Micros, drift_ppm: i64) -> Clock {
@@ -59,15 +59,16 @@ impl Clock {
 
     /// The first moment at which it shows at least that.
     pub fn when(&self, shown: Micros) -> Moment {
-        let left = i128::from(shown.saturating_sub(self.shown));
-        let rate = MILLION + i128::from(self.drift_ppm);
-        let true_length = (left * MILLION + rate - 1) / rate;
-        self.since + u64::try_from(true_length).unwrap_or(u64::MAX)
+        self.since + times(shown.saturating_sub(self.shown), MILLION, self.rate(), self.rate() - 1)
     }
 
     fn own_length(&self, length: Micros) -> Micros {
-        let own = i128::from(length) * (MILLION + i128::from(self.drift_ppm)) / MILLION;
-        u64::try_from(own).unwrap_or(u64::MAX)
+        times(length, self.rate(), MILLION, 0)
+    }
+
+    /// How far it goes in a million.
+    fn rate(&self) -> u64 {
+        MILLION.saturating_add_signed(self.drift_ppm)
     }
 
     /// As a server reads it, in whole milliseconds.
@@ -78,6 +79,18 @@ impl Clock {
     /// The first moment at which a server reads at least that.
     pub fn when_timestamp(&self, timestamp: Timestamp) -> Moment {
         self.when(timestamp.as_millis().saturating_mul(MILLI))
+    }
+}
+
+/// A length times a fraction, rounded up with what is `more`.
+fn times(length: Micros, over: u64, under: u64, more: u64) -> Micros {
+    // Wide arithmetic is slow, and nobody lives that long.
+    match length.checked_mul(over).and_then(|product| product.checked_add(more)) {
+        Some(product) => product / under,
+        None => {
+            let product = u128::from(length) * u128::from(over) + u128::from(more);
+            u64::try_from(product / u128::from(under)).unwrap_or(u64::MAX)
+        }
     }
 }
 

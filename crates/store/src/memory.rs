@@ -302,7 +302,10 @@ impl Shelf {
         let Some((seq, bytes)) = found else {
             return Ok(None);
         };
-        match stored_batch(*seq, bytes.clone(), false)? {
+        // A record that was found torn is there until one has taken its place.
+        let may_be_torn =
+            self.torn && self.next_seq() == *seq && !planted!("torn-record-taken-for-corrupt");
+        match stored_batch(*seq, bytes.clone(), may_be_torn)? {
             Loaded::Batch(batch) => Ok(Some(batch)),
             Loaded::Torn { .. } | Loaded::Chunk(_) => Ok(None),
         }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use leasehold_api::grpc::sessions_client::SessionsClient;
 use leasehold_api::grpc::{
-    Attach, AttachRequest, AttachResponse, Command, StreamAcquire, StreamRelease, attach,
-    command::Ask, length, reply::Answer,
+    Attach, AttachRequest, AttachResponse, Command, OpenRequest, StreamAcquire, StreamRelease,
+    attach, command::Ask, length, reply::Answer,
 };
 use tokio::sync::mpsc;
 use tonic::Streaming;
@@ -110,6 +110,31 @@ pub(crate) async fn own_locks(server: u32, link: &mut Link) -> Result<Load, Stri
         link,
         |worker| acquire(worker, lock(worker), false),
         |worker, lease, token| release(worker, lock(worker), lease, token),
+    )
+    .await
+}
+
+/// A session for all workers together.
+pub(crate) fn session() -> attach::Session {
+    let (owner_id, ttl) = ("bench".into(), Some(length(TTL)));
+    attach::Session::Open(OpenRequest { owner_id, ttl, ..OpenRequest::default() })
+}
+
+/// The same as `own_locks` on a stream that is bound to a session.
+pub(crate) async fn locks_of_session(server: u32, link: &mut Link) -> Result<Load, String> {
+    // Other locks: those may still be recovering, if the store was used before.
+    let lock = |worker: u64| format!("bench/of-session-{worker}");
+    let ask = |worker: u64, ask| Command { id: worker, ask: Some(ask) };
+    measure(
+        server,
+        link,
+        |worker| {
+            ask(worker, Ask::Acquire(StreamAcquire { lock: lock(worker), ..Default::default() }))
+        },
+        |worker, _, fencing_token| {
+            let lock = lock(worker);
+            ask(worker, Ask::Release(StreamRelease { lock, fencing_token, ..Default::default() }))
+        },
     )
     .await
 }

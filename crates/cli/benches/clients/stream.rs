@@ -3,12 +3,9 @@
 use std::process::Command as Program;
 use std::time::{Duration, Instant};
 
-use leasehold_api::grpc::{
-    Command, OpenRequest, StreamAcquire, StreamRelease, StreamRenew, attach, command::Ask, length,
-    reply::Answer,
-};
+use leasehold_api::grpc::{Command, StreamRenew, attach, command::Ask, reply::Answer};
 
-use crate::link::{Link, TTL, acquire, measure, own_locks, owner, release};
+use crate::link::{Link, acquire, locks_of_session, own_locks, owner, release, session};
 use crate::load::{Load, Meter};
 use crate::process::{Folder, Server, free_port, written_bytes};
 use crate::{WORKERS, run};
@@ -48,24 +45,8 @@ pub(crate) async fn pairs(folder: &Folder, store: &str) -> Result<Load, String> 
 
 /// The same under one session: what a client with one heartbeat for all does.
 pub(crate) async fn session_pairs(folder: &Folder) -> Result<Load, String> {
-    let open =
-        OpenRequest { owner_id: "bench".into(), ttl: Some(length(TTL)), ..OpenRequest::default() };
-    let (server, mut link) =
-        start_with(folder, "sqlite", Some(attach::Session::Open(open))).await?;
-    let lock = |worker: u64| format!("bench/lock-{worker}");
-    let ask = |worker: u64, ask| Command { id: worker, ask: Some(ask) };
-    measure(
-        server.id(),
-        &mut link,
-        |worker| {
-            ask(worker, Ask::Acquire(StreamAcquire { lock: lock(worker), ..Default::default() }))
-        },
-        |worker, _, fencing_token| {
-            let lock = lock(worker);
-            ask(worker, Ask::Release(StreamRelease { lock, fencing_token, ..Default::default() }))
-        },
-    )
-    .await
+    let (server, mut link) = start_with(folder, "sqlite", Some(session())).await?;
+    locks_of_session(server.id(), &mut link).await
 }
 
 pub(crate) struct Hot {

@@ -20,10 +20,11 @@ mod rows;
 
 use std::time::Duration;
 
+use leasehold_api::grpc::attach::Session;
 use leasehold_e2e::server::Server;
 use leasehold_store::conformance::servers::{Etcd, Postgres, use_disk};
 
-use link::{Link, own_locks};
+use link::{Link, locks_of_session, own_locks, session};
 use load::Load;
 
 /// How many requests are in flight.
@@ -57,20 +58,22 @@ async fn compare() {
     let mut ratios = Vec::new();
     if wants("etcd") {
         let store = Etcd::start();
-        let ours = show("leasehold on one etcd", ours(&store.url("")).await);
+        let ours = ours("leasehold on one etcd", &store.url("")).await;
         let theirs = etcd::pairs_on(store.port(), store.pid()).await;
         let theirs = show("  its own lock service", theirs);
         ratios.push(("against etcd's lock service", ours, theirs));
     }
     if wants("postgres") {
         let store = Postgres::start();
-        let ours = show("leasehold on PostgreSQL", ours(&store.url("")).await);
+        let ours = ours("leasehold on PostgreSQL", &store.url("")).await;
         let theirs = show("  a lease row per operation", rows::pairs(&store).await);
         ratios.push(("against a lease row per operation", ours, theirs));
     }
     for (what, ours, theirs) in ratios {
-        if let (Some(ours), Some(theirs)) = (ours, theirs) {
-            println!("{what:<44} {:>9.1}x   wanted >= 10", ours / theirs);
+        for (how, ours) in [(what, ours.0), ("  under one session", ours.1)] {
+            if let (Some(ours), Some(theirs)) = (ours, theirs) {
+                println!("{how:<44} {:>9.1}x   wanted >= 10", ours / theirs);
+            }
         }
     }
     if wants("three") {
@@ -78,12 +81,21 @@ async fn compare() {
     }
 }
 
-/// A server of ours on that store, and what it manages.
-async fn ours(store: &str) -> Result<Load, String> {
+/// A server of ours on that store, and what it manages: each lock under a lease of its own, and all under one session.
+async fn ours(name: &str, store: &str) -> (Option<f64>, Option<f64>) {
+    let plain = show(name, pairs(store, None).await);
+    (plain, show("  the same, one session", pairs(store, Some(session())).await))
+}
+
+async fn pairs(store: &str, session: Option<Session>) -> Result<Load, String> {
     let server =
         Server::start_with(&["--store", store]).await.map_err(|error| error.to_string())?;
-    let mut link = Link::open(server.address().port(), None).await?;
-    let load = own_locks(server.pid(), &mut link).await;
+    let is_session = session.is_some();
+    let mut link = Link::open(server.address().port(), session).await?;
+    let load = match is_session {
+        true => locks_of_session(server.pid(), &mut link).await,
+        false => own_locks(server.pid(), &mut link).await,
+    };
     commits(&server).await;
     load
 }

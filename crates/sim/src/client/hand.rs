@@ -5,10 +5,11 @@
 )]
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Answer, CallId, Claim, CloseSession, Command, Disconnect, Grant, KeepAlive, LeaseId,
-    Namespace, Refusal, Release, Renew, Scope, Under, Wait,
+    Acquire, Answer, CallId, Claim, CloseSession, Command, Disconnect, Fence, Grant, KeepAlive,
+    LeaseId, Namespace, Refusal, Release, Renew, Scope, Under, Wait,
 };
 use leasehold_engine::{Call, CallError, Reply};
 use leasehold_judge::history::Kept;
@@ -291,7 +292,6 @@ impl World {
         let (Call::Command(command), Ok(Reply::Answer(answer))) = (&*pending.call, reply) else {
             return;
         };
-        let when = (pending.invoked, Some(self.now));
         match (command, answer) {
             (Command::Acquire(acquire), Answer::Granted(grant)) => {
                 self.granted(client, acquire, grant, pending);
@@ -308,61 +308,30 @@ impl World {
             }
             (Command::Renew(renew), Answer::Renewed(renewed)) => {
                 let ttl = renewed.ttl.as_duration();
-                self.each_under(client, renew.lease, |world, hold| {
-                    if hold.fence != renew.fence && world.judge.is_over(hold.fence) {
-                        return;
-                    }
-                    world.judge.history.renewed(
-                        client,
-                        hold.told(),
-                        when,
-                        hold.fence,
-                        ttl,
-                        Kept::Done,
-                    );
-                });
+                let named = Some((renew.fence, &renew.scope));
+                self.renewed_under(client, renew.lease, pending.invoked, ttl, named);
                 self.renewed(client, renew.lease, pending.sent, micros(ttl));
             }
             (Command::KeepAlive(KeepAlive { session, .. }), Answer::Renewed(renewed)) => {
                 let ttl = renewed.ttl.as_duration();
-                self.each_under(client, *session, |world, hold| {
-                    if world.judge.is_over(hold.fence) {
-                        return;
-                    }
-                    world.judge.history.renewed(
-                        client,
-                        hold.told(),
-                        when,
-                        hold.fence,
-                        ttl,
-                        Kept::Done,
-                    );
-                });
+                self.renewed_under(client, *session, pending.invoked, ttl, None);
                 self.renewed(client, *session, pending.sent, micros(ttl));
             }
             (Command::Attach(attach), Answer::Renewed(renewed)) => {
                 let ttl = renewed.ttl.as_duration();
-                self.each_under(client, attach.session, |world, hold| {
-                    if world.judge.is_over(hold.fence) {
-                        return;
-                    }
-                    world.judge.history.renewed(
-                        client,
-                        hold.told(),
-                        when,
-                        hold.fence,
-                        ttl,
-                        Kept::Done,
-                    );
-                });
+                self.renewed_under(client, attach.session, pending.invoked, ttl, None);
             }
-            (Command::Release(_), Answer::Released { .. }) => {
-                self.given_back(pending, when, Kept::Done);
+            (Command::Release(release), Answer::Released { .. }) => {
+                let when = (pending.invoked, self.now);
+                for hold in &pending.taken {
+                    let judge = &mut self.judge;
+                    judge.released_with(client, hold.told(), when, hold.fence, &release.scope);
+                }
             }
             // Not all that stood under a session need have been there when it was closed.
             (Command::CloseSession(_), Answer::SessionClosed { .. })
             | (Command::Disconnect(_), Answer::Disconnected { .. }) => {
-                self.given_back(pending, (pending.invoked, None), Kept::Unknown);
+                self.perhaps_given_back(pending);
             }
             _ => {}
         }
@@ -389,7 +358,7 @@ impl World {
         if grant.replayed {
             self.coverage.mark("grant replayed");
         }
-        if grant.waited > std::time::Duration::ZERO {
+        if grant.waited > Duration::ZERO {
             self.coverage.mark("waiter granted");
         }
         if acquire.claims.len() > 1 {
@@ -539,12 +508,30 @@ impl World {
         }
     }
 
-    /// It has given back what it had.
-    fn given_back(&mut self, pending: &Pending, when: (Moment, Option<Moment>), kept: Kept) {
+    /// The server said that a lease goes on.
+    fn renewed_under(
+        &mut self,
+        client: usize,
+        lease: LeaseId,
+        invoked: Moment,
+        ttl: Duration,
+        named: Option<(Fence, &Scope)>,
+    ) {
+        self.each_under(client, lease, |world, hold| {
+            let named = named.filter(|(fence, _)| *fence == hold.fence).map(|(_, scope)| scope);
+            let (when, what) = ((invoked, world.now), (hold.fence, ttl));
+            world.judge.renewed_with(client, hold.told(), when, what, named);
+        });
+    }
+
+    /// Nobody knows what of it was given back.
+    fn perhaps_given_back(&mut self, pending: &Pending) {
+        let (client, invoked, history) = (pending.client, pending.invoked, &mut self.judge.history);
         for hold in &pending.taken {
-            self.judge.history.released(pending.client, hold.told(), when, hold.fence, kept);
-            if kept == Kept::Unknown && hold.session.is_some() {
-                self.judge.history.may_last(pending.client, hold.told(), when.0, hold.fence);
+            let when = (invoked, None);
+            history.released(client, hold.told(), when, hold.fence, Kept::Unknown);
+            if hold.session.is_some() {
+                history.may_last(client, hold.told(), invoked, hold.fence);
             }
         }
     }
@@ -574,7 +561,7 @@ impl World {
             (Command::CloseSession(_), Refusal::SessionNotFound)
             | (Command::Release(_), Refusal::LeaseLost) => {
                 for hold in &pending.taken {
-                    let ttl = std::time::Duration::from_micros(hold.ttl);
+                    let ttl = Duration::from_micros(hold.ttl);
                     self.judge.history.renewed(
                         client,
                         hold.told(),
@@ -585,9 +572,7 @@ impl World {
                     );
                 }
             }
-            (Command::Release(_), _) => {
-                self.given_back(pending, (pending.invoked, None), Kept::Unknown)
-            }
+            (Command::Release(_), _) => self.perhaps_given_back(pending),
             _ => {}
         }
     }
@@ -595,7 +580,7 @@ impl World {
     /// The server said that a lease is over.
     fn lost(&mut self, client: usize, lease: LeaseId, when: (Moment, Option<Moment>)) {
         self.each_under(client, lease, |world, hold| {
-            let ttl = std::time::Duration::from_micros(hold.ttl);
+            let ttl = Duration::from_micros(hold.ttl);
             world.judge.history.renewed(client, hold.told(), when, hold.fence, ttl, Kept::Lost);
         });
         let at = &mut self.clients[client];
@@ -639,7 +624,7 @@ impl World {
         let when = (pending.invoked, None);
         match command {
             Command::Release(_) | Command::CloseSession(_) | Command::Disconnect(_) => {
-                self.given_back(pending, when, Kept::Unknown);
+                self.perhaps_given_back(pending);
             }
             Command::Renew(renew) => {
                 let lease = renew.lease;
@@ -665,7 +650,7 @@ impl World {
     ) {
         self.each_under(client, lease, |world, hold| {
             // A length that may have been changed to something shorter: nothing is certain about it any more.
-            let longest = std::time::Duration::from_micros(ttl.unwrap_or(hold.ttl).max(hold.ttl));
+            let longest = Duration::from_micros(ttl.unwrap_or(hold.ttl).max(hold.ttl));
             world.judge.history.renewed(
                 client,
                 hold.told(),
@@ -786,7 +771,7 @@ fn attempt_of(client: usize, acquire: &Acquire, invoked: Moment) -> Option<Attem
     }
     let (lease, ttl) = match acquire.under {
         Under::NewLease { id, ttl } => (id, ttl),
-        Under::Session(id) => (id, std::time::Duration::ZERO),
+        Under::Session(id) => (id, Duration::ZERO),
     };
     Some(Attempt {
         client,

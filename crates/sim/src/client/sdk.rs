@@ -581,10 +581,21 @@ impl World {
         let renews =
             matches!(&*exchange.what, Call::Command(Command::Renew(_) | Command::KeepAlive(_)));
         let closes = matches!(&*exchange.what, Call::Command(Command::CloseSession(_)));
-        // That a session goes on does not say that all is still there that stood under it.
-        let of_session = matches!(&*exchange.what, Call::Command(Command::KeepAlive(_)));
+        // That a lease goes on does not say that all is still there that stood under it.
+        let named = match &*exchange.what {
+            Call::Command(Command::Renew(renew)) => Some(&renew.scope),
+            Call::Command(Command::Release(release)) => Some(&release.scope),
+            Call::Command(_) | Call::Query(_) => None,
+        };
         for (claims, fence, ttl) in &exchange.about {
-            if of_session && outcome == Kept::Done && self.judge.is_over(*fence) {
+            if let (true, Kept::Done) = (renews, outcome) {
+                let (when, what) = ((exchange.sent, self.now), (*fence, said.unwrap_or(*ttl)));
+                self.judge.renewed_with(client, claims, when, what, named);
+                continue;
+            }
+            if let (false, Kept::Done, Some(named)) = (renews, outcome, named) {
+                let when = (exchange.sent, self.now);
+                self.judge.released_with(client, claims, when, *fence, named);
                 continue;
             }
             let history = &mut self.judge.history;

@@ -24,10 +24,22 @@ pub struct History {
     locks: BTreeMap<Scope, LockIndex>,
     operations: Vec<Operation>,
     attempts: Vec<Attempt>,
+    taken: Vec<TakenAway>,
+    /// Renewals that did not name the lock: their answers say that the lease goes on, not that all is there under it.
+    unnamed: Vec<usize>,
     /// Sessions whose stream was gone, and when: from then on they may be short.
     disconnected: Vec<(LeaseId, Moment)>,
     drift_ppm: u64,
     late_max: Duration,
+}
+
+/// Something that has ended without its holder's doing, at some moment since `since`, and was durable at `at`.
+#[derive(Debug)]
+pub(super) struct TakenAway {
+    pub(super) fence: Fence,
+    pub(super) claims: Vec<Claim>,
+    pub(super) since: Moment,
+    pub(super) at: Moment,
 }
 
 /// A request for locks, and what its client knows of it.
@@ -60,6 +72,8 @@ impl History {
             locks: locks.collect(),
             operations: Vec::new(),
             attempts: Vec::new(),
+            taken: Vec::new(),
+            unnamed: Vec::new(),
             disconnected: Vec::new(),
             drift_ppm,
             late_max: late + kept + Duration::from_millis(50),
@@ -101,6 +115,20 @@ impl History {
         self.kept(client, claims, when, Event::Renew { token: fence.get(), ttl, outcome });
     }
 
+    /// The same for a lock that the renewal did not name.
+    pub fn renewed_unnamed(
+        &mut self,
+        client: usize,
+        claims: &[Claim],
+        when: (Moment, Option<Moment>),
+        fence: Fence,
+        ttl: Duration,
+    ) {
+        let first = self.operations.len();
+        self.renewed(client, claims, when, fence, ttl, Kept::Done);
+        self.unnamed.extend(first..self.operations.len());
+    }
+
     pub fn released(
         &mut self,
         client: usize,
@@ -118,9 +146,13 @@ impl History {
         self.renewed(client, claims, when, fence, Duration::from_secs(1), Kept::Unknown);
     }
 
-    /// Something has ended without its holder's doing: from then on it need not be there.
-    pub fn taken_away(&mut self, now: Moment, claims: &[Claim], fence: Fence) {
-        self.released(usize::MAX, claims, (now, None), fence, Kept::Unknown);
+    pub(super) fn taken_away(&mut self, taken: TakenAway) {
+        self.taken.push(taken);
+    }
+
+    /// From then on it need not be there.
+    fn may_be_gone(&mut self, since: Moment, claims: &[Claim], fence: Fence) {
+        self.released(usize::MAX, claims, (since, None), fence, Kept::Unknown);
     }
 
     pub fn disconnected(&mut self, now: Moment, session: LeaseId) {
@@ -154,20 +186,20 @@ impl History {
 
     /// Says whether it could be decided.
     pub(super) fn judge(&mut self, now: Moment, log: &Log) -> Result<bool, Verdict> {
-        self.tell_disconnected(log);
+        let known = |attempt: &Attempt| Some((attempt.granted?, attempt.returned?));
+        let told: BTreeMap<Fence, Moment> = self.attempts.iter().filter_map(known).collect();
+        self.tell_taken(&told);
+        self.tell_disconnected(log, &told);
         let mut by_owner: BTreeMap<&Owner, Vec<(Fence, &GrantFact)>> = BTreeMap::new();
         for (fence, grant) in log.grants() {
             by_owner.entry(&grant.granted.owner).or_default().push((*fence, grant));
         }
         let mut told = BTreeSet::new();
-        for mut attempt in std::mem::take(&mut self.attempts) {
-            // A request that was made again may be answered with a grant from before: then it was made then.
-            if let Some(fence) = attempt.granted {
-                let granted_at = log.grant(fence).map_or(attempt.invoked, |grant| grant.at);
-                attempt.invoked = attempt.invoked.min(granted_at);
-                if !told.insert(fence) {
-                    continue;
-                }
+        let asked = self.first_asked(log);
+        for (mut attempt, invoked) in std::mem::take(&mut self.attempts).into_iter().zip(asked) {
+            attempt.invoked = invoked;
+            if attempt.granted.is_some_and(|fence| !told.insert(fence)) {
+                continue;
             }
             let grants = by_owner.get(&attempt.owner).map_or(&[][..], Vec::as_slice);
             self.tell_attempt(&attempt, grants);
@@ -182,10 +214,59 @@ impl History {
         }
     }
 
+    /// When each attempt was asked for. One that was made again may be answered with a grant from before: then it was made
+    /// when the first one was that the grant can have come of, which nobody may have heard of for a while.
+    fn first_asked(&self, log: &Log) -> Vec<Moment> {
+        let mut known: BTreeMap<(&Owner, &RequestId), Vec<&Attempt>> = BTreeMap::new();
+        for attempt in &self.attempts {
+            if let Some(id) = &attempt.request_id {
+                known.entry((&attempt.owner, id)).or_default().push(attempt);
+            }
+        }
+        let first = |attempt: &Attempt| {
+            let grant = attempt.granted.and_then(|fence| log.grant(fence))?;
+            let can_be_its = |other: &&&Attempt| {
+                other.invoked <= grant.at && other.returned.is_none_or(|at| at >= grant.at)
+            };
+            let id = attempt.request_id.as_ref();
+            let others = id.and_then(|id| known.get(&(&attempt.owner, id))).into_iter().flatten();
+            let asked = others.filter(can_be_its).map(|other| other.invoked);
+            asked.chain([attempt.invoked, grant.at]).min()
+        };
+        self.attempts.iter().map(|attempt| first(attempt).unwrap_or(attempt.invoked)).collect()
+    }
+
+    fn tell_taken(&mut self, told: &BTreeMap<Fence, Moment>) {
+        self.doubt_unnamed();
+        for TakenAway { fence, claims, since, at } in std::mem::take(&mut self.taken) {
+            // Nothing can be said about a grant that nobody knows of yet.
+            let known = told.get(&fence).filter(|known| **known < at);
+            let since = known.map_or(at, |known| since.max(*known + 1));
+            self.may_be_gone(since, &claims, fence);
+        }
+    }
+
+    /// What was being taken away when its lease was renewed was perhaps not renewed with it.
+    fn doubt_unnamed(&mut self) {
+        let mut gone: BTreeMap<(u64, LockIndex), Moment> = BTreeMap::new();
+        for taken in &self.taken {
+            for lock in taken.claims.iter().filter_map(|claim| self.index(&claim.scope)) {
+                // What is gone may be told of again when its lease ends.
+                gone.entry((taken.fence.get(), lock)).or_insert(taken.since);
+            }
+        }
+        for at in std::mem::take(&mut self.unnamed) {
+            let Operation { lock, returned, event, .. } = &mut self.operations[at];
+            if let Event::Renew { token, outcome, .. } = event
+                && gone.get(&(*token, *lock)).is_some_and(|since| *returned >= when(*since))
+            {
+                *outcome = Kept::Unknown;
+            }
+        }
+    }
+
     /// What stood under a session whose stream was gone may have ended any time after that.
-    fn tell_disconnected(&mut self, log: &Log) {
-        let known = |attempt: &Attempt| Some((attempt.granted?, attempt.returned?));
-        let told: BTreeMap<Fence, Moment> = self.attempts.iter().filter_map(known).collect();
+    fn tell_disconnected(&mut self, log: &Log, told: &BTreeMap<Fence, Moment>) {
         for (session, at) in std::mem::take(&mut self.disconnected) {
             for (fence, grant) in log.grants() {
                 let is_its = grant.granted.lease == session;
@@ -195,7 +276,7 @@ impl History {
                 if is_its && was_there && grant.granted.namespace == Namespace::default() {
                     // Nothing can be said about a grant that nobody knows of yet.
                     let known = told.get(fence).map_or(grant.at, |told| *told + 1);
-                    self.taken_away(at.max(known), &grant.granted.claims, *fence);
+                    self.may_be_gone(at.max(known), &grant.granted.claims, *fence);
                 }
             }
         }
@@ -207,7 +288,9 @@ impl History {
         let mut is_told = false;
         for (fence, grant) in &grants[first..] {
             let granted = &grant.granted;
+            // Whoever takes back what it had is answered with a grant that came of another request.
             let is_its = match &attempt.request_id {
+                _ if attempt.granted == Some(*fence) => true,
                 Some(id) => granted.request.as_ref().is_some_and(|request| request.id == *id),
                 None => attempt.leases.contains(&granted.lease) && granted.claims == attempt.claims,
             };
@@ -216,14 +299,21 @@ impl History {
                 continue;
             }
             is_told |= attempt.granted == Some(*fence);
-            // One that was gone before its answer came is as good as one that never had an answer.
-            let is_gone = grant.taken.is_some_and(|taken| Some(taken) < attempt.returned);
-            let is_known = attempt.granted == Some(*fence) && !is_gone;
-            let (outcome, returned) = match is_known {
-                true => (Acquired::Granted(fence.get()), attempt.returned),
-                false => (Acquired::Unknown, Some(grant.at)),
-            };
-            self.tell_acquire(attempt, outcome, returned);
+            for claim in &attempt.claims {
+                // One that was gone before its answer came is as good as one that never had an answer.
+                let taken = grant.taken_at(&claim.scope);
+                let is_gone = taken.is_some_and(|taken| Some(taken) < attempt.returned);
+                if attempt.granted == Some(*fence) && !is_gone {
+                    let outcome = Acquired::Granted(fence.get());
+                    self.tell_claim(attempt, claim, attempt.ttl, outcome, attempt.returned);
+                    continue;
+                }
+                // Under a session it may stand for long without its client's knowing: as long as the log says.
+                let is_lease = attempt.ttl > Duration::ZERO;
+                let over = grant.over.unwrap_or(Moment(u64::MAX)).since(grant.at);
+                let ttl = if is_lease { attempt.ttl } else { Duration::from_micros(over) };
+                self.tell_claim(attempt, claim, ttl, Acquired::Unknown, Some(grant.at));
+            }
         }
         // It stood in line, and others may have been refused because of that.
         if attempt.is_refused && !is_told {
@@ -235,11 +325,22 @@ impl History {
 
     fn tell_acquire(&mut self, attempt: &Attempt, outcome: Acquired, returned: Option<Moment>) {
         for claim in &attempt.claims {
-            if let (Some(lock), Some(mode)) = (self.index(&claim.scope), told_mode(claim.mode)) {
-                let ttl = self.least(attempt.ttl);
-                let event = Event::Acquire { mode, ttl, waited: attempt.waited, outcome };
-                self.push(attempt.client, lock, attempt.invoked, returned, event);
-            }
+            self.tell_claim(attempt, claim, attempt.ttl, outcome, returned);
+        }
+    }
+
+    fn tell_claim(
+        &mut self,
+        attempt: &Attempt,
+        claim: &Claim,
+        ttl: Duration,
+        outcome: Acquired,
+        returned: Option<Moment>,
+    ) {
+        if let (Some(lock), Some(mode)) = (self.index(&claim.scope), told_mode(claim.mode)) {
+            let ttl = self.least(ttl);
+            let event = Event::Acquire { mode, ttl, waited: attempt.waited, outcome };
+            self.push(attempt.client, lock, attempt.invoked, returned, event);
         }
     }
 }

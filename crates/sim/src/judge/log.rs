@@ -16,8 +16,9 @@ use leasehold_core::{
 };
 use leasehold_store::{Batch, Seq};
 
-use super::{Judge, Verdict};
-use crate::time::{MILLI, Moment};
+use super::history::TakenAway;
+use super::{Judge, Verdict, shortened};
+use crate::time::{MILLI, Micros, Moment};
 
 /// A lease by its full name.
 pub(crate) type Name = (Namespace, LeaseId);
@@ -37,6 +38,8 @@ pub(crate) struct Log {
     requests: BTreeMap<(Namespace, Owner, RequestId), Fence>,
     /// What has ended without its holder's doing, until histories are told: the grant, or one key of it.
     taken: Vec<(Fence, Option<Key>)>,
+    /// When the last two records were durable.
+    durable: [Moment; 2],
 }
 
 /// A lease as the log has it.
@@ -50,8 +53,9 @@ pub(crate) struct Lease {
     pub(crate) told_over: bool,
     /// No one may let it lapse before this moment of true time.
     pub(crate) promised: Moment,
-    /// When something was asked last that can shorten it: what was asked before promises nothing any more.
-    pub(crate) shortened: Moment,
+    /// When something was asked last that can shorten it, and to what length: what was asked before promises nothing any
+    /// more, and what was asked in the same moment no more than that.
+    pub(crate) shortened: (Moment, Micros),
 }
 
 /// A grant as the log has it.
@@ -61,8 +65,8 @@ pub(crate) struct GrantFact {
     pub(crate) granted: Granted,
     /// When that was durable.
     pub(crate) over: Option<Moment>,
-    /// When it was durable that it, or a part of it, has ended otherwise than by its holder's release or by time.
-    pub(crate) taken: Option<Moment>,
+    /// What of it has ended otherwise than by its holder's release or by time, one key or all, and when that was durable.
+    taken: Vec<(Option<Key>, Moment)>,
     /// An operator has taken it away, or a part of it.
     pub(crate) is_overruled: bool,
 }
@@ -80,6 +84,7 @@ impl Log {
             sessions: BTreeMap::new(),
             requests: BTreeMap::new(),
             taken: Vec::new(),
+            durable: [Moment(0); 2],
         }
     }
 
@@ -129,7 +134,7 @@ impl Log {
             is_over: false,
             told_over: false,
             promised: now,
-            shortened: Moment(0),
+            shortened: (Moment(0), Micros::MAX),
         };
         self.leases.insert((namespace.clone(), lease), fresh);
     }
@@ -155,7 +160,7 @@ impl Log {
                     at: now,
                     granted: granted.clone(),
                     over: None,
-                    taken: None,
+                    taken: Vec::new(),
                     is_overruled: false,
                 };
                 self.grants.insert(granted.fence, fact);
@@ -233,6 +238,8 @@ impl Log {
                     self.taken.push((*fence, Some(key.clone())));
                 }
                 Transition::GrantEnded { fence, .. } => self.taken.push((*fence, None)),
+                // Histories tell of no bytes, and the names of a set stay when its bytes are gone.
+                Transition::RangeEnded { .. } => {}
                 _ => {
                     let fences = self.by_lease.get(&name).into_iter().flatten();
                     self.taken.extend(fences.map(|fence| (*fence, None)));
@@ -308,6 +315,18 @@ impl Log {
     }
 }
 
+impl GrantFact {
+    /// When it was durable that the scope was taken away from its holder.
+    pub(crate) fn taken_at(&self, scope: &Scope) -> Option<Moment> {
+        let is_it = |key: &Option<Key>| match (key, scope) {
+            (Some(key), Scope::Key(own)) => key == own,
+            (Some(_), Scope::Range { .. }) => false,
+            (None, _) => true,
+        };
+        self.taken.iter().find(|(key, _)| is_it(key)).map(|(_, at)| *at)
+    }
+}
+
 /// Whether something can end like that though its holder has neither released it nor let it lapse.
 fn is_taken(ending: &Ending) -> bool {
     match ending {
@@ -327,20 +346,23 @@ impl Judge {
     /// A record is durable.
     pub fn written(&mut self, now: Moment, batch: &Batch) -> Result<(), Verdict> {
         self.log.replay(now, batch)?;
-        self.tell_taken(now);
+        // A record is sealed when the one before the last is durable at the earliest; what is in the next happened later.
+        let [since, last] = self.log.durable;
+        self.log.durable = [last, now];
+        self.tell_taken(since, now);
         Ok(())
     }
 
     /// A store that forgets is gone with its server. What was promised stands: nobody else may hold it before that is over.
     pub fn forgotten(&mut self, now: Moment) {
         self.log.forget(now);
-        self.tell_taken(now);
+        self.tell_taken(now, now);
     }
 
-    fn tell_taken(&mut self, now: Moment) {
+    fn tell_taken(&mut self, since: Moment, now: Moment) {
         for (fence, key) in std::mem::take(&mut self.log.taken) {
             let Some(grant) = self.log.grants.get_mut(&fence) else { continue };
-            grant.taken.get_or_insert(now);
+            grant.taken.push((key.clone(), now));
             if grant.granted.namespace != Namespace::default() {
                 continue;
             }
@@ -350,7 +372,7 @@ impl Judge {
                 (None, _) => true,
             };
             let claims: Vec<Claim> = grant.granted.claims.iter().filter(is_it).cloned().collect();
-            self.history.taken_away(now, &claims, fence);
+            self.history.taken_away(TakenAway { fence, claims, since, at: now });
         }
     }
 
@@ -362,10 +384,13 @@ impl Judge {
         asked: Moment,
         ttl: Millis,
     ) {
-        let length = self.at_least(u64::from(ttl.get()) * MILLI);
+        let drift_ppm = self.drift_ppm;
         if let Some(lease) = self.log.lease_mut(namespace, lease)
-            && lease.shortened <= asked
+            && lease.shortened.0 <= asked
         {
+            let ttl = u64::from(ttl.get()) * MILLI;
+            let (at, most) = lease.shortened;
+            let length = shortened(if at == asked { ttl.min(most) } else { ttl }, drift_ppm);
             // A server reads its clock in whole milliseconds, rounded down.
             lease.promised = lease.promised.max(Moment((asked + length).0.saturating_sub(MILLI)));
         }
@@ -382,7 +407,8 @@ impl Judge {
         let promised = now + self.at_least(length);
         if let Some(lease) = self.log.lease_mut(namespace, lease) {
             lease.promised = lease.promised.min(promised);
-            lease.shortened = now;
+            let (at, most) = lease.shortened;
+            lease.shortened = (now, if at == now { length.min(most) } else { length });
         }
     }
 }

@@ -10,10 +10,12 @@ mod replies;
 mod resource;
 mod steps;
 
-use std::fmt;
+use std::time::Duration;
+use std::{fmt, slice};
 
-use leasehold_core::{Fence, Revision};
+use leasehold_core::{Claim, Fence, Revision, Scope};
 use leasehold_engine::Engine;
+use leasehold_judge::history::Kept;
 
 use crate::coverage::Coverage;
 use crate::plan::Plan;
@@ -21,7 +23,7 @@ use crate::time::{Micros, Moment};
 
 pub use beliefs::{Belief, Beliefs};
 pub use history::{Attempt, History};
-use log::Log;
+use log::{GrantFact, Log};
 use resource::Resources;
 pub use steps::watch_steps;
 
@@ -82,9 +84,51 @@ impl Judge {
         shortened(length, self.drift_ppm)
     }
 
-    /// Whether a grant is over for all the world to see. A session goes on without it.
-    pub(crate) fn is_over(&self, fence: Fence) -> bool {
-        self.log.grant(fence).is_none_or(|grant| grant.over.or(grant.taken).is_some())
+    /// Whether a scope of a grant is over for all the world to see. Its session, or the rest of its set, goes on without it.
+    fn is_over(&self, fence: Fence, scope: &Scope) -> bool {
+        let is_over = |grant: &GrantFact| grant.over.is_some() || grant.taken_at(scope).is_some();
+        self.log.grant(fence).is_none_or(is_over)
+    }
+
+    /// A renewal was answered: the scope that it named, and all under its lease that is not over, goes on. What is over was
+    /// perhaps renewed before.
+    pub(crate) fn renewed_with(
+        &mut self,
+        client: usize,
+        claims: &[Claim],
+        (invoked, returned): (Moment, Moment),
+        (fence, ttl): (Fence, Duration),
+        named: Option<&Scope>,
+    ) {
+        for claim in claims {
+            let (claims, when) = (slice::from_ref(claim), (invoked, Some(returned)));
+            if named == Some(&claim.scope) {
+                self.history.renewed(client, claims, when, fence, ttl, Kept::Done);
+            } else if self.is_over(fence, &claim.scope) {
+                self.history.renewed(client, claims, when, fence, ttl, Kept::Unknown);
+            } else {
+                self.history.renewed_unnamed(client, claims, when, fence, ttl);
+            }
+        }
+    }
+
+    /// A release was answered: the scope that it named was there, and all of its set that was not taken away before.
+    pub(crate) fn released_with(
+        &mut self,
+        client: usize,
+        claims: &[Claim],
+        (invoked, returned): (Moment, Moment),
+        fence: Fence,
+        named: &Scope,
+    ) {
+        for claim in claims {
+            let grant = self.log.grant(fence);
+            let is_taken = grant.is_some_and(|grant| grant.taken_at(&claim.scope).is_some());
+            let is_sure = *named == claim.scope || !is_taken;
+            let outcome = if is_sure { Kept::Done } else { Kept::Unknown };
+            let when = (invoked, Some(returned));
+            self.history.released(client, slice::from_ref(claim), when, fence, outcome);
+        }
     }
 
     /// Something was seen where it could not be reported.

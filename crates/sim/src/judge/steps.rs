@@ -188,12 +188,20 @@ impl Onlooker {
             Scope::Range { inode, .. } => (Scope::inode(*inode), true),
             Scope::Key(_) => (claim.scope.clone(), false),
         };
-        self.before.holds.iter().any(|hold| {
+        let held = self.before.holds.iter().any(|hold| {
             hold.owner == granted.owner
                 && (is_range || hold.is_over || lapses(hold.lease))
                 && hold.namespace == granted.namespace
                 && hold.scope.overlaps(&looked_at)
-        })
+        });
+        // The same step may have granted it some of the bytes first.
+        let earlier = step.transitions.iter().filter_map(self::granted);
+        let mut earlier = earlier.take_while(|earlier| earlier.fence != granted.fence);
+        held || is_range
+            && earlier.any(|earlier| {
+                (&earlier.owner, &earlier.namespace) == (&granted.owner, &granted.namespace)
+                    && earlier.claims.iter().any(|claim| claim.scope.overlaps(&looked_at))
+            })
     }
 
     /// Nobody who stood in line is granted anything when its wait has run out, or its session is over.

@@ -260,6 +260,29 @@ pub async fn torn_last_record_is_replaced_by_the_next(harness: &dyn Harness) {
     assert_eq!(loaded(&store, epoch).await, records(1, 4));
 }
 
+pub async fn lost_replacement_of_a_torn_record_is_settled_by_reading_back(harness: &dyn Harness) {
+    for mishap in [Mishap::Unwritten, Mishap::Written] {
+        let store = harness.open().await;
+        let epoch = lead(&store).await;
+        let last = loaded(&store, epoch).await.len() as u64 + 1;
+        append(&store, batch(epoch, last)).await;
+        drop(store);
+        harness.harm(Harm::CutRecord(Seq(last))).await;
+        let store = harness.open().await;
+        let epoch = lead(&store).await;
+        harness.lose_answer(&store, mishap).await;
+        assert_unknown(store.append(batch(epoch, last)).await);
+        let found = store.read_back(epoch, Seq(last)).await.expect("it can be read");
+        let is_there = mishap == Mishap::Written;
+        assert_eq!(found, is_there.then(|| batch(epoch, last)));
+        if !is_there {
+            append(&store, batch(epoch, last)).await;
+        }
+        append(&store, batch(epoch, last + 1)).await;
+        assert_eq!(loaded(&store, epoch).await, records(1, last + 1));
+    }
+}
+
 pub async fn torn_record_behind_the_snapshot_does_not_matter(harness: &dyn Harness) {
     let store = harness.open().await;
     let epoch = lead(&store).await;

@@ -57,11 +57,11 @@ impl Inner {
             let torn = known.torn.map(|(torn, _)| torn);
             return Err(self.not_appended(&batch, &mandate, torn, &answer));
         }
-        self.known(|known| known.torn = None);
-        match known.mishap {
-            Some(Mishap::Written) => Err(Mishap::error()),
-            Some(Mishap::Unwritten) | None => Ok(()),
+        if known.mishap == Some(Mishap::Written) {
+            return Err(Mishap::error());
         }
+        self.known(|known| known.torn = None);
+        Ok(())
     }
 
     /// Why a comparison failed.
@@ -109,8 +109,13 @@ impl Inner {
         let Some(found) = kvs(&answer, 1).first().filter(|_| seq != Seq(0)) else {
             return Ok(None);
         };
-        match stored_batch(seq, found.value.as_slice().into(), false)? {
-            Loaded::Batch(batch) => Ok(Some(batch)),
+        // A record that was found torn is there until one has taken its place.
+        let may_be_torn = self.known(|known| known.torn.is_some_and(|(torn, _)| torn == seq));
+        match stored_batch(seq, found.value.as_slice().into(), may_be_torn)? {
+            Loaded::Batch(batch) => {
+                self.known(|known| known.torn = known.torn.filter(|(torn, _)| *torn != seq));
+                Ok(Some(batch))
+            }
             Loaded::Torn { .. } | Loaded::Chunk(_) => Ok(None),
         }
     }

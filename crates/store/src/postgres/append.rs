@@ -44,11 +44,11 @@ impl Inner {
         if rows.map_err(|failure| failure.of_append())?.is_empty() {
             return Err(self.not_appended(&batch, attempt).await);
         }
-        self.known(|known| known.torn = None);
-        match known.mishap {
-            Some(Mishap::Written) => Err(Mishap::error()),
-            Some(Mishap::Unwritten) | None => Ok(()),
+        if known.mishap == Some(Mishap::Written) {
+            return Err(Mishap::error());
         }
+        self.known(|known| known.torn = None);
+        Ok(())
     }
 
     fn addition(&self, batch: &Batch, attempt: i64) -> String {

@@ -40,6 +40,7 @@ impl Writer {
             Some(_) => Ok(false),
         };
         match written {
+            Ok(true) if mishap == Some(Mishap::Written) => return Err(Mishap::error()),
             Ok(true) => (self.torn, self.next) = (None, Some(batch.seq().next())),
             Ok(false) => return Err(self.conflict(batch)),
             Err(error) if is_refusal(&error) => {
@@ -47,20 +48,14 @@ impl Writer {
             }
             Err(error) => self.settle(batch, error)?,
         }
-        match mishap {
-            Some(Mishap::Written) => Err(Mishap::error()),
-            Some(Mishap::Unwritten) | None => Ok(()),
-        }
+        Ok(())
     }
 
     /// After an error in the middle of a commit: opens the file anew and looks.
     fn settle(&mut self, batch: &Batch, error: rusqlite::Error) -> Result<(), Error> {
         self.disconnect();
         match self.read_back(batch.epoch(), batch.seq()) {
-            Ok(Some(found)) if found == *batch => {
-                self.torn = None;
-                Ok(())
-            }
+            Ok(Some(found)) if found == *batch => Ok(()),
             Ok(_) => Err(schema::failed("the record could not be written", error)),
             Err(Error::Conflict(conflict)) => Err(conflict.into()),
             Err(cause) => Err(Error::OutcomeUnknown {
@@ -81,8 +76,13 @@ impl Writer {
         let Some(bytes) = read else {
             return Ok(None);
         };
-        match stored_batch(seq, bytes.into(), false)? {
-            Loaded::Batch(batch) => Ok(Some(batch)),
+        // A record that was found torn is there until one has taken its place.
+        let may_be_torn = self.torn == Some(seq);
+        match stored_batch(seq, bytes.into(), may_be_torn)? {
+            Loaded::Batch(batch) => {
+                self.torn = self.torn.filter(|torn| *torn != seq);
+                Ok(Some(batch))
+            }
             Loaded::Torn { .. } | Loaded::Chunk(_) => Ok(None),
         }
     }

@@ -1,0 +1,263 @@
+//! What a leader has written: records, and snapshots that take their place.
+
+use std::time::Duration;
+
+use leasehold_core::planted;
+use leasehold_core::{Millis, Timestamp};
+use leasehold_store::{Conflict, Error, Page, Pruned, Seq};
+
+use super::{Lead, Leading, Member, RETRY_AFTER, Role};
+use crate::engine::{Engine, Failed, Output, Settings};
+use crate::recovery::Loading;
+use crate::request::{Lane, Request};
+use crate::snapshots::Snapshots;
+
+/// How long the record of a release may wait for another one to ride with.
+const RIDE_WAIT_MAX: Millis = Millis::new(2);
+/// With so many transitions unwritten they are written, whether somebody waits or not.
+const RIDE_LEN_MAX: usize = 1024;
+/// How long callers are told to wait when the store is away.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+
+impl Member {
+    pub(super) fn ask_about_records(&mut self, now: Timestamp) {
+        self.resign_if_out_of_time(now);
+        let failing = now < self.row_at;
+        if failing || !self.is_free(Lane::Row) {
+            return;
+        }
+        let request = match &mut self.role {
+            Role::Loading(lead) => {
+                let epoch = lead.leadership.epoch;
+                match lead.work.position() {
+                    Some(from) => Request::Load { epoch, from },
+                    None => return self.begin(now),
+                }
+            }
+            Role::Leading(lead) => match lead.next_record(now) {
+                Some(request) => request,
+                None => return self.resign_if_drained(now),
+            },
+            Role::Following(_) | Role::Resigning { .. } | Role::Stopped => return,
+        };
+        self.ask(now, request);
+    }
+
+    pub(super) fn loaded(&mut self, now: Timestamp, result: Result<Page, Error>) {
+        let Role::Loading(lead) = &mut self.role else { return };
+        match result {
+            Ok(page) => {
+                let added = lead.work.add(page);
+                self.store_works();
+                if let Err(fault) = added {
+                    self.give_up(fault);
+                }
+            }
+            // The snapshot was replaced under our eyes: begin anew.
+            Err(Error::Conflict(Conflict::OutOfSnapshot { .. })) if self.traits.shared => {
+                lead.work = Loading::new(self.plan.recovery.clone());
+            }
+            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. })) => self.lost(now, error),
+            Err(error) if self.traits.shared => {
+                self.store_failure = Some(error.to_string().into());
+                self.row_at = now.plus(RETRY_AFTER);
+            }
+            Err(error) => self.give_up(error.into()),
+        }
+    }
+
+    /// The whole table is in.
+    fn begin(&mut self, now: Timestamp) {
+        let role = std::mem::replace(&mut self.role, Role::Stopped);
+        let Role::Loading(lead) = role else { unreachable!("only what is loaded begins") };
+        let Lead { leadership, certain_until, work } = *lead;
+        let recovered = work.begin(leadership.epoch, now);
+        tracing::info!(
+            epoch = leadership.epoch.0,
+            revision = recovered.table.revision().0,
+            recovering = recovered.recovering,
+            "the table is loaded"
+        );
+        self.outputs.push(Output::Began(recovered.table.revision()));
+        let settings = Settings {
+            record_bytes_max: self.traits.record_bytes_max,
+            store_retry_after: STORE_RETRY,
+        };
+        let engine =
+            Engine::new(settings, recovered.table, recovered.next_seq, recovered.unwritten);
+        let work = Leading {
+            engine,
+            snapshots: Snapshots::new(self.plan.snapshot_bytes, now, recovered.loaded),
+            appending_bytes: 0,
+            unsettled: false,
+            riding_since: None,
+            closing: None,
+        };
+        self.role = Role::Leading(Box::new(Lead { leadership, certain_until, work }));
+        self.ask_about_records(now);
+    }
+
+    pub(super) fn appended(&mut self, now: Timestamp, result: Result<(), Error>) {
+        let Role::Leading(lead) = &mut self.role else { return };
+        let work = &mut lead.work;
+        match result {
+            Ok(()) => {
+                work.snapshots.appended(now, work.appending_bytes);
+                work.engine.appended(now);
+                self.store_works();
+            }
+            Err(error)
+                if matches!(error, Error::Unavailable { .. })
+                    || (matches!(error, Error::OutcomeUnknown { .. })
+                        && planted!("unknown-append-taken-for-unwritten")) =>
+            {
+                work.engine.append_failed(now, Failed::Unwritten);
+                work.engine.unseal();
+                work.snapshots.unsealed(work.engine.next_seq());
+                self.store_failed(now, &error);
+            }
+            Err(error @ (Error::OutcomeUnknown { .. } | Error::Unavailable { .. })) => {
+                work.engine.append_failed(now, Failed::Unknown);
+                work.unsettled = true;
+                self.store_failed(now, &error);
+                // Not knowing is worse than waiting: ask at once.
+                self.row_at = now;
+            }
+            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. })) => self.lost(now, error),
+        }
+    }
+
+    /// Whether a record was written is found out, however long that takes, before anything else is.
+    pub(super) fn read_back(&mut self, now: Timestamp, result: Result<bool, Error>) {
+        let Role::Leading(lead) = &mut self.role else { return };
+        let work = &mut lead.work;
+        match result {
+            Ok(true) => {
+                work.unsettled = false;
+                work.snapshots.appended(now, work.appending_bytes);
+                work.engine.appended(now);
+                self.store_works();
+            }
+            Ok(false) => {
+                work.unsettled = false;
+                work.engine.unseal();
+                work.snapshots.unsealed(work.engine.next_seq());
+                self.row_at = now.plus(RETRY_AFTER);
+            }
+            Err(error @ (Error::Unavailable { .. } | Error::OutcomeUnknown { .. })) => {
+                self.store_failed(now, &error);
+            }
+            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. })) => self.lost(now, error),
+        }
+    }
+
+    fn store_failed(&mut self, now: Timestamp, error: &Error) {
+        if self.store_failure.is_none() {
+            tracing::error!(error = %error, "the store failed; nothing is granted until it is back");
+        }
+        self.store_failure = Some(error.to_string().into());
+        self.row_at = now.plus(RETRY_AFTER);
+    }
+
+    pub(super) fn store_works(&mut self) {
+        if self.store_failure.take().is_some() {
+            tracing::info!("the store is back");
+        }
+    }
+
+    // Snapshots.
+
+    pub(super) fn ask_about_snapshot(&mut self, now: Timestamp) {
+        if !self.is_free(Lane::Snapshot) {
+            return;
+        }
+        let Role::Leading(lead) = &mut self.role else { return };
+        let work = &mut lead.work;
+        if work.engine.is_store_failed() || work.closing.is_some() {
+            return;
+        }
+        let durable = Seq(work.engine.next_seq().0 - 1);
+        if work.engine.unwritten_len() == 0 {
+            work.snapshots.begin_if_due(now, work.engine.table_mut(), durable);
+        }
+        let epoch = lead.leadership.epoch;
+        let request = work.snapshots.next_request(work.engine.table_mut(), epoch, durable);
+        if let Some(request) = request {
+            self.ask(now, request);
+        }
+    }
+
+    pub(super) fn snapshot_went_on(
+        &mut self,
+        now: Timestamp,
+        result: Result<Option<Pruned>, Error>,
+    ) {
+        let Role::Leading(lead) = &mut self.role else { return };
+        match result {
+            Ok(Some(pruned)) => lead.work.snapshots.pruned(pruned),
+            Ok(None) => {}
+            Err(error @ Error::Conflict(Conflict::Deposed { .. })) => self.lost(now, error),
+            Err(error) => {
+                tracing::warn!(error = %error, "a snapshot was given up");
+                lead.work.snapshots.failed(now);
+            }
+        }
+    }
+}
+
+impl Lead<Leading> {
+    /// The next question about the records, if there is one.
+    fn next_record(&mut self, now: Timestamp) -> Option<Request> {
+        let epoch = self.leadership.epoch;
+        let work = &mut self.work;
+        if work.unsettled {
+            return Some(Request::ReadBack { epoch, seq: work.engine.next_seq() });
+        }
+        if work.may_ride(now) {
+            return None;
+        }
+        work.riding_since = None;
+        let batch = work.engine.seal()?;
+        if work.engine.sealed_all() {
+            work.snapshots.begin_if_due(now, work.engine.table_mut(), batch.seq());
+        }
+        work.appending_bytes = batch.bytes().len();
+        Some(Request::Append { transitions: work.engine.in_flight_len(), batch })
+    }
+}
+
+impl Leading {
+    /// When a snapshot is to begin without anything else happening.
+    pub(super) fn snapshot_due(&self) -> Option<Timestamp> {
+        let may_begin = self.engine.unwritten_len() == 0
+            && !self.engine.is_store_failed()
+            && self.closing.is_none();
+        self.snapshots.due_at().filter(|_| may_begin)
+    }
+
+    /// When a record is to be written, or asked for again, without anything else happening.
+    pub(super) fn record_due(&self, row_at: Timestamp) -> Option<Timestamp> {
+        let waits = self.unsettled || self.engine.unwritten_len() > 0;
+        match self.riding_since {
+            Some(since) if !self.engine.is_store_failed() => {
+                Some(since.plus(RIDE_WAIT_MAX).max(row_at))
+            }
+            Some(_) | None => (waits && self.engine.is_store_failed()).then_some(row_at),
+        }
+    }
+
+    /// Whether nobody waits for what is unwritten, so that it can wait for something else to be written with.
+    fn may_ride(&mut self, now: Timestamp) -> bool {
+        let unwritten = self.engine.unwritten_len();
+        if unwritten == 0
+            || unwritten >= RIDE_LEN_MAX
+            || self.engine.is_awaited()
+            || self.engine.is_store_failed()
+            || self.closing.is_some()
+        {
+            return false;
+        }
+        let since = *self.riding_since.get_or_insert(now);
+        now < since.plus(RIDE_WAIT_MAX)
+    }
+}
