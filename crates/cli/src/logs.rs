@@ -5,14 +5,15 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::LogFormat;
+use crate::output::Output;
 
-pub(crate) fn start(format: Option<LogFormat>, filter: &str) -> Result<(), String> {
+pub(crate) fn start(out: &Output, format: Option<LogFormat>, filter: &str) -> Result<(), String> {
     let filter = EnvFilter::try_new(filter).map_err(|error| format!("--log: {error}"))?;
     let for_people = std::io::stderr().is_terminal();
     let format = format.unwrap_or(if for_people { LogFormat::Text } else { LogFormat::Json });
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
-        LogFormat::Text => log.with_ansi(for_people).with_target(false).init(),
+        LogFormat::Text => log.with_ansi(out.colors_on_stderr).with_target(false).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
     Ok(())

@@ -70,6 +70,7 @@ fn main() -> ExitCode {
         | Command::Cluster
         | Command::Top(_)
         | Command::Load(_)
+        | Command::Bench(_)
         | Command::Doctor => ask(&args.global, &args.command),
     };
     match answered {
@@ -100,6 +101,7 @@ async fn answer(global: &Global, command: &Command) -> Answered {
         },
         Command::Doctor => commands::doctor::run(global).await,
         Command::Load(args) => commands::load::run(global, args).await,
+        Command::Bench(args) => commands::bench::run(global, args).await,
         Command::Acquire(args) => commands::acquire::run(&connect(global).await?, args).await,
         Command::Renew(args) => commands::renew::run(&connect(global).await?, args).await,
         Command::Release(args) => commands::release::run(&connect(global).await?, args).await,

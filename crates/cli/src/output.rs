@@ -12,6 +12,7 @@ use crate::failure::EXIT_IO;
 pub(crate) struct Output {
     pub(crate) format: Format,
     pub(crate) colors: bool,
+    pub(crate) colors_on_stderr: bool,
     /// Said nothing but what was asked for.
     pub(crate) quiet: bool,
     pub(crate) verbose: bool,
@@ -30,15 +31,10 @@ pub(crate) enum Style {
 impl Output {
     pub(crate) fn of(global: &Global) -> Output {
         let is_terminal = io::stdout().is_terminal();
-        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let colors = match global.color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => is_terminal && !no_color,
-        };
         Output {
             format: global.output,
-            colors,
+            colors: are_wanted(global.color, is_terminal),
+            colors_on_stderr: are_wanted(global.color, io::stderr().is_terminal()),
             quiet: global.quiet,
             verbose: global.verbose,
             is_terminal,
@@ -133,6 +129,15 @@ impl Output {
     }
 }
 
+fn are_wanted(colors: Color, is_terminal: bool) -> bool {
+    let no_color = || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    match colors {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => is_terminal && !no_color(),
+    }
+}
+
 /// A line on stderr. If nobody can read it, that is no reason to end otherwise.
 pub(crate) fn talk(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
@@ -178,8 +183,14 @@ mod tests {
     use super::*;
 
     fn plain() -> Output {
-        let (colors, quiet, verbose, is_terminal) = (false, false, false, false);
-        Output { format: Format::Table, colors, quiet, verbose, is_terminal }
+        Output {
+            format: Format::Table,
+            colors: false,
+            colors_on_stderr: false,
+            quiet: false,
+            verbose: false,
+            is_terminal: false,
+        }
     }
 
     #[test]

@@ -45,22 +45,27 @@ impl<'a> Api<'a> {
         Api { client }
     }
 
+    /// Takes one lock. The grant is not kept alive: see [`Api::renew`].
     pub async fn acquire(&self, lock: &str, request: &AcquireRequest) -> Result<Grant> {
         self.of_lock(lock, "acquire", request).await
     }
 
+    /// Moves the deadline of a grant to its full ttl from now.
     pub async fn renew(&self, lock: &str, request: &RenewRequest) -> Result<Renewed> {
         self.of_lock(lock, "renew", request).await
     }
 
+    /// Gives a grant back.
     pub async fn release(&self, lock: &str, request: &ReleaseRequest) -> Result<Released> {
         self.of_lock(lock, "release", request).await
     }
 
+    /// Says whether a lock could be had now, and who is in the way if not.
     pub async fn test(&self, lock: &str, request: &TestRequest) -> Result<Tested> {
         self.of_lock(lock, "test", request).await
     }
 
+    /// Says whether a fencing token is a current holder's.
     pub async fn check(&self, lock: &str, request: &CheckRequest) -> Result<Checked> {
         self.of_lock(lock, "check", request).await
     }
@@ -70,10 +75,12 @@ impl<'a> Api<'a> {
         self.of_lock(lock, "break", request).await
     }
 
+    /// One lock: its state, its holders, who waits.
     pub async fn get(&self, lock: &str) -> Result<Lock> {
         self.read(Ask::get(self.path(&format!("/v1/locks/{}", path_part(lock))))).await
     }
 
+    /// A page of the locks that are held.
     pub async fn list(&self, query: &ListQuery) -> Result<LockPage> {
         let page_size = query.page_size.map(|size| size.to_string());
         let path = self.with_params(
@@ -90,10 +97,12 @@ impl<'a> Api<'a> {
         self.read(Ask::get(path)).await
     }
 
+    /// Takes several locks, all or nothing, under one lease.
     pub async fn acquire_set(&self, request: &AcquireSetRequest) -> Result<SetGrant> {
         self.read(Ask::post(self.path("/v1/sets/acquire"), request)).await
     }
 
+    /// Opens a session.
     pub async fn open_session(&self, request: &OpenRequest) -> Result<Opened> {
         self.read(Ask::post(self.path("/v1/sessions"), request)).await
     }
@@ -109,10 +118,12 @@ impl<'a> Api<'a> {
         self.read(Ask::delete(self.path(&format!("/v1/sessions/{}", path_part(id))))).await
     }
 
+    /// One session.
     pub async fn get_session(&self, id: &str) -> Result<Session> {
         self.read(Ask::get(self.path(&format!("/v1/sessions/{}", path_part(id))))).await
     }
 
+    /// A page of the sessions that are open.
     pub async fn list_sessions(
         &self,
         page_size: Option<u64>,
@@ -123,15 +134,18 @@ impl<'a> Api<'a> {
         self.read(Ask::get(self.with_params("/v1/sessions", &params))).await
     }
 
+    /// Shows a token to a register; a stale one is refused with `stale_fence`.
     pub async fn accept_fence(&self, name: &str, token: u64) -> Result<Accepted> {
         let path = format!("/v1/fences/{}/accept", path_part(name));
         self.read(Ask::post(self.path(&path), &AcceptRequest { fencing_token: token })).await
     }
 
+    /// The highest token that a register has seen.
     pub async fn get_fence(&self, name: &str) -> Result<Register> {
         self.read(Ask::get(self.path(&format!("/v1/fences/{}", path_part(name))))).await
     }
 
+    /// Drops every lock and every waiter of a file that is gone.
     pub async fn remove_inode(&self, inode: u64) -> Result<Removed> {
         self.read(Ask::delete(self.path(&format!("/v1/inodes/{inode}")))).await
     }
@@ -159,10 +173,12 @@ impl<'a> Api<'a> {
         text(&answered)
     }
 
+    /// The server that answers, and who leads which group of namespaces.
     pub async fn cluster(&self) -> Result<Cluster> {
         self.read(Ask::get("/v1/cluster".into())).await
     }
 
+    /// What the server is, and which interfaces it speaks.
     pub async fn version(&self) -> Result<Version> {
         self.read(Ask::get("/v1/version".into())).await
     }

@@ -74,6 +74,7 @@ impl ClientBuilder {
         self
     }
 
+    /// How requests travel; over one stream if it is not set.
     #[must_use]
     pub fn transport(mut self, transport: Transport) -> ClientBuilder {
         self.transport = transport;
@@ -171,6 +172,16 @@ impl Client {
         Client::builder(servers).connect().await
     }
 
+    /// For a client that is not made with the defaults.
+    ///
+    /// ```no_run
+    /// # async fn example() -> leasehold_client::Result<()> {
+    /// use leasehold_client::{Client, Transport};
+    ///
+    /// let servers = "http://10.0.0.1:8080,http://10.0.0.2:8080";
+    /// let client = Client::builder(servers).namespace("billing").transport(Transport::Http).connect().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn builder(servers: &str) -> ClientBuilder {
         ClientBuilder {
             servers: servers.into(),
@@ -184,12 +195,27 @@ impl Client {
 
     /// Asks for a lock. Its name is the canonical text of what it covers: `job/nightly`, `path:/srv/a/**`,
     /// `inode:42@100..200`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold_client::Client) -> leasehold_client::Result<()> {
+    /// let writer = client.lock("path:/srv/a/**").acquire().await?; // everything below /srv/a
+    /// let bytes = client.lock("inode:42@100..200").shared().acquire().await?; // with other readers
+    /// let slot = client.lock("render").permits(3).acquire().await?; // one of three
+    /// # Ok(()) }
+    /// ```
     pub fn lock(&self, lock: &str) -> LockRequest {
         let claim = Claim { lock: lock.into(), ..Claim::default() };
         LockRequest::new(self.clone(), What::Lock(claim))
     }
 
     /// Asks for several locks, all or nothing, under one lease and one token.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold_client::Client) -> leasehold_client::Result<()> {
+    /// let both = client.set(["account/a", "account/b"]).acquire().await?;
+    /// println!("one token for both: {}", both.fencing_token());
+    /// # Ok(()) }
+    /// ```
     pub fn set<'a>(&self, locks: impl IntoIterator<Item = &'a str>) -> LockRequest {
         let claim = |lock: &str| Claim { lock: lock.into(), ..Claim::default() };
         LockRequest::new(self.clone(), What::Set(locks.into_iter().map(claim).collect()))
@@ -201,16 +227,54 @@ impl Client {
     }
 
     /// Opens a session: one heartbeat for any number of locks.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold_client::Client) -> leasehold_client::Result<()> {
+    /// let session = client.session().owner("worker-1").open().await?;
+    /// let (a, b) = (session.lock("a").acquire().await?, session.lock("b").acquire().await?);
+    /// session.close().await?; // and both are free
+    /// # Ok(()) }
+    /// ```
     pub fn session(&self) -> SessionRequest {
         SessionRequest::new(self.clone())
     }
 
     /// An election: whoever holds the lock of that name leads.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold_client::Client) -> leasehold_client::Result<()> {
+    /// let election = client.election("scheduler");
+    /// let leadership = election.campaign("10.0.0.7:9000").await?; // waits until it is our turn
+    /// tokio::select! {
+    ///     () = schedule(leadership.fencing_token()) => {}
+    ///     () = leadership.jeopardy() => {} // another may lead soon
+    /// }
+    /// leadership.resign().await?;
+    /// # async fn schedule(_: u64) {}
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Others follow who leads:
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold_client::Client) -> leasehold_client::Result<()> {
+    /// let mut leaders = client.election("scheduler").observe().await?;
+    /// while let Some(leader) = leaders.next().await? {
+    ///     println!("{} leads at {}", leader.owner, leader.value);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn election(&self, name: &str) -> Election {
         Election::new(self.clone(), name)
     }
 
     /// A register on the server that remembers the highest fencing token it has seen.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold_client::Client, token: u64) -> leasehold_client::Result<()> {
+    /// client.fence("bucket/reports").accept(token).await?; // refused with `stale_fence` if it has seen a higher one
+    /// # Ok(()) }
+    /// ```
     pub fn fence(&self, name: &str) -> Register {
         Register::new(self.clone(), name)
     }
@@ -222,6 +286,15 @@ impl Client {
 
     /// What happens to locks whose canonical name starts with `prefix`, from now on or after a revision. When this
     /// returns, nothing that happens from then on is missed.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold_client::Client) -> leasehold_client::Result<()> {
+    /// let mut events = client.watch("job/", None).await?;
+    /// while let Some(event) = events.next().await {
+    ///     println!("{:?}", event?.news);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn watch(&self, prefix: &str, after: Option<u64>) -> Result<Watch> {
         let (mut watch, feed, begins) = watch::feed(&self.shared.namespace, prefix, after);
         self.order(Order::Watch(feed))?;
@@ -235,6 +308,7 @@ impl Client {
         Ok(watch)
     }
 
+    /// The namespace of everything that is asked.
     pub fn namespace(&self) -> &str {
         &self.shared.namespace
     }

@@ -43,6 +43,7 @@ impl Election {
         self
     }
 
+    /// How soon another can lead if this one fails.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Election {
         self.ttl = Some(ttl);

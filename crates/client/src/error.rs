@@ -47,6 +47,7 @@ pub enum LostBy {
     Jeopardy,
 }
 
+/// What every request of this crate comes to.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
@@ -90,6 +91,7 @@ impl Error {
         matches!(self.code(), Some(Code::LockHeld | Code::ReclaimWindow))
     }
 
+    /// Whether no server answered; then [`Error::outcome`] says whether anything may have happened.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Error::Unreachable { .. })
     }

@@ -33,6 +33,7 @@ pub struct Stale {
 }
 
 impl Fence {
+    /// A mark that has seen nothing.
     pub const fn new() -> Fence {
         Fence { high_water: 0 }
     }
@@ -42,6 +43,7 @@ impl Fence {
         Fence { high_water }
     }
 
+    /// The highest token seen so far.
     pub const fn high_water(&self) -> u64 {
         self.high_water
     }
@@ -86,6 +88,24 @@ impl Register {
 }
 
 /// SQL that keeps the mark inside the database, in the transaction of the write itself.
+///
+/// ```
+/// use leasehold_client::sql;
+///
+/// # fn main() -> rusqlite::Result<()> {
+/// let mut database = rusqlite::Connection::open_in_memory()?;
+/// database.execute_batch(sql::SQLITE)?;
+/// database.execute_batch("CREATE TABLE report (text TEXT)")?;
+/// let mut write = |token: i64, text: &str| {
+///     let transaction = database.transaction()?;
+///     transaction.execute(sql::SQLITE_ACCEPT, ("report", token))?;
+///     transaction.execute("INSERT INTO report VALUES (?1)", [text])?;
+///     transaction.commit()
+/// };
+/// write(34, "by the next holder")?;
+/// assert!(write(33, "by one that was paused").is_err());
+/// # Ok(()) }
+/// ```
 pub mod sql {
     /// PostgreSQL: the table `leasehold_fences` and the function `leasehold_fence(name, token)`, to be called in the
     /// transaction of the write. It raises an exception with SQLSTATE `LH412` for a stale token, and makes writers of

@@ -22,6 +22,15 @@ pub const FENCING_TOKEN: &str = "x-fencing-token";
 ///
 /// The mark lives in this process. It stops stale requests that arrive late, which is what a paused writer sends; a
 /// service that runs in several processes keeps its mark where its data is, see [`sql`](crate::sql).
+///
+/// ```
+/// use axum::Router;
+/// use axum::routing::put;
+/// use leasehold_client::FenceLayer;
+///
+/// let service: Router =
+///     Router::new().route("/document", put(|| async {})).layer(FenceLayer::new().required());
+/// ```
 #[derive(Clone)]
 pub struct FenceLayer {
     marks: Arc<Marks>,

@@ -73,6 +73,7 @@ impl LeaseHandle {
         &self.inner.granted.lease_id
     }
 
+    /// Who holds it.
     pub fn owner(&self) -> &str {
         &self.inner.payload.owner
     }
@@ -103,6 +104,7 @@ impl LeaseHandle {
         self.inner.granted.epoch
     }
 
+    /// How long it stands without a renewal.
     pub fn ttl(&self) -> Duration {
         self.inner.belief.standing().ttl()
     }
@@ -112,6 +114,7 @@ impl LeaseHandle {
         self.inner.belief.state()
     }
 
+    /// Whether the work may go on.
     pub fn is_valid(&self) -> bool {
         self.state() == State::Valid
     }
@@ -179,6 +182,7 @@ pub struct Changes {
     seen: (State, Standing),
 }
 
+/// What became of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A heartbeat was confirmed.
@@ -210,6 +214,7 @@ impl Lease {
         Lease { handle, is_given_back: false }
     }
 
+    /// A view that can be cloned and passed around.
     pub fn handle(&self) -> &LeaseHandle {
         &self.handle
     }

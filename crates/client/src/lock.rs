@@ -101,6 +101,7 @@ impl LockRequest {
         self
     }
 
+    /// How all of it is to be held; exclusive if it is not set.
     pub fn mode(mut self, mode: Mode) -> LockRequest {
         self.each_claim(|one| *one = claim(&one.lock, mode, one.permits));
         self
@@ -169,6 +170,15 @@ impl LockRequest {
     }
 
     /// Asks once, without waiting. `None` if somebody else has it.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold_client::Client) -> leasehold_client::Result<()> {
+    /// match client.lock("job/nightly").try_acquire().await? {
+    ///     Some(lease) => println!("token {}", lease.fencing_token()),
+    ///     None => println!("it runs elsewhere"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn try_acquire(mut self) -> Result<Option<Lease>> {
         self.wait = Wait::Never;
         match self.acquire().await {
@@ -180,6 +190,15 @@ impl LockRequest {
 
     /// Tries again when it is refused for something that passes, so often and no more. It pauses as long as the server
     /// recommends. To stand in line, where nobody can overtake, use [`LockRequest::wait`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold_client::Client) -> leasehold_client::Result<()> {
+    /// use leasehold_client::Retry;
+    ///
+    /// let retry = Retry { attempts: 3, ..Retry::default() };
+    /// let lease = client.lock("job/nightly").acquire_with_retry(retry).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn acquire_with_retry(self, retry: Retry) -> Result<Lease> {
         let mut pause = retry.pause;
         for _ in 1..retry.attempts {

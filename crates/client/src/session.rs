@@ -47,6 +47,7 @@ impl SessionRequest {
         self
     }
 
+    /// How long it stands without a heartbeat; 30 s if not set.
     pub fn ttl(mut self, ttl: Duration) -> SessionRequest {
         self.ttl = ttl;
         self
@@ -58,6 +59,7 @@ impl SessionRequest {
         self
     }
 
+    /// What others see with it.
     pub fn metadata(mut self, metadata: Metadata) -> SessionRequest {
         self.metadata = Some(metadata);
         self
@@ -70,6 +72,7 @@ impl SessionRequest {
         self
     }
 
+    /// Opens it; from then on it is kept alive.
     pub async fn open(self) -> Result<Session> {
         let client = self.client;
         let number = client.next_number();
@@ -120,6 +123,7 @@ impl Session {
         self.client.set(locks).under(self.under.clone(), self.lease.owner())
     }
 
+    /// Asks for several of different modes.
     pub fn claims(&self, claims: Vec<Claim>) -> LockRequest {
         self.client.claims(claims).under(self.under.clone(), self.lease.owner())
     }

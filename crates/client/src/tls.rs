@@ -75,7 +75,7 @@ fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, Error> {
             Some(_) => "there is none among the certificates that were given",
             None => "this system has no certificates of any",
         };
-        let said = format!("no authority is known that could have signed a server's: {whose}");
+        let said = format!("there is no authority to trust a server by: {whose}");
         return Err(Error::Settings(said));
     }
     Ok(roots)

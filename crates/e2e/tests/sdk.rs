@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use leasehold_client::wire::{BreakRequest, Claim, Code, Mode, News};
-use leasehold_client::{Client, Error, ListQuery, LostBy, Retry, State, Transport};
+use leasehold_client::{Client, Error, ListQuery, LostBy, Retry, State, Transport, blocking};
 use leasehold_e2e::proxy::{Network, Proxy};
 use leasehold_e2e::server::Server;
 
@@ -622,10 +622,20 @@ async fn the_blocking_client_does_the_same(transport: Transport) -> Result<()> {
     let server = Server::start().await?;
     let client = client(&server, transport).await?;
     let worker = std::thread::spawn(move || {
-        let client = leasehold_client::blocking::Client::from_async(client);
+        let client = blocking::Client::from_async(client);
         let lease = client.acquire(client.lock("a").ttl(LONG))?;
         assert!(client.try_acquire(client.lock("a"))?.is_none());
         client.release(lease)?;
+        let token = client.run(client.lock("a"), |lease| lease.fencing_token())?;
+        let lost = client.run(client.lock("a").ttl(Duration::from_secs(2)), |lease| {
+            let reason = BreakRequest { reason: "test".into(), fencing_token: None };
+            blocking::wait(client.api().break_lock("a", &reason))?;
+            assert!(lease.fencing_token() > token);
+            blocking::wait(lease.lost());
+            lease.check()
+        });
+        assert!(matches!(lost, Err(Error::LeaseLost(_))), "{lost:?}");
+        assert!(client.try_acquire(client.lock("a"))?.is_some(), "given back in any case");
         client.close();
         Ok::<(), Error>(())
     });

@@ -18,7 +18,7 @@ pub(crate) use run::{Elect, Run, Supervision};
 pub(crate) use serve::{
     AccessLog, Backup, DATA_VARIABLE, LogFormat, Migrate, Restore, STORE_VARIABLE, Serve,
 };
-pub(crate) use views::{Completions, Fault, Graph, List, Load, Man, Top, Transport, Watch};
+pub(crate) use views::{Bench, Completions, Fault, Graph, List, Load, Man, Top, Transport, Watch};
 
 /// A lock service: leases, fencing tokens, fair queues
 #[derive(Debug, Parser)]
@@ -85,6 +85,7 @@ pub(crate) enum Command {
     Cluster,
     Top(Top),
     Load(Load),
+    Bench(Bench),
     /// Find out what is wrong, and say what to do
     #[command(after_help = "Examples:
   leasehold doctor

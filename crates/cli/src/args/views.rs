@@ -117,12 +117,69 @@ pub(crate) struct Load {
     /// Break a promise on purpose, to see that it is noticed: stale-write, two-believers or token-repeated
     #[arg(long, value_name = "WHICH", hide_possible_values = true)]
     pub(crate) plant: Option<Fault>,
+    /// Whether there is a fenced register for each lock.
+    #[arg(skip = true)]
+    pub(crate) has_registers: bool,
+}
+
+/// Measure how fast a server is
+///
+/// Three rounds: each client takes and gives back a lock of its own, all of them wait for one lock, each renews a lease. A
+/// grant counts when it is as durable as the server makes it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  leasehold bench
+  leasehold bench --clients 1 --transport http
+      how long one client alone waits
+
+Exit codes: 0 measured, 1 a promise was broken meanwhile, 69 server unreachable")]
+pub(crate) struct Bench {
+    /// How many clients
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) clients: u32,
+    /// How long each round takes
+    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = some_length, allow_hyphen_values = true)]
+    pub(crate) duration: Duration,
+    /// How clients talk to the server
+    #[arg(long, value_name = "HOW", default_value = "stream")]
+    pub(crate) transport: Transport,
+    /// What the locks' names begin with
+    #[arg(long, value_name = "TEXT", default_value = "bench/")]
+    pub(crate) prefix: String,
+}
+
+impl Bench {
+    /// A round of load with so many locks.
+    pub(crate) fn load(&self, locks: u32) -> Load {
+        Load {
+            clients: self.clients,
+            duration: self.duration,
+            hot: locks,
+            ttl: Duration::from_secs(30),
+            hold: Duration::ZERO,
+            wait: Duration::from_secs(30),
+            crash_rate: 0,
+            transport: self.transport,
+            prefix: self.prefix.clone(),
+            plant: None,
+            has_registers: false,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Transport {
     Http,
     Stream,
+}
+
+impl Transport {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Transport::Http => "http",
+            Transport::Stream => "stream",
+        }
+    }
 }
 
 /// A fault of the load generator's own, to show that its checks can fail.

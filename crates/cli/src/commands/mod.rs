@@ -18,6 +18,7 @@ pub(crate) mod fence;
 pub(crate) mod cluster;
 pub(crate) mod top;
 pub(crate) mod load;
+pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod backup;
 pub(crate) mod restore;

@@ -16,7 +16,7 @@ pub(crate) fn run(out: &Output, args: &Serve) -> Answered {
         out.line("the configuration can be used");
         return Ok(0);
     }
-    logs::start(args.log_format, &args.log).map_err(|said| Failure::new(EXIT_CONFIG, said))?;
+    logs::start(out, args.log_format, &args.log).map_err(|said| Failure::new(EXIT_CONFIG, said))?;
     match runtime(config.threads) {
         Ok(runtime) => runtime.block_on(serve(config)),
         Err(error) => Err(Failure::new(EXIT_CONFIG, format!("cannot start threads: {error}"))),

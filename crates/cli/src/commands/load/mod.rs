@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use leasehold_client::Client;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -19,17 +20,18 @@ use crate::failure::{EXIT_FAULT, EXIT_NO, EXIT_NOT_GOT, EXIT_UNREACHABLE, Failur
 use crate::output::{Output, Style};
 use judge::{Broken, Judge};
 use worker::{Counts, Worker};
+pub(super) use worker::{histogram, record};
 
 /// What came of it.
 #[derive(Debug, Serialize)]
-struct Report {
+pub(super) struct Report {
     clients: u32,
     locks: u32,
     transport: &'static str,
     seconds: f64,
     acquired: u64,
-    pairs_per_second: f64,
-    acquire_ms: Percentiles,
+    pub(super) pairs_per_second: f64,
+    pub(super) acquire_ms: Percentiles,
     release_ms: Percentiles,
     refused: u64,
     /// Of all tries, how many met somebody else.
@@ -39,25 +41,41 @@ struct Report {
     register_writes: u64,
     stale_writes_refused: u64,
     unreachable: u64,
-    broken: Vec<String>,
+    pub(super) broken: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
-struct Percentiles {
-    p50: f64,
-    p90: f64,
-    p99: f64,
-    p999: f64,
-    max: f64,
+pub(super) struct Percentiles {
+    pub(super) p50: f64,
+    pub(super) p90: f64,
+    pub(super) p99: f64,
+    pub(super) p999: f64,
+    pub(super) max: f64,
 }
 
 pub(crate) async fn run(global: &Global, args: &Load) -> Answered {
     let out = Output::of(global);
-    let transport = match args.transport {
+    let client = connect(global, args.transport).await?;
+    let report = measure(&out, &client, args).await?;
+    client.close().await;
+    out.answer(&report, |out| told(out, &report));
+    Ok(match &report {
+        Report { broken, .. } if !broken.is_empty() => EXIT_NO,
+        Report { acquired: 1.., .. } => 0,
+        Report { unreachable: 1.., .. } => EXIT_UNREACHABLE,
+        Report { .. } => EXIT_NOT_GOT,
+    })
+}
+
+pub(super) async fn connect(global: &Global, transport: Transport) -> Result<Client, Failure> {
+    let transport = match transport {
         Transport::Http => leasehold_client::Transport::Http,
         Transport::Stream => leasehold_client::Transport::Stream,
     };
-    let client = builder(global)?.transport(transport).connect().await.map_err(Failure::from)?;
+    builder(global)?.transport(transport).connect().await.map_err(Failure::from)
+}
+
+pub(super) async fn measure(out: &Output, client: &Client, args: &Load) -> Result<Report, Failure> {
     // Names of its own: an earlier load may have left locks and registers.
     let run = getrandom::u32().unwrap_or_default();
     let judge = Arc::new(Judge::new(args.hot, args.plant));
@@ -70,7 +88,7 @@ pub(crate) async fn run(global: &Global, args: &Load) -> Answered {
     }
     let mut counts = Counts::new();
     tokio::select! {
-        () = wait(&out, args.duration, &judge) => {}
+        () = wait(out, args.duration, &judge) => {}
         // None ends before it is told, unless it cannot go on.
         Some(ended) = workers.join_next() => counts.add(&joined(ended)?),
     }
@@ -79,15 +97,7 @@ pub(crate) async fn run(global: &Global, args: &Load) -> Answered {
     while let Some(ended) = workers.join_next().await {
         counts.add(&joined(ended)?);
     }
-    client.close().await;
-    let report = report(args, &counts, seconds, &judge.broken());
-    out.answer(&report, |out| told(out, &report));
-    Ok(match &report {
-        Report { broken, .. } if !broken.is_empty() => EXIT_NO,
-        Report { acquired: 1.., .. } => 0,
-        Report { unreachable: 1.., .. } => EXIT_UNREACHABLE,
-        Report { .. } => EXIT_NOT_GOT,
-    })
+    Ok(report(args, &counts, seconds, &judge.broken()))
 }
 
 fn joined(
@@ -127,10 +137,7 @@ fn report(args: &Load, counts: &Counts, seconds: f64, broken: &[Broken]) -> Repo
     Report {
         clients: args.clients,
         locks: args.hot,
-        transport: match args.transport {
-            Transport::Http => "http",
-            Transport::Stream => "stream",
-        },
+        transport: args.transport.name(),
         seconds,
         acquired: counts.acquired,
         pairs_per_second: counts.acquired as f64 / seconds,
@@ -147,7 +154,7 @@ fn report(args: &Load, counts: &Counts, seconds: f64, broken: &[Broken]) -> Repo
     }
 }
 
-fn percentiles(micros: &Histogram<u64>) -> Percentiles {
+pub(super) fn percentiles(micros: &Histogram<u64>) -> Percentiles {
     let at = |quantile| micros.value_at_quantile(quantile) as f64 / 1000.0;
     Percentiles { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: at(1.0) }
 }

@@ -30,6 +30,8 @@ pub(super) struct Worker {
     hold: Duration,
     wait: Duration,
     crash_rate: u8,
+    /// Of so many holds, one writes to the register.
+    write_every: Option<u64>,
     prefix: String,
     judge: Arc<Judge>,
     stop: watch::Receiver<bool>,
@@ -54,8 +56,6 @@ pub(super) struct Counts {
 
 impl Counts {
     pub(super) fn new() -> Counts {
-        let histogram =
-            || Histogram::new_with_max(ANY_MICROS, 3).expect("three digits are allowed");
         Counts {
             acquired: 0,
             refused: 0,
@@ -103,6 +103,11 @@ impl Worker {
             hold: args.hold,
             wait: args.wait,
             crash_rate: args.crash_rate,
+            write_every: args.has_registers.then_some(if args.crash_rate > 0 {
+                WRITE_EVERY_WITH_CRASHES
+            } else {
+                WRITE_EVERY
+            }),
             prefix: args.prefix.clone(),
             judge,
             stop,
@@ -149,8 +154,7 @@ impl Worker {
             self.vanish(lock, &name, lease).await;
             return Ok(());
         }
-        let every = if self.crash_rate > 0 { WRITE_EVERY_WITH_CRASHES } else { WRITE_EVERY };
-        if round.is_multiple_of(every) {
+        if self.write_every.is_some_and(|every| round.is_multiple_of(every)) {
             self.write(lock, &name, token).await;
         }
         self.give_back(lock, token, lease).await;
@@ -249,7 +253,11 @@ fn is_passing(code: Code) -> bool {
     code.is_retryable() || matches!(code, Code::Deadlock | Code::LeaseLost)
 }
 
-fn record(micros: &mut Histogram<u64>, start: Instant) {
+pub(in crate::commands) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(ANY_MICROS, 3).expect("three digits are allowed")
+}
+
+pub(in crate::commands) fn record(micros: &mut Histogram<u64>, start: Instant) {
     let took = u64::try_from(start.elapsed().as_micros()).unwrap_or(ANY_MICROS);
     micros.saturating_record(took.min(ANY_MICROS));
 }

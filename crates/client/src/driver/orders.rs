@@ -1,0 +1,167 @@
+//! What the program around it asks of the driver.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::{Arrived, Asked, Caller, Driver, Item};
+use crate::belief::Belief;
+use crate::error::{Error, LostBy};
+use crate::http::{Answered, Ask as HttpAsk};
+use crate::machine::{Ask, Failure, Key, Moment};
+
+/// Between two tries of a request that was not carried out.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What the driver is told to do.
+pub(crate) enum Order {
+    Acquire {
+        item: Box<Item>,
+        ask: Ask,
+    },
+    Release {
+        key: Key,
+        done: Caller<()>,
+    },
+    /// Nobody holds the guard any more, or waits for it.
+    Abandon(Key),
+    /// The caller of an acquire went away before it knew its key.
+    AbandonRequest(Arc<Belief>),
+    Renew(Key),
+    StartHeartbeat(Key),
+    /// Wants to hear when somebody waits for what it holds.
+    Listen(Key),
+    Http {
+        ask: HttpAsk,
+        done: Caller<Answered>,
+    },
+    Watch(crate::watch::Feed),
+    /// Says when it is that late.
+    Sleep {
+        until: Moment,
+        done: oneshot::Sender<()>,
+    },
+    /// Says when the connection stands for the first time, or why it does not.
+    Connected(Caller<()>),
+    /// Gives everything back, and says when that is done.
+    Flush(oneshot::Sender<()>),
+}
+
+impl Driver {
+    pub(super) fn obey(&mut self, now: Moment, order: Order) {
+        match order {
+            Order::Acquire { item, ask } => {
+                // The caller may be gone already.
+                if item.acquired.as_ref().is_some_and(|sender| !sender.is_closed()) {
+                    let belief = item.belief.clone();
+                    belief.asked_as(self.machine.acquire(now, item, ask));
+                }
+            }
+            Order::Release { key, done } => self.release(now, key, done),
+            Order::Abandon(key) => self.machine.abandon(now, key),
+            Order::AbandonRequest(belief) => {
+                if let Some(key) = belief.key() {
+                    self.machine.abandon(now, key);
+                }
+            }
+            Order::Renew(key) => _ = self.machine.renew(now, key),
+            Order::StartHeartbeat(key) => self.machine.start_heartbeat(now, key),
+            Order::Listen(key) => {
+                if let Some(item) = self.machine.data(key) {
+                    self.listening.insert(item.granted.name(), item.belief.clone());
+                }
+            }
+            Order::Http { ask, done } => {
+                let until = now.plus(self.machine.settings().patience);
+                self.ask_http(Asked { ask, done, until });
+            }
+            Order::Watch(feed) => drop(tokio::spawn(feed.run(self.current.subscribe()))),
+            Order::Sleep { until, done } => {
+                let alarm = self.clock.sleep_until(until);
+                drop(tokio::spawn(async move {
+                    alarm.await;
+                    let _ = done.send(());
+                }));
+            }
+            Order::Connected(done) if self.is_up => _ = done.send(Ok(())),
+            Order::Connected(done) => self.waiting_for_up.push(done),
+            Order::Flush(done) => {
+                self.give_all_back();
+                self.flushing.push(done);
+                self.stop_flushing_later();
+            }
+        }
+    }
+
+    fn release(&mut self, now: Moment, key: Key, done: Caller<()>) {
+        let Some(item) = self.machine.data_mut(key) else {
+            let _ = done.send(Err(Error::LeaseLost(LostBy::Lapse)));
+            return;
+        };
+        item.belief.lost(LostBy::Released);
+        item.released = Some(done);
+        if !self.machine.release(now, key)
+            && let Some(done) = self.machine.data_mut(key).and_then(|item| item.released.take())
+        {
+            let _ = done.send(Err(Error::LeaseLost(LostBy::Lapse)));
+        }
+    }
+
+    pub(super) fn give_all_back(&mut self) {
+        let now = self.clock.now();
+        for key in self.machine.keys() {
+            if let Some(item) = self.machine.data_mut(key) {
+                item.belief.lost(LostBy::Released);
+                if let Some(acquired) = item.acquired.take() {
+                    let _ = acquired.send(Err(Error::Closed));
+                }
+            }
+            self.machine.abandon(now, key);
+        }
+    }
+
+    /// What cannot be given back by then lapses by itself.
+    pub(super) fn stop_flushing_later(&self) {
+        let (arrivals, patience) = (self.arrivals.clone(), self.machine.settings().patience);
+        drop(tokio::spawn(async move {
+            tokio::time::sleep(patience).await;
+            let _ = arrivals.send(Arrived::OutOfPatience);
+        }));
+    }
+
+    pub(super) fn say_if_flushed(&mut self) {
+        if self.machine.is_empty() || self.is_out_of_patience {
+            for done in self.flushing.drain(..) {
+                let _ = done.send(());
+            }
+        }
+    }
+
+    /// Asks the server in use. What certainly was not carried out, or only reads, is asked again while patience lasts.
+    pub(super) fn ask_http(&self, asked: Asked) {
+        let (http, arrivals, clock) =
+            (self.http.clone(), self.arrivals.clone(), self.clock.clone());
+        drop(tokio::spawn(async move {
+            let mut asked = asked;
+            let answered = tokio::select! {
+                answered = http.send(&asked.ask) => answered,
+                () = asked.done.closed() => return,
+            };
+            if clock.now() < asked.until && asked.ask.may_be_repeated(&answered) {
+                tokio::time::sleep(ASK_AGAIN).await;
+                let _ = arrivals.send(Arrived::AskAgain(asked));
+                return;
+            }
+            let answered = answered.map_err(|(failure, said)| unreachable(failure, said));
+            let _ = asked.done.send(answered);
+        }));
+    }
+}
+
+fn unreachable(failure: Failure, said: String) -> Error {
+    match failure {
+        Failure::Unsent => Error::unsent(said),
+        Failure::Unknown => Error::unanswered(said),
+    }
+}

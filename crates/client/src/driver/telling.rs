@@ -1,0 +1,95 @@
+//! What those hear who wait for something.
+
+use leasehold_api::Problem;
+
+use super::{Driver, Got, Item};
+use crate::error::{Error, LostBy};
+use crate::machine::{Ended, Key, Loss, News};
+
+impl Driver {
+    /// Wakes all whose request was answered, one right after the other. With work between two of them, the thread of
+    /// the callers would go to sleep and be woken again for each.
+    pub(super) fn hand_over(&mut self) {
+        for (caller, released) in self.released.drain(..) {
+            let _ = caller.send(released);
+        }
+        for (caller, got) in self.acquired.drain(..) {
+            let key = got.key;
+            if caller.send(Ok(got)).is_err() {
+                self.machine.abandon(self.clock.now(), key);
+            }
+        }
+    }
+
+    pub(super) fn tell(&mut self, key: Key, news: News) {
+        let Some(item) = self.machine.data_mut(key) else { return };
+        match news {
+            News::Granted(standing) => {
+                item.belief.stands(standing);
+                let got = Got { key, granted: item.granted.clone() };
+                match item.acquired.take() {
+                    Some(caller) => self.acquired.push((caller, got)),
+                    None => self.machine.abandon(self.clock.now(), key),
+                }
+            }
+            News::Renewed(standing) => item.belief.stands(standing),
+            News::Jeopardy => item.belief.in_jeopardy(),
+            News::GaveUp => {
+                if let Some(acquired) = item.acquired.take() {
+                    let said = format!("no answer came in time; {}", self.complaint.said);
+                    let _ = acquired.send(Err(Error::unanswered(said)));
+                }
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self, mut item: Item, how: Ended) {
+        let (belief, released) = match &how {
+            Ended::Lost(loss) => {
+                let by = lost_by(loss);
+                (by.clone(), Err(Error::LeaseLost(by)))
+            }
+            Ended::Released | Ended::Forgotten => (LostBy::Released, Ok(())),
+            Ended::NotReleased(problem) => {
+                let by = told_by(problem);
+                (by.clone(), Err(Error::LeaseLost(by)))
+            }
+            Ended::ReleaseUnanswered => {
+                let said = format!("no answer came to the release; {}", self.complaint.said);
+                (LostBy::Lapse, Err(Error::unanswered(said)))
+            }
+            Ended::Refused(_) | Ended::Unreachable => (LostBy::Lapse, Ok(())),
+        };
+        if !self.listening.is_empty() {
+            self.listening.remove(&item.granted.name());
+        }
+        item.belief.lost(belief.clone());
+        if let Some(caller) = item.released.take() {
+            self.released.push((caller, released));
+        }
+        if let Some(acquired) = item.acquired.take() {
+            let error = match how {
+                Ended::Refused(problem) => Error::Refused(problem),
+                Ended::Lost(_) => Error::LeaseLost(belief),
+                Ended::Unreachable => self.complaint.as_error(),
+                Ended::Released
+                | Ended::NotReleased(_)
+                | Ended::ReleaseUnanswered
+                | Ended::Forgotten => Error::Closed,
+            };
+            let _ = acquired.send(Err(error));
+        }
+    }
+}
+
+fn lost_by(loss: &Loss) -> LostBy {
+    match loss {
+        Loss::Lapsed => LostBy::Lapse,
+        Loss::Told(problem) => told_by(problem),
+        Loss::SessionClosed => LostBy::SessionClosed,
+    }
+}
+
+fn told_by(problem: &Problem) -> LostBy {
+    LostBy::Server { code: problem.code, detail: problem.detail.clone() }
+}
