@@ -51,8 +51,9 @@ impl Phantom {
         self.until = self.until.max(Some(returned + ttl));
     }
 
-    fn restart(&mut self, down: Moment, returned: Moment) {
-        if self.until >= Some(down) {
+    /// What may not have ended when the server was stopped, at `invoked` at the earliest, stands in full again.
+    fn restart(&mut self, (invoked, returned): (Moment, Moment), late_max: Duration) {
+        if self.until.is_some_and(|until| until + late_max >= invoked) {
             self.until = self.until.max(Some(returned + self.ttl));
         }
     }
@@ -111,8 +112,9 @@ impl Search {
         if let Event::Acquire { mode, ttl, outcome: Acquired::Unknown, .. } = operation.event {
             self.phantoms[place(mode)].may_be_granted(ttl, operation.returned);
         }
-        if let Event::Restart { down } = operation.event {
-            self.phantoms.iter_mut().for_each(|phantom| phantom.restart(down, operation.returned));
+        if let Event::Restart { .. } = operation.event {
+            let (when, late_max) = ((operation.invoked, operation.returned), self.rules.late_max);
+            self.phantoms.iter_mut().for_each(|phantom| phantom.restart(when, late_max));
         }
         if operation.returned < Moment::NEVER {
             self.open.push(index);

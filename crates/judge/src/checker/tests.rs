@@ -395,6 +395,33 @@ fn released_lock_may_come_back_with_a_restart_and_only_then() {
 }
 
 #[test]
+fn grant_that_nobody_knows_of_stands_again_if_it_may_not_have_ended_when_the_server_stopped() {
+    let at = |invoked, returned, event| Operation {
+        client: 0,
+        lock: 0,
+        invoked: Moment(invoked),
+        returned: Moment(returned),
+        event,
+    };
+    let acquire =
+        |outcome| Event::Acquire { mode: Mode::Exclusive, ttl: TTL, waited: false, outcome };
+    let rules = Rules { late_max: TTL / 5, ..Rules::default() };
+    let nanos = |length: Duration| u64::try_from(length.as_nanos()).expect("it is short");
+    let is_explained = |stopped: u64| {
+        let up = stopped + nanos(TTL * 3);
+        let history = [
+            at(10, 20, acquire(Acquired::Unknown)),
+            at(stopped, up, Event::Restart { down: Moment(up - 1) }),
+            at(up + 1, up + 2, acquire(Acquired::Refused)),
+        ];
+        check(&history, rules).is_ok()
+    };
+    let last = 20 + nanos(TTL + rules.late_max);
+    assert!(is_explained(last));
+    assert!(!is_explained(last + 1));
+}
+
+#[test]
 fn speed_is_printed() {
     let operations = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
     for locks in [1, 64] {

@@ -215,9 +215,13 @@ impl World {
         at.recent.clear();
         at.places.clear();
         at.inbox.clear();
-        let exchanges = at.sdk.take().map(Sdk::exchanges).unwrap_or_default();
+        let sdk = at.sdk.take().map(Sdk::unfinished_business);
+        let (exchanges, attempts) = sdk.unwrap_or_default();
         for exchange in &exchanges {
             self.sdk_unanswered(client, exchange);
+        }
+        for attempt in attempts {
+            self.judge.history.attempt(attempt);
         }
         for pending in pending.into_values() {
             self.given_up(&pending);

@@ -128,9 +128,12 @@ impl Sdk {
             && self.holder_of(lease, None).is_some()
     }
 
-    /// The process ends: what it had under way.
-    pub(super) fn exchanges(self) -> Vec<Exchange> {
-        self.calls.into_values().collect()
+    /// The process ends: what it had under way, and what it still wanted, which others may have stood behind.
+    pub(super) fn unfinished_business(self) -> (Vec<Exchange>, Vec<Attempt>) {
+        let items = self.keys.iter().filter_map(|key| self.machine.data(*key));
+        let wanted = items.filter(|item| !item.is_granted && !item.claims.is_empty());
+        let attempts = wanted.map(|item| item.attempt.clone()).collect();
+        (self.calls.into_values().collect(), attempts)
     }
 
     /// The grants that a renewal or release is about. Of one that nobody was told of, histories know nothing.

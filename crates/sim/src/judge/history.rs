@@ -24,6 +24,7 @@ pub struct History {
     locks: BTreeMap<Scope, LockIndex>,
     operations: Vec<Operation>,
     attempts: Vec<Attempt>,
+    restarts: Vec<Restart>,
     taken: Vec<TakenAway>,
     /// Renewals that did not name the lock: their answers say that the lease goes on, not that all is there under it.
     unnamed: Vec<usize>,
@@ -40,6 +41,13 @@ pub(super) struct TakenAway {
     pub(super) claims: Vec<Claim>,
     pub(super) since: Moment,
     pub(super) at: Moment,
+}
+
+/// A new leader began: what was not over when it took over stands in full since it is up.
+#[derive(Clone, Copy, Debug)]
+struct Restart {
+    down: Moment,
+    up: Moment,
 }
 
 /// A request for locks, and what its client knows of it.
@@ -72,6 +80,7 @@ impl History {
             locks: locks.collect(),
             operations: Vec::new(),
             attempts: Vec::new(),
+            restarts: Vec::new(),
             taken: Vec::new(),
             unnamed: Vec::new(),
             disconnected: Vec::new(),
@@ -161,6 +170,7 @@ impl History {
 
     /// A new leader begins: every lease stands in full again.
     pub fn restarted(&mut self, down: Moment, up: Moment) {
+        self.restarts.push(Restart { down, up });
         let event = Event::Restart { down: when(down) };
         self.push(usize::MAX, LockIndex::MAX, down, Some(up), event);
     }
@@ -187,9 +197,9 @@ impl History {
     /// Says whether it could be decided.
     pub(super) fn judge(&mut self, now: Moment, log: &Log) -> Result<bool, Verdict> {
         let known = |attempt: &Attempt| Some((attempt.granted?, attempt.returned?));
-        let told: BTreeMap<Fence, Moment> = self.attempts.iter().filter_map(known).collect();
-        self.tell_taken(&told);
-        self.tell_disconnected(log, &told);
+        let known: BTreeMap<Fence, Moment> = self.attempts.iter().filter_map(known).collect();
+        self.tell_taken(&known);
+        self.tell_disconnected(log, &known);
         let mut by_owner: BTreeMap<&Owner, Vec<(Fence, &GrantFact)>> = BTreeMap::new();
         for (fence, grant) in log.grants() {
             by_owner.entry(&grant.granted.owner).or_default().push((*fence, grant));
@@ -202,7 +212,7 @@ impl History {
                 continue;
             }
             let grants = by_owner.get(&attempt.owner).map_or(&[][..], Vec::as_slice);
-            self.tell_attempt(&attempt, grants);
+            self.tell_attempt(&attempt, grants, &known);
         }
         let rules = Rules { late_max: self.late_max, configurations_max: 2000 };
         match check(&self.operations, rules) {
@@ -283,7 +293,12 @@ impl History {
     }
 
     /// Everything that was granted because of it, known to its client or not.
-    fn tell_attempt(&mut self, attempt: &Attempt, grants: &[(Fence, &GrantFact)]) {
+    fn tell_attempt(
+        &mut self,
+        attempt: &Attempt,
+        grants: &[(Fence, &GrantFact)],
+        known: &BTreeMap<Fence, Moment>,
+    ) {
         let first = grants.partition_point(|(_, grant)| grant.at < attempt.invoked);
         let mut is_told = false;
         for (fence, grant) in &grants[first..] {
@@ -294,8 +309,12 @@ impl History {
                 Some(id) => granted.request.as_ref().is_some_and(|request| request.id == *id),
                 None => attempt.leases.contains(&granted.lease) && granted.claims == attempt.claims,
             };
+            // Made after it was answered: by another request, or by a copy of this one that came late. Nobody was told of
+            // what such a copy was granted.
             let returned = attempt.returned.filter(|_| attempt.granted.is_some());
-            if !is_its || returned.is_some_and(|returned| returned < grant.at) {
+            let is_after = returned.is_some_and(|returned| returned < grant.at);
+            let is_copy = attempt.request_id.is_some() && !known.contains_key(fence);
+            if !is_its || (is_after && !is_copy) {
                 continue;
             }
             is_told |= attempt.granted == Some(*fence);
@@ -305,14 +324,19 @@ impl History {
                 let is_gone = taken.is_some_and(|taken| Some(taken) < attempt.returned);
                 if attempt.granted == Some(*fence) && !is_gone {
                     let outcome = Acquired::Granted(fence.get());
-                    self.tell_claim(attempt, claim, attempt.ttl, outcome, attempt.returned);
+                    self.tell_claim(attempt, claim, outcome, attempt.returned);
                     continue;
                 }
                 // Under a session it may stand for long without its client's knowing: as long as the log says.
                 let is_lease = attempt.ttl > Duration::ZERO;
                 let over = grant.over.unwrap_or(Moment(u64::MAX)).since(grant.at);
                 let ttl = if is_lease { attempt.ttl } else { Duration::from_micros(over) };
-                self.tell_claim(attempt, claim, ttl, Acquired::Unknown, Some(grant.at));
+                let invoked = if is_after { grant.at } else { attempt.invoked };
+                let made = Attempt { invoked, ttl, ..attempt.clone() };
+                self.tell_claim(&made, claim, Acquired::Unknown, Some(grant.at));
+                if is_lease {
+                    self.tell_revived(attempt, claim, grant);
+                }
             }
         }
         // It stood in line, and others may have been refused because of that.
@@ -323,9 +347,22 @@ impl History {
         }
     }
 
+    /// A grant that nobody knows of stands in full again after each restart that finds it. A leader may have been gone for
+    /// longer than the lease was: whether it had ended before, only the log knows.
+    fn tell_revived(&mut self, attempt: &Attempt, claim: &Claim, grant: &GrantFact) {
+        let over = grant.taken_at(&claim.scope).into_iter().chain(grant.over).min();
+        let finds_it = |restart: &&Restart| {
+            grant.at <= restart.down && over.is_none_or(|over| over > restart.down)
+        };
+        for Restart { down, up } in self.restarts.clone().iter().filter(finds_it).copied() {
+            let again = Attempt { invoked: down, ..attempt.clone() };
+            self.tell_claim(&again, claim, Acquired::Unknown, Some(up));
+        }
+    }
+
     fn tell_acquire(&mut self, attempt: &Attempt, outcome: Acquired, returned: Option<Moment>) {
         for claim in &attempt.claims {
-            self.tell_claim(attempt, claim, attempt.ttl, outcome, returned);
+            self.tell_claim(attempt, claim, outcome, returned);
         }
     }
 
@@ -333,12 +370,11 @@ impl History {
         &mut self,
         attempt: &Attempt,
         claim: &Claim,
-        ttl: Duration,
         outcome: Acquired,
         returned: Option<Moment>,
     ) {
         if let (Some(lock), Some(mode)) = (self.index(&claim.scope), told_mode(claim.mode)) {
-            let ttl = self.least(ttl);
+            let ttl = self.least(attempt.ttl);
             let event = Event::Acquire { mode, ttl, waited: attempt.waited, outcome };
             self.push(attempt.client, lock, attempt.invoked, returned, event);
         }
