@@ -1,11 +1,11 @@
 //! The search through the explanations of one lock's history.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::state::State;
 use super::{Fault, Rules, moments};
-use crate::history::{Acquired, Event, Kept, LockIndex, Mode, Moment, Operation};
+use crate::history::{Acquired, Event, Kept, LockIndex, Mode, Moment, Operation, Token};
 
 /// How many operations before a fault are shown.
 const SHOWN_LEN: usize = 12;
@@ -33,9 +33,17 @@ pub(super) struct Search {
     open: Vec<usize>,
     /// Those that asked for each mode.
     phantoms: [Phantom; 2],
+    /// Whether each token was told to somebody, and if not, what was asked about it nevertheless and never answered. That
+    /// can be in the moment it is told, and counts from then on.
+    tokens: HashMap<Token, Told>,
     /// Until when requests for each mode that stood in the queue were there.
     queued_until: [Option<Moment>; 2],
     configurations_most: usize,
+}
+
+enum Told {
+    NotYet(Vec<Operation>),
+    Yes,
 }
 
 /// Acquires without an answer: if one was granted, nobody knows the token, so nothing but refusals can come of it.
@@ -89,6 +97,7 @@ impl Search {
             configurations: vec![Configuration { state: State::default(), done: Vec::new() }],
             open: Vec::new(),
             phantoms: [Phantom::default(); 2],
+            tokens: HashMap::new(),
             queued_until: [None; 2],
             configurations_most: 1,
         }
@@ -119,9 +128,19 @@ impl Search {
         if operation.returned < Moment::NEVER {
             self.open.push(index);
         }
+        if let Some(token) = unknown_of(&operation) {
+            let told = self.tokens.entry(token).or_insert_with(|| Told::NotYet(Vec::new()));
+            if let Told::NotYet(early) = told {
+                early.push(operation);
+            }
+        }
+        self.note_unknown(&operation);
+    }
+
+    fn note_unknown(&mut self, operation: &Operation) {
         let mut configurations = std::mem::take(&mut self.configurations);
         for configuration in &mut configurations {
-            configuration.note_unknown(&operation);
+            configuration.note_unknown(operation);
             self.mark_refusals(configuration);
         }
         self.configurations = configurations;
@@ -232,6 +251,11 @@ impl Search {
             let until = &mut self.queued_until[place(mode)];
             *until = Some(operation.returned);
         }
+        if let Event::Acquire { outcome: Acquired::Granted(token), .. } = operation.event
+            && let Some(Told::NotYet(early)) = self.tokens.insert(token, Told::Yes)
+        {
+            early.iter().for_each(|unknown| self.note_unknown(unknown));
+        }
         self.forget_needless();
     }
 
@@ -260,6 +284,18 @@ impl Search {
             held: before.first().map(|first| format!("{:?}", first.state)).unwrap_or_default(),
             before: earlier.split_off(before_len),
         }
+    }
+}
+
+/// The token of a renewal or release that nobody got an answer to.
+fn unknown_of(operation: &Operation) -> Option<Token> {
+    match operation.event {
+        Event::Renew { token, outcome: Kept::Unknown, .. }
+        | Event::Release { token, outcome: Kept::Unknown } => Some(token),
+        Event::Renew { outcome: Kept::Done | Kept::Lost, .. }
+        | Event::Release { outcome: Kept::Done | Kept::Lost, .. }
+        | Event::Acquire { .. }
+        | Event::Restart { .. } => None,
     }
 }
 

@@ -395,6 +395,31 @@ fn released_lock_may_come_back_with_a_restart_and_only_then() {
 }
 
 #[test]
+fn release_in_the_very_moment_of_the_answer_may_take_effect() {
+    let at = |invoked, returned, event| Operation {
+        client: 0,
+        lock: 0,
+        invoked: Moment(invoked),
+        returned,
+        event,
+    };
+    let acquire = |token| Event::Acquire {
+        mode: Mode::Exclusive,
+        ttl: TTL,
+        waited: false,
+        outcome: Acquired::Granted(token),
+    };
+    let mut history = vec![
+        at(10, Moment(20), acquire(1)),
+        at(20, Moment::NEVER, Event::Release { token: 1, outcome: Kept::Unknown }),
+        at(30, Moment(40), acquire(2)),
+    ];
+    assert!(check(&history, strict()).is_ok());
+    history.remove(1);
+    assert!(check(&history, strict()).is_err());
+}
+
+#[test]
 fn grant_that_nobody_knows_of_stands_again_if_it_may_not_have_ended_when_the_server_stopped() {
     let at = |invoked, returned, event| Operation {
         client: 0,
