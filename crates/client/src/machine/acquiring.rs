@@ -93,14 +93,16 @@ impl<T> Machine<T> {
         }
     }
 
-    /// The answer is overdue. The request goes out again; should the old answer come, nobody waits for it.
-    fn forget_call(&mut self, key: Key) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
-        let Some(call) = entry.call.take() else { return };
+    /// The answer is overdue. The request goes out again; should the old answer come, nobody waits for it. Says whether
+    /// there was one to come.
+    pub(super) fn forget_call(&mut self, key: Key) -> bool {
+        let Some(entry) = self.entries.get_mut(key) else { return false };
+        let Some(call) = entry.call.take() else { return false };
         if let Phase::Acquiring(acquiring) = &mut entry.phase {
             acquiring.is_in_doubt = true;
         }
         self.actions.push_back(Action::Cancel { call, key });
+        true
     }
 
     fn give_up(&mut self, now: Moment, key: Key) {
@@ -183,6 +185,7 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn abandoned_due(&mut self, now: Moment, key: Key) {
+        self.forget_call(key);
         let Some(abandoned) = self.abandoned_mut(key) else { return };
         if abandoned.until <= now {
             self.end(key, Ended::Forgotten);

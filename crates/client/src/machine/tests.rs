@@ -516,6 +516,32 @@ fn a_release_is_repeated_while_the_lease_could_stand() {
 }
 
 #[test]
+fn a_release_that_is_sent_again_leaves_none_behind_at_a_server_that_is_silent() {
+    let (mut hands, key) = Hands::hold("a");
+    hands.machine.release(hands.now, key);
+    assert_eq!(hands.done(), "a release");
+    assert_eq!(hands.until_said(), (5000, "cancel, a release".into()));
+    // The first one may have been carried out.
+    assert_eq!(hands.refuse(Code::NotHolder), "a released");
+}
+
+#[test]
+fn finding_out_what_was_granted_leaves_nothing_behind_at_a_server_that_is_silent() {
+    let mut hands = Hands::connected();
+    let (key, _) = hands.acquire("a", Wait::Forever);
+    hands.down();
+    hands.machine.abandon(hands.now, key);
+    assert_eq!(hands.up(), "a acquire Never");
+    let mut sent = 1;
+    while !hands.machine.is_empty() {
+        let (_, said) = hands.until_said();
+        sent += usize::from(said == "cancel, a acquire Never");
+    }
+    assert!(sent > 1, "{sent}");
+    assert_eq!(hands.cancelled.len(), sent);
+}
+
+#[test]
 fn a_release_of_what_was_lost_says_so() {
     let (mut hands, key) = Hands::hold("a");
     hands.machine.release(hands.now, key);
