@@ -313,11 +313,18 @@ impl World {
     /// Takes up what it held before its server was gone, in case it was.
     fn reclaim(&self, client: usize, dice: &mut Dice) -> Option<Acquire> {
         let (hold, owner) = self.hold_of(client, dice)?;
+        let mut claims = hold.claims;
+        if dice.percent(20) {
+            // All that stands under its lease, though it was not granted together.
+            let others = self.clients[client].holds.values();
+            let others = others.filter(|at| at.lease == hold.lease && at.fence != hold.fence);
+            claims.extend(others.flat_map(|other| other.claims.clone()));
+        }
         Some(Acquire {
             call: NO_CALL,
             namespace: hold.namespace,
             owner,
-            claims: hold.claims,
+            claims,
             under: Under::Session(hold.lease),
             wait: Wait::Never,
             keep_place: false,
