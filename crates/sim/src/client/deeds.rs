@@ -261,6 +261,8 @@ impl World {
             _ => 0,
         };
         let request_id = dice.percent(work.known).then(|| request_id(client, at.life, at.deeds));
+        // A server that has forgotten everything can but believe whoever says that it held a lock.
+        let is_believed = self.plan.store.forgets;
         let acquire = Acquire {
             call: NO_CALL,
             namespace,
@@ -272,7 +274,7 @@ impl World {
             ticket: None,
             request_id,
             reclaim_window: Duration::from_millis(window / 1000),
-            reclaim: !work.plain && dice.percent(2),
+            reclaim: !work.plain && dice.percent(2) && !is_believed,
             metadata: dice.percent(5).then(|| {
                 Arc::from(if dice.percent(20) { "far too much to be kept" } else { "a note" })
             }),
