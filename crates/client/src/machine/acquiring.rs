@@ -88,19 +88,20 @@ impl<T> Machine<T> {
         if acquiring.give_up.is_some_and(|at| at <= now) {
             self.give_up(now, key);
         } else if acquiring.next.is_some_and(|at| at <= now) {
-            self.forget_call(key);
+            self.forget_call(now, key);
             self.send_acquire(now, key);
         }
     }
 
     /// The answer is overdue. The request goes out again; should the old answer come, nobody waits for it.
-    fn forget_call(&mut self, key: Key) {
+    fn forget_call(&mut self, now: Moment, key: Key) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let Some(call) = entry.call.take() else { return };
         if let Phase::Acquiring(acquiring) = &mut entry.phase {
             acquiring.is_in_doubt = true;
         }
         self.actions.push_back(Action::Cancel { call, key });
+        self.overdue(now, call);
     }
 
     fn give_up(&mut self, now: Moment, key: Key) {
@@ -187,6 +188,9 @@ impl<T> Machine<T> {
         if abandoned.until <= now {
             self.end(key, Ended::Forgotten);
         } else {
+            if let Some(call) = self.entries.get(key).and_then(|entry| entry.call) {
+                self.overdue(now, call);
+            }
             self.send_to_find_out(now, key);
         }
     }

@@ -79,10 +79,12 @@ impl<T> Machine<T> {
             Ask::Under { session, .. } => self.lapse_of(session),
             Ask::Lease { .. } => None,
         };
-        let is_unanswered =
-            self.entries.get_mut(key).is_some_and(|entry| entry.call.take().is_some());
+        let unanswered = self.entries.get_mut(key).and_then(|entry| entry.call.take());
+        if let Some(call) = unanswered {
+            self.overdue(now, call);
+        }
         let Some(releasing) = self.releasing_mut(key) else { return };
-        releasing.is_in_doubt |= is_unanswered;
+        releasing.is_in_doubt |= unanswered.is_some();
         releasing.until = longer.map_or(releasing.until, |at| at.max(releasing.until));
         if releasing.until <= now {
             let how = if releasing.is_quiet { Ended::Forgotten } else { Ended::ReleaseUnanswered };
