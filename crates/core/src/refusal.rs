@@ -153,6 +153,8 @@ pub enum Invalid {
     Permits { limit: u32, max: u32 },
     #[error("metadata has {len} bytes, the limit is {max}")]
     MetadataSize { len: usize, max: usize },
+    #[error("these are held by several grants, each with its own fence: reclaim them one by one")]
+    NotOneGrant,
     #[error("the lease id is in use")]
     LeaseIdInUse,
 }

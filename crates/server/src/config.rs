@@ -14,6 +14,7 @@ use leasehold_store::LocationError;
 use serde::{Deserialize, Deserializer};
 
 const GROUPS_MAX: usize = 64;
+const THREADS: RangeInclusive<usize> = 1..=1024;
 const LEADERSHIP_TTL: RangeInclusive<Duration> =
     Duration::from_millis(500)..=Duration::from_secs(60);
 
@@ -188,8 +189,8 @@ impl Config {
             let message = "write it as http://HOST:PORT";
             return fault("cluster.advertise", address.clone(), message);
         }
-        if self.threads == 0 {
-            return fault("threads", "0".into(), "there must be at least one");
+        if !THREADS.contains(&self.threads) {
+            return fault("threads", self.threads.to_string(), "it must be between 1 and 1024");
         }
         if self.limits.lease_ttl_min > self.limits.lease_ttl_max {
             let value = format_duration(self.limits.lease_ttl_min);
@@ -443,6 +444,7 @@ mod tests {
         for text in [
             "listen = \"0.0.0.0:80\"",
             "threads = 0",
+            "threads = 9999999",
             "[cluster]\ngroups = 0",
             "[cluster]\ngroups = 2",
             "[cluster]\nleadership_ttl = \"100ms\"",

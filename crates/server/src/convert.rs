@@ -773,6 +773,7 @@ fn invalid_request(invalid: &Invalid) -> Problem {
         Invalid::SetSize { .. } | Invalid::SetOverlap { .. } => "locks",
         Invalid::RangePermits(_) | Invalid::Permits { .. } => "permits",
         Invalid::MetadataSize { .. } => "metadata",
+        Invalid::NotOneGrant => "reclaim",
         Invalid::LeaseIdInUse => return Problem::new(Code::Internal, "the lease id is in use"),
     };
     let message = invalid.to_string();

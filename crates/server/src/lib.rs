@@ -24,6 +24,7 @@ mod openapi;
 
 mod app;
 mod groups;
+mod watching;
 mod balance;
 mod forward;
 mod convert;

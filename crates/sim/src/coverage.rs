@@ -51,7 +51,7 @@ pub const COMMANDS: [&str; 25] = [
 ];
 
 /// Every way to say no that a client can hear, and the command that must have heard it.
-pub const REFUSALS: [(&str, &str); 42] = [
+pub const REFUSALS: [(&str, &str); 43] = [
     ("acquire", "held"),
     ("acquire", "reclaim-window"),
     ("acquire", "grace-period"),
@@ -74,6 +74,7 @@ pub const REFUSALS: [(&str, &str); 42] = [
     ("acquire", "invalid-range-permits"),
     ("acquire", "invalid-permits"),
     ("acquire", "invalid-metadata"),
+    ("acquire", "invalid-not-one-grant"),
     ("acquire", "file-removed"),
     ("acquire", "store-unavailable"),
     ("acquire", "store-unknown"),
@@ -294,6 +295,7 @@ fn word_for_refusal(refusal: &Refusal) -> &'static str {
             Invalid::RangePermits(_) => "invalid-range-permits",
             Invalid::Permits { .. } => "invalid-permits",
             Invalid::MetadataSize { .. } => "invalid-metadata",
+            Invalid::NotOneGrant => "invalid-not-one-grant",
             Invalid::LeaseIdInUse => "invalid-lease-id",
         },
         Refusal::FileRemoved(_) => "file-removed",

@@ -88,20 +88,21 @@ impl<T> Machine<T> {
         if acquiring.give_up.is_some_and(|at| at <= now) {
             self.give_up(now, key);
         } else if acquiring.next.is_some_and(|at| at <= now) {
-            self.forget_call(key);
+            self.forget_call(now, key);
             self.send_acquire(now, key);
         }
     }
 
     /// The answer is overdue. The request goes out again; should the old answer come, nobody waits for it. Says whether
     /// there was one to come.
-    pub(super) fn forget_call(&mut self, key: Key) -> bool {
+    pub(super) fn forget_call(&mut self, now: Moment, key: Key) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
         let Some(call) = entry.call.take() else { return false };
         if let Phase::Acquiring(acquiring) = &mut entry.phase {
             acquiring.is_in_doubt = true;
         }
         self.actions.push_back(Action::Cancel { call, key });
+        self.overdue(now, call);
         true
     }
 
@@ -185,7 +186,7 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn abandoned_due(&mut self, now: Moment, key: Key) {
-        self.forget_call(key);
+        self.forget_call(now, key);
         let Some(abandoned) = self.abandoned_mut(key) else { return };
         if abandoned.until <= now {
             self.end(key, Ended::Forgotten);

@@ -1,9 +1,9 @@
 //! The one connection to a server, and what happens when it breaks.
 
-use super::entry::Phase;
+use super::entry::{Entry, Phase};
 use super::jitter::doubled;
-use super::machine::{Action, Failure, Machine, Request};
-use super::slab::Key;
+use super::machine::{Action, Call, Failure, Machine, Request};
+use super::slab::{CallId, Key};
 use super::time::Moment;
 
 /// Names one connection, or one try to make it.
@@ -135,6 +135,17 @@ impl<T> Machine<T> {
         self.work_off(now);
         if let Link::Up { id, .. } = self.link {
             self.try_another(now, id);
+        }
+    }
+
+    /// The answer to a request is overdue. A server that answers others is slow. One that answers nobody is gone, and
+    /// another may be there. If something is held, its heartbeats decide that: a session can end with its connection.
+    pub(super) fn overdue(&mut self, now: Moment, call: CallId) {
+        let Some(&Call { sent, link, .. }) = self.calls.get(call.0) else { return };
+        let is_silent = matches!(self.link, Link::Up { heard, .. } if heard <= sent);
+        let is_held = |entry: &Entry<T>| matches!(entry.phase, Phase::Held(_));
+        if is_silent && !self.entries.iter().any(|(_, entry)| is_held(entry)) {
+            self.try_another(now, link);
         }
     }
 

@@ -23,7 +23,8 @@
 //! - An acquire is sent again, under the same request id, after a broken connection and when a server cannot decide
 //!   just now; a release is too, as long as the lease could still stand.
 //! - An acquire that nobody wants any more leaves nothing behind: it is cancelled, and what it may have got is released.
-//! - With several servers, the next one is tried when one cannot be reached or does not lead; a hint is followed.
+//! - With several servers, the next one is tried when one cannot be reached, answers nobody or does not lead; a hint is
+//!   followed.
 
 mod time;
 mod standing;

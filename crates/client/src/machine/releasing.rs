@@ -79,7 +79,7 @@ impl<T> Machine<T> {
             Ask::Under { session, .. } => self.lapse_of(session),
             Ask::Lease { .. } => None,
         };
-        let is_unanswered = self.forget_call(key);
+        let is_unanswered = self.forget_call(now, key);
         let Some(releasing) = self.releasing_mut(key) else { return };
         releasing.is_in_doubt |= is_unanswered;
         releasing.until = longer.map_or(releasing.until, |at| at.max(releasing.until));

@@ -689,6 +689,37 @@ fn a_server_that_fell_silent_is_left_before_the_work_must_stop() {
 }
 
 #[test]
+fn a_server_that_answers_nobody_is_left_by_who_asks_for_a_lock() {
+    let mut hands = Hands::with(&["http://a:1", "http://b:1"]);
+    hands.acquire("a", Wait::Never);
+    assert_eq!(hands.up(), "a acquire Never");
+    assert_eq!(hands.until_said(), (5000, "cancel, connect http://b:1".into()));
+    assert_eq!(hands.up(), "a acquire Never");
+    assert_eq!(hands.answer(granted()), "a granted");
+}
+
+#[test]
+fn a_server_that_answers_others_is_only_slow() {
+    let mut hands = Hands::with(&["http://a:1", "http://b:1"]);
+    hands.acquire("slow", Wait::Never);
+    hands.up();
+    hands.at(2000);
+    hands.acquire("quick", Wait::Never);
+    hands.refuse(Code::LockHeld);
+    assert_eq!(hands.until_said(), (5000, "cancel, slow acquire Never".into()));
+}
+
+#[test]
+fn a_connection_that_a_lease_stands_on_is_left_by_its_heartbeats_alone() {
+    let mut hands = Hands::with(&["http://a:1", "http://b:1"]);
+    hands.acquire("held", Wait::Never);
+    hands.up();
+    hands.answer(granted());
+    hands.acquire("new", Wait::Never);
+    assert_eq!(hands.until_said(), (5000, "cancel, new acquire Never".into()));
+}
+
+#[test]
 fn heartbeats_go_out_before_acquires_when_a_connection_comes_back() {
     let (mut hands, _) = Hands::hold("held");
     hands.down();

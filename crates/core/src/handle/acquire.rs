@@ -215,7 +215,7 @@ impl LockTable {
         request: &Acquire,
         step: &mut Step,
     ) -> Result<Option<Grant>, Refusal> {
-        if let Some((lease, owner, fence)) = self.held_already(space, request) {
+        if let Some((lease, owner, fence)) = self.held_already(space, request)? {
             self.hear_from(space, lease, step);
             return Ok(Some(self.grant_again(space, lease, owner, fence)));
         }
@@ -242,55 +242,83 @@ impl LockTable {
         })
     }
 
-    /// The lease under which the owner has everything that is claimed, and the highest fence of it. One of its grants
-    /// may have brought the whole session back already.
-    fn held_already(&self, space: SpaceNo, request: &Acquire) -> Option<(LeaseNo, OwnerNo, Fence)> {
+    /// The lease under which the owner has everything that is claimed, and the fence that all of it bears. One of its
+    /// grants may have brought the whole session back already.
+    fn held_already(
+        &self,
+        space: SpaceNo,
+        request: &Acquire,
+    ) -> Result<Option<(LeaseNo, OwnerNo, Fence)>, Refusal> {
         let Under::Session(id) = request.under else {
-            return None;
+            return Ok(None);
         };
         let at = self.space(space);
-        let lease = at.live_lease(id)?;
-        let owner = at.owners.find(&request.owner)?;
+        let (Some(lease), Some(owner)) = (at.live_lease(id), at.owners.find(&request.owner)) else {
+            return Ok(None);
+        };
         // What is still in doubt can only be claimed while the grace is on; what is not, is simply held.
         if at.lease(lease).state == LeaseState::Recovering && self.grace.is_none() {
-            return None;
+            return Ok(None);
         }
-        let mut highest = Fence::ZERO;
+        let mut fences = Vec::new();
         for claim in &request.claims {
-            highest = highest.max(self.fence_held(space, lease, owner, claim)?);
+            let borne = self.fences_borne(space, lease, owner, claim);
+            if borne.is_empty() {
+                return Ok(None);
+            }
+            fences.extend(borne);
         }
-        Some((lease, owner, highest))
+        let by_all = |fence: &Fence| {
+            request.claims.iter().all(|claim| self.bears(space, lease, owner, claim, *fence))
+        };
+        match fences.into_iter().filter(by_all).max() {
+            Some(fence) => Ok(Some((lease, owner, fence))),
+            None => Err(Refusal::Invalid(Invalid::NotOneGrant)),
+        }
     }
 
-    /// The fence under which the owner holds all of a claim under this lease, in that mode.
-    fn fence_held(
+    /// The fences under which the owner holds all of a claim under this lease, in that mode. Of bytes that merged only
+    /// the highest, though they honour others.
+    fn fences_borne(
         &self,
         space: SpaceNo,
         lease: LeaseNo,
         owner: OwnerNo,
         claim: &Claim,
-    ) -> Option<Fence> {
+    ) -> Vec<Fence> {
+        let at = self.space(space);
+        let fences: Vec<Fence> = match &claim.scope {
+            Scope::Key(key) => at.held.get(key).map_or_else(Vec::new, |held| {
+                held.iter().filter(|&(_, l)| l == lease).map(|(fence, _)| fence).collect()
+            }),
+            Scope::Range { inode, range } => at.inodes.get(inode).map_or_else(Vec::new, |inode| {
+                let own = inode.own_overlapping(owner, *range);
+                own.into_iter().map(|own| inode.pieces[&(owner, own.start())].fences.1).collect()
+            }),
+        };
+        fences.into_iter().filter(|&fence| self.bears(space, lease, owner, claim, fence)).collect()
+    }
+
+    /// Whether the owner holds all of a claim under this lease, in that mode and with this fence.
+    fn bears(
+        &self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        owner: OwnerNo,
+        claim: &Claim,
+        fence: Fence,
+    ) -> bool {
         let at = self.space(space);
         match &claim.scope {
             Scope::Key(key) => {
-                let fences = at.held.get(key)?.iter().filter(|&(_, l)| l == lease);
-                let grants = fences.filter_map(|(fence, _)| at.lease(lease).held.get(fence, key));
-                let own = grants.filter(|g| g.owner == owner && g.mode == claim.mode);
-                own.map(|grant| grant.fence).max()
+                let grant = at.lease(lease).held.get(fence, key);
+                grant.is_some_and(|grant| grant.owner == owner && grant.mode == claim.mode)
             }
-            Scope::Range { inode, range } => {
-                let inode = at.inodes.get(inode)?;
-                let mut highest = Fence::ZERO;
-                let counts =
-                    |piece: &crate::inode::Piece| piece.lease == lease && piece.mode == claim.mode;
-                if !inode.covered_by(owner, *range, counts) {
-                    return None;
-                }
-                for own in inode.own_overlapping(owner, *range) {
-                    highest = highest.max(inode.pieces[&(owner, own.start())].fences.1);
-                }
-                Some(highest)
-            }
+            Scope::Range { inode, range } => at.inodes.get(inode).is_some_and(|inode| {
+                inode.covered_by(owner, *range, |piece| {
+                    piece.lease == lease && piece.mode == claim.mode && piece.honours(fence)
+                })
+            }),
         }
     }
 

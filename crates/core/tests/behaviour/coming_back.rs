@@ -218,7 +218,8 @@ fn reclaim_of_sets_and_ranges_must_find_all_of_them() {
         1s epoch conflicting
         2s a acquire {job/x, job/z} reclaim session=s
         2s a acquire inode:1@0..11 reclaim session=s
-        2s a acquire {job/x, job/y shared, inode:1@2..8} reclaim session=s
+        2s a acquire {job/x, job/y shared} reclaim session=s
+        2s a acquire inode:1@2..8 reclaim session=s
         ",
         expect![[r#"
             0s s opened until 10s
@@ -228,7 +229,40 @@ fn reclaim_of_sets_and_ranges_must_find_all_of_them() {
             1s epoch 1 begun recovering=2
             2s a refused lease_lost
             2s a refused lease_lost
-            2s a granted {job/x, job/y, inode:1@2..8} fence=2 until 12s again, as at 0s
+            2s a granted {job/x, job/y} fence=1 until 12s again, as at 0s
+            2s a granted inode:1@2..8 fence=2 until 12s again, as at 0s
+        "#]],
+    );
+}
+
+#[test]
+fn what_was_granted_with_several_fences_cannot_be_reclaimed_in_one_go() {
+    check(
+        "
+        0s a open s
+        0s a acquire {job/x, inode:1@0..10} session=s
+        0s a acquire inode:1@10..20 session=s
+        0s a acquire job/y session=s
+        0s b acquire job/z
+        1s epoch conflicting
+        2s a acquire {job/x, job/y} reclaim session=s
+        2s a acquire {job/y, inode:1@0..20} reclaim session=s
+        2s a acquire {job/x, inode:1@0..20} reclaim session=s
+        2s a renew job/x
+        2s a renew inode:1@0..20
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted {job/x, inode:1@0..10} fence=1 until 10s
+            0s a granted inode:1@10..20 fence=2 until 10s
+            0s a granted job/y fence=3 until 10s
+            0s b granted job/z fence=4 until 10s
+            1s epoch 1 begun recovering=2
+            2s a refused invalid: these are held by several grants, each with its own fence: reclaim them one by one
+            2s a refused invalid: these are held by several grants, each with its own fence: reclaim them one by one
+            2s a granted {job/x, inode:1@0..20} fence=1 until 12s again, as at 0s
+            2s a renewed job/x until 12s
+            2s a renewed inode:1@0..20 until 12s
         "#]],
     );
 }

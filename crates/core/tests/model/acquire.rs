@@ -22,7 +22,7 @@ impl Model {
         self.check_lease(ask)?;
         if ask.reclaim {
             if let Some(held) = self.held_already(ask) {
-                return Ok(granted(self.hear_again(&held)));
+                return self.hear_again(&held).map(granted);
             }
             self.check_reclaim(ask)?;
         }

@@ -76,12 +76,18 @@ impl Model {
     }
 
     /// "An acquire with `reclaim: true` by the same owner and session makes the grant live again": what the owner
-    /// holds already is the answer, and its lease was heard of.
-    pub(crate) fn hear_again(&mut self, held: &[Held]) -> Grant {
-        let newest = held.iter().max_by_key(|held| held.fences.1).expect("a set has claims");
+    /// holds already is the answer, and its lease was heard of. A grant has one fence: what was granted with several
+    /// cannot be reclaimed in one go.
+    pub(crate) fn hear_again(&mut self, held: &[Vec<Held>]) -> Result<Grant, Refusal> {
+        let mut newest_first: Vec<&Held> = held.iter().flatten().collect();
+        newest_first.sort_by_key(|held| std::cmp::Reverse(held.fences.1));
+        let is_of_all = |one: &&&Held| held.iter().all(|of_claim| honours(of_claim, one.fences.1));
+        let Some(newest) = newest_first.iter().find(is_of_all) else {
+            return Err(Refusal::Invalid(Invalid::NotOneGrant));
+        };
         self.revive(&newest.namespace, newest.lease);
         let lease = self.lease_of(newest);
-        Grant {
+        Ok(Grant {
             lease: lease.id,
             owner: newest.owner.clone(),
             fence: newest.fences.1,
@@ -91,7 +97,7 @@ impl Model {
             waited: Duration::ZERO,
             replayed: true,
             gained: Vec::new(),
-        }
+        })
     }
 
     /// What is not held any more can be reclaimed inside one's own window, or where nobody knows who held what.
@@ -120,8 +126,8 @@ impl Model {
         covered(range, &bytes)
     }
 
-    /// All that a reclaim asks for, if the owner holds all of it in that mode under the lease it names.
-    pub(crate) fn held_already(&self, ask: &Acquire) -> Option<Vec<Held>> {
+    /// All that a reclaim asks for, claim by claim, if the owner holds all of it in that mode under the lease it names.
+    pub(crate) fn held_already(&self, ask: &Acquire) -> Option<Vec<Vec<Held>>> {
         let Under::Session(id) = ask.under else {
             return None;
         };
@@ -156,8 +162,17 @@ impl Model {
             if found.is_empty() {
                 return None;
             }
-            matched.extend(found);
+            matched.push(found);
         }
         Some(matched)
+    }
+}
+
+/// Whether what is held of a claim was granted with this fence: any grant of a name, all bytes of a range.
+fn honours(held: &[Held], fence: Fence) -> bool {
+    let honours = |held: &Held| held.fences.0 <= fence && fence <= held.fences.1;
+    match held.first().map(|held| &held.scope) {
+        Some(Scope::Range { .. }) => held.iter().all(honours),
+        Some(Scope::Key(_)) | None => held.iter().any(honours),
     }
 }

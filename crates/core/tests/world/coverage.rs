@@ -112,6 +112,7 @@ variants! { refusal_name, REFUSALS, Refusal, "refusal":
     Refusal::Invalid(Invalid::RangePermits(_)) => "invalid range permits",
     Refusal::Invalid(Invalid::Permits { .. }) => "invalid permits",
     Refusal::Invalid(Invalid::MetadataSize { .. }) => "invalid metadata size",
+    Refusal::Invalid(Invalid::NotOneGrant) => "invalid reclaim of several grants",
     Refusal::Invalid(Invalid::LeaseIdInUse) => "invalid lease id in use",
     Refusal::FileRemoved(_) => "file removed",
     Refusal::Suspended => "suspended",

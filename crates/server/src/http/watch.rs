@@ -16,101 +16,22 @@ use axum::http::header::{ACCEPT, CACHE_CONTROL};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use hyper::body::Frame;
 use leasehold_api::schema::{EventFrame, LockPrefix};
-use leasehold_api::{Code, EventPage, News, Problem};
-use leasehold_core::{Event, ListQuery, Namespace, Revision, is_prefix};
-use leasehold_engine::{Phase, Published, Query, Status, View, Watch, Watched};
+use leasehold_api::{Code, EventPage, Problem};
+use leasehold_engine::{Watch, Watched};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::locks::unexpected;
 use super::{Answered, input, ok, with_type};
 use crate::app::App;
 use crate::convert;
 use crate::openapi::{NamespaceParam, Problems};
 use crate::problem::Failure;
+use crate::watching::{Filter, Parcels, ending, feed, follow, ready};
 
 /// A chunk goes out when it is that large or nothing more is there.
 const CHUNK_BYTES: usize = 16 * 1024;
-/// Chunks that lie ready for a reader; beyond them it is the reader who is slow.
-const CHUNKS_AHEAD: usize = 4;
 const PAGE_SIZE: usize = 100;
 const PAGE_SIZE_MAX: usize = 1000;
-
-/// Which events are wanted.
-#[derive(Clone, Debug)]
-pub(crate) struct Filter {
-    pub(crate) namespace: Namespace,
-    prefix: String,
-    pub(crate) after: Revision,
-}
-
-impl Filter {
-    fn of(params: &mut input::Params, after: Option<u64>) -> Result<(Filter, bool), Failure> {
-        let namespace = params.namespace()?;
-        let prefix = params.take("prefix").unwrap_or_default();
-        Ok((Filter::new(namespace, prefix, after)?, after.is_some()))
-    }
-
-    pub(crate) fn new(
-        namespace: Namespace,
-        prefix: String,
-        after: Option<u64>,
-    ) -> Result<Filter, Failure> {
-        if !is_prefix(&prefix) {
-            return Err(Failure::field("prefix", "cannot begin the name of a lock"));
-        }
-        Ok(Filter { namespace, prefix, after: Revision(after.unwrap_or(0)) })
-    }
-
-    pub(crate) fn wants(&self, event: &Event) -> bool {
-        if convert::is_for_all(event) {
-            return event.revision > self.after;
-        }
-        let scopes = convert::scopes_of(event);
-        let is_named = self.prefix.is_empty()
-            || scopes.iter().any(|scope| scope.to_string().starts_with(&self.prefix));
-        // News of the queues carry the revision of the last change.
-        let is_new = event.revision > self.after
-            || (event.revision == self.after && convert::is_of_queues(event));
-        is_named && is_new && event.namespace == self.namespace
-    }
-}
-
-/// The events from the filter's revision on; from now on, if it has none.
-pub(crate) async fn follow(
-    app: &App,
-    filter: &mut Filter,
-    has_after: bool,
-) -> Result<Watch, Failure> {
-    if !has_after {
-        filter.after = durable_revision(app, filter.namespace.clone()).await?;
-    }
-    app.engine(&filter.namespace).watch(Some(filter.after)).map_err(|compacted| {
-        let mut problem = Problem::new(
-            Code::RevisionCompacted,
-            format!("{compacted}: list the locks, then watch after the revision of that list"),
-        );
-        problem.oldest_revision = Some(compacted.oldest.0);
-        problem.into()
-    })
-}
-
-/// The revision up to which everything has been told to those who watch.
-async fn durable_revision(app: &App, namespace: Namespace) -> Result<Revision, Failure> {
-    let query = ListQuery {
-        namespace,
-        prefix: String::new(),
-        owner: None,
-        session: None,
-        inode: None,
-        state: None,
-        after: None,
-        len_max: 1,
-        looked_at_max: 1,
-    };
-    let View::Page(page) = app.query(Query::List(query)).await? else { return Err(unexpected()) };
-    Ok(page.revision)
-}
 
 /// Watch what happens
 #[utoipa::path(
@@ -135,19 +56,22 @@ pub(crate) async fn watch(State(app): State<Arc<App>>, uri: Uri, headers: Header
         Some(id) => Some(id),
         None => asked,
     };
-    let (mut filter, has_after) = Filter::of(&mut params, after)?;
+    let (mut filter, has_after) = filter_of(&mut params, after)?;
     params.done()?;
     let format = Format::asked_by(&headers);
     let watch = follow(&app, &mut filter, has_after).await?;
-    let (chunks, body) = mpsc::channel(CHUNKS_AHEAD);
-    let revision = filter.after;
-    let feed = Feed { app, filter, format, watch, revision, text: String::new(), chunks };
-    tokio::spawn(feed.run());
+    let body = feed(app, filter, watch, Text { format, written: String::new() });
     let kind = HeaderValue::from_static(format.content_type());
     let mut response = with_type(StatusCode::OK, kind, Body::new(Chunks(body)));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     Ok(response)
+}
+
+fn filter_of(params: &mut input::Params, after: Option<u64>) -> Result<(Filter, bool), Failure> {
+    let namespace = params.namespace()?;
+    let prefix = params.take("prefix").unwrap_or_default();
+    Ok((Filter::new(namespace, prefix, after)?, after.is_some()))
 }
 
 fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
@@ -177,117 +101,44 @@ impl Format {
             Format::Ndjson => "application/x-ndjson",
         }
     }
+}
 
-    fn write(self, text: &mut String, event: &leasehold_api::Event, id: Option<Revision>) {
+/// Events as text.
+struct Text {
+    format: Format,
+    written: String,
+}
+
+impl Parcels for Text {
+    type Parcel = Bytes;
+
+    fn add(&mut self, event: &leasehold_api::Event, is_last: bool) {
         let data = serde_json::to_string(event).expect("an event is plain data");
-        match self {
-            Format::Ndjson => writeln!(text, "{data}"),
+        let written = &mut self.written;
+        match self.format {
+            Format::Ndjson => writeln!(written, "{data}"),
             Format::Sse => {
-                if let Some(Revision(id)) = id {
-                    writeln!(text, "id: {id}").expect("a String takes everything");
+                if is_last {
+                    writeln!(written, "id: {}", event.revision).expect("a String takes everything");
                 }
-                writeln!(text, "event: {}\ndata: {data}\n", event.news.kind())
+                writeln!(written, "event: {}\ndata: {data}\n", event.news.kind())
             }
         }
         .expect("a String takes everything");
     }
-}
 
-/// Writes one watcher's stream. It has a task of its own: the engine never waits for it, and it never for the engine.
-struct Feed {
-    app: Arc<App>,
-    filter: Filter,
-    format: Format,
-    watch: Watch,
-    /// Everything up to here has been looked at.
-    revision: Revision,
-    text: String,
-    chunks: mpsc::Sender<Bytes>,
-}
-
-impl Feed {
-    async fn run(mut self) {
-        let mut status = self.app.engine(&self.filter.namespace).status_changes();
-        self.mark(News::Bookmark);
-        while self.flush().await.is_ok() {
-            let heartbeat = self.app.config.watch_heartbeat;
-            let happened = tokio::select! {
-                happened = self.watch.next() => happened,
-                () = self.chunks.closed() => return,
-                _ = status.wait_for(is_ending) => return,
-                () = tokio::time::sleep(heartbeat) => {
-                    self.mark(News::Bookmark);
-                    continue;
-                }
-            };
-            if !self.take_in(happened) {
-                // Told so, and closed: the reader has to look at the table again.
-                let _ = self.flush().await;
-                return;
-            }
-        }
+    fn is_full(&self) -> bool {
+        self.written.len() >= CHUNK_BYTES
     }
 
-    /// Writes this event and all that lie ready; false if it is time to end.
-    fn take_in(&mut self, first: Watched) -> bool {
-        let mut happened = first;
-        loop {
-            let event = match happened {
-                Watched::Event(event) => event,
-                Watched::Missed(_) => {
-                    self.mark(News::Resync);
-                    return false;
-                }
-                Watched::End => return false,
-            };
-            let Published { event, last_of_revision: is_last } = &event;
-            if self.filter.wants(event) {
-                let id = is_last.then_some(event.revision);
-                self.format.write(&mut self.text, &convert::event(event), id);
-            }
-            if *is_last {
-                self.revision = self.revision.max(event.revision);
-            }
-            if self.text.len() >= CHUNK_BYTES {
-                return true;
-            }
-            match ready(&mut self.watch) {
-                Some(next) => happened = next,
-                None => return true,
-            }
-        }
+    fn take(&mut self) -> Option<Bytes> {
+        let is_empty = self.written.is_empty();
+        (!is_empty).then(|| Bytes::from(std::mem::take(&mut self.written)))
     }
 
-    /// Says how far the stream has come.
-    fn mark(&mut self, news: News) {
-        let event = leasehold_api::Event {
-            revision: self.revision.0,
-            at: convert::moment(self.app.now()),
-            namespace: self.filter.namespace.to_string(),
-            news,
-        };
-        self.format.write(&mut self.text, &event, Some(self.revision));
-    }
-
-    async fn flush(&mut self) -> Result<(), ()> {
-        if self.text.is_empty() {
-            return Ok(());
-        }
-        let chunk = Bytes::from(std::mem::take(&mut self.text));
-        self.chunks.send(chunk).await.map_err(|_| ())
-    }
-}
-
-fn is_ending(status: &Status) -> bool {
-    matches!(status.phase, Phase::Draining | Phase::Stopped)
-}
-
-/// What comes next, if it is there already.
-pub(crate) fn ready(watch: &mut Watch) -> Option<Watched> {
-    let next = std::pin::pin!(watch.next());
-    match next.poll(&mut Context::from_waker(std::task::Waker::noop())) {
-        Poll::Ready(happened) => Some(happened),
-        Poll::Pending => None,
+    /// The end of the body says it.
+    fn farewell() -> Option<Bytes> {
+        None
     }
 }
 
@@ -328,7 +179,7 @@ pub(crate) async fn events(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let after = params.number("after")?;
     let wait = convert::wait(params.number("wait_ms")?.unwrap_or(0))?;
     let size = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
-    let (mut filter, has_after) = Filter::of(&mut params, after)?;
+    let (mut filter, has_after) = filter_of(&mut params, after)?;
     params.done()?;
     let mut watch = follow(&app, &mut filter, has_after).await?;
     ok(&page(&app, &filter, &mut watch, wait, size).await?)
@@ -343,7 +194,7 @@ async fn page(
 ) -> Result<EventPage, Failure> {
     let mut page = EventPage { events: Vec::new(), revision: filter.after.0 };
     let deadline = Instant::now() + wait;
-    let mut status = app.engine(&filter.namespace).status_changes();
+    let mut condition = app.engine(&filter.namespace).condition_changes();
     loop {
         let next = match ready(watch) {
             Some(next) => next,
@@ -354,7 +205,7 @@ async fn page(
                     Ok(next) => next,
                     Err(_) => return Ok(page),
                 },
-                _ = status.wait_for(is_ending) => return Ok(page),
+                () = ending(&mut condition) => return Ok(page),
             },
         };
         let published = match next {

@@ -261,6 +261,8 @@ impl World {
             _ => 0,
         };
         let request_id = dice.percent(work.known).then(|| request_id(client, at.life, at.deeds));
+        // A server that has forgotten everything can but believe whoever says that it held a lock.
+        let is_believed = self.plan.store.forgets;
         let acquire = Acquire {
             call: NO_CALL,
             namespace,
@@ -272,7 +274,7 @@ impl World {
             ticket: None,
             request_id,
             reclaim_window: Duration::from_millis(window / 1000),
-            reclaim: !work.plain && dice.percent(2),
+            reclaim: !work.plain && dice.percent(2) && !is_believed,
             metadata: dice.percent(5).then(|| {
                 Arc::from(if dice.percent(20) { "far too much to be kept" } else { "a note" })
             }),
@@ -313,11 +315,18 @@ impl World {
     /// Takes up what it held before its server was gone, in case it was.
     fn reclaim(&self, client: usize, dice: &mut Dice) -> Option<Acquire> {
         let (hold, owner) = self.hold_of(client, dice)?;
+        let mut claims = hold.claims;
+        if dice.percent(20) {
+            // All that stands under its lease, though it was not granted together.
+            let others = self.clients[client].holds.values();
+            let others = others.filter(|at| at.lease == hold.lease && at.fence != hold.fence);
+            claims.extend(others.flat_map(|other| other.claims.clone()));
+        }
         Some(Acquire {
             call: NO_CALL,
             namespace: hold.namespace,
             owner,
-            claims: hold.claims,
+            claims,
             under: Under::Session(hold.lease),
             wait: Wait::Never,
             keep_place: false,

@@ -338,16 +338,15 @@ impl World {
     }
 
     fn granted(&mut self, client: usize, acquire: &Acquire, grant: &Grant, pending: &Pending) {
-        let claims = self.judge.stamped(grant, &acquire.claims);
         if let Some(mut attempt) = pending.attempt.clone() {
-            attempt.claims.clone_from(&claims);
             attempt.returned = Some(self.now);
             attempt.granted = Some(grant.fence);
             self.judge.history.attempt(attempt);
             if let Under::Session(_) = acquire.under {
                 // It stands for what is left of its session: something between nothing and the whole ttl.
                 let (ttl, when) = (grant.ttl.as_duration(), (self.now + 1, Some(self.now + 2)));
-                self.judge.history.renewed(client, &claims, when, grant.fence, ttl, Kept::Unknown);
+                let (claims, fence) = (&acquire.claims, grant.fence);
+                self.judge.history.renewed(client, claims, when, fence, ttl, Kept::Unknown);
             }
         }
         if grant.replayed {
@@ -367,7 +366,7 @@ impl World {
         }
         let (keep, now) = (self.keep(client, pending.sent), self.now);
         let at = &mut self.clients[client];
-        if claims.is_empty() || at.holds.values().any(|hold| hold.fence == grant.fence) {
+        if at.holds.values().any(|hold| hold.fence == grant.fence) {
             return;
         }
         let of_session = at.sessions.iter().find(|(_, session)| session.id == grant.lease);
@@ -375,7 +374,7 @@ impl World {
         let ttl = micros(grant.ttl.as_duration());
         let hold = Hold {
             namespace: acquire.namespace.clone(),
-            claims,
+            claims: acquire.claims.clone(),
             lease: grant.lease,
             fence: grant.fence,
             since: now,

@@ -15,7 +15,7 @@ mod steps;
 use std::time::Duration;
 use std::{fmt, slice};
 
-use leasehold_core::{Claim, Fence, Grant, Revision, Scope};
+use leasehold_core::{Claim, Fence, Revision, Scope};
 use leasehold_engine::Engine;
 use leasehold_judge::history::Kept;
 
@@ -94,19 +94,6 @@ impl Judge {
     fn is_over(&self, fence: Fence, scope: &Scope) -> bool {
         let is_over = |grant: &GrantFact| grant.over.is_some() || grant.taken_at(scope).is_some();
         self.log.grant(fence).is_none_or(is_over)
-    }
-
-    /// What of the claims bears the fence of the answer. Whoever takes back locks that were granted one by one is told the
-    /// highest of their fences; the others keep their own.
-    pub(crate) fn stamped(&self, grant: &Grant, claims: &[Claim]) -> Vec<Claim> {
-        let fact = self.log.grant(grant.fence).filter(|_| grant.replayed);
-        let bears = |claim: &&Claim| match (fact, &claim.scope) {
-            (Some(fact), Scope::Key(_)) => {
-                fact.granted.claims.iter().any(|granted| granted.scope == claim.scope)
-            }
-            (Some(_), Scope::Range { .. }) | (None, _) => true,
-        };
-        claims.iter().filter(bears).cloned().collect()
     }
 
     /// A renewal was answered: the scope that it named, and all under its lease that is not over, goes on. What is over was

@@ -1,0 +1,223 @@
+//! Following what happens: which events somebody wants, from where on, and how they get there.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use leasehold_api::{Code, News, Problem};
+use leasehold_core::{Event, ListQuery, Namespace, Revision, is_prefix};
+use leasehold_engine::{Condition, Phase, Published, Query, View, Watch, Watched};
+use tokio::sync::{mpsc, watch};
+
+use crate::app::App;
+use crate::convert;
+use crate::http::locks::unexpected;
+use crate::problem::Failure;
+
+/// Parcels that lie ready for a reader; beyond them it is the reader who is slow.
+const PARCELS_AHEAD: usize = 4;
+
+/// Which events are wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Filter {
+    pub(crate) namespace: Namespace,
+    prefix: String,
+    pub(crate) after: Revision,
+}
+
+impl Filter {
+    pub(crate) fn new(
+        namespace: Namespace,
+        prefix: String,
+        after: Option<u64>,
+    ) -> Result<Filter, Failure> {
+        if !is_prefix(&prefix) {
+            return Err(Failure::field("prefix", "cannot begin the name of a lock"));
+        }
+        Ok(Filter { namespace, prefix, after: Revision(after.unwrap_or(0)) })
+    }
+
+    pub(crate) fn wants(&self, event: &Event) -> bool {
+        if convert::is_for_all(event) {
+            return event.revision > self.after;
+        }
+        let scopes = convert::scopes_of(event);
+        let is_named = self.prefix.is_empty()
+            || scopes.iter().any(|scope| scope.to_string().starts_with(&self.prefix));
+        // News of the queues carry the revision of the last change.
+        let is_new = event.revision > self.after
+            || (event.revision == self.after && convert::is_of_queues(event));
+        is_named && is_new && event.namespace == self.namespace
+    }
+}
+
+/// The events from the filter's revision on; from now on, if it has none.
+pub(crate) async fn follow(
+    app: &App,
+    filter: &mut Filter,
+    has_after: bool,
+) -> Result<Watch, Failure> {
+    if !has_after {
+        filter.after = durable_revision(app, filter.namespace.clone()).await?;
+    }
+    app.engine(&filter.namespace).watch(Some(filter.after)).map_err(|compacted| {
+        let mut problem = Problem::new(
+            Code::RevisionCompacted,
+            format!("{compacted}: list the locks, then watch after the revision of that list"),
+        );
+        problem.oldest_revision = Some(compacted.oldest.0);
+        problem.into()
+    })
+}
+
+/// The revision up to which everything has been told to those who watch.
+async fn durable_revision(app: &App, namespace: Namespace) -> Result<Revision, Failure> {
+    let query = ListQuery {
+        namespace,
+        prefix: String::new(),
+        owner: None,
+        session: None,
+        inode: None,
+        state: None,
+        after: None,
+        len_max: 1,
+        looked_at_max: 1,
+    };
+    let View::Page(page) = app.query(Query::List(query)).await? else { return Err(unexpected()) };
+    Ok(page.revision)
+}
+
+/// What comes next, if it is there already.
+pub(crate) fn ready(watch: &mut Watch) -> Option<Watched> {
+    let next = std::pin::pin!(watch.next());
+    match next.poll(&mut Context::from_waker(std::task::Waker::noop())) {
+        Poll::Ready(happened) => Some(happened),
+        Poll::Pending => None,
+    }
+}
+
+/// Waits until the server stops.
+pub(crate) async fn ending(condition: &mut watch::Receiver<Condition>) {
+    let is_ending =
+        |condition: &Condition| matches!(condition.phase, Phase::Draining | Phase::Stopped);
+    // If nobody can say so any more, it has stopped.
+    let _ = condition.wait_for(is_ending).await;
+}
+
+/// How events are put together for their way.
+pub(crate) trait Parcels: Send + 'static {
+    type Parcel: Send + 'static;
+
+    /// Adds an event; after the last one of its revision a reader has seen the whole change.
+    fn add(&mut self, event: &leasehold_api::Event, is_last: bool);
+
+    /// Whether it is time to send them.
+    fn is_full(&self) -> bool;
+
+    /// What was added since the last time, if anything.
+    fn take(&mut self) -> Option<Self::Parcel>;
+
+    /// What a reader is told when the server stops.
+    fn farewell() -> Option<Self::Parcel>;
+}
+
+/// Begins to send events, until the reader has gone or the server stops.
+pub(crate) fn feed<P: Parcels>(
+    app: Arc<App>,
+    filter: Filter,
+    watch: Watch,
+    parcels: P,
+) -> mpsc::Receiver<P::Parcel> {
+    let (reader, stream) = mpsc::channel(PARCELS_AHEAD);
+    let revision = filter.after;
+    tokio::spawn(Feed { app, filter, watch, revision, parcels, reader }.run());
+    stream
+}
+
+/// Writes one watcher's stream. It has a task of its own: the engine never waits for it, and it never for the engine.
+struct Feed<P: Parcels> {
+    app: Arc<App>,
+    filter: Filter,
+    watch: Watch,
+    /// Everything up to here has been looked at.
+    revision: Revision,
+    parcels: P,
+    reader: mpsc::Sender<P::Parcel>,
+}
+
+impl<P: Parcels> Feed<P> {
+    async fn run(mut self) {
+        let mut condition = self.app.engine(&self.filter.namespace).condition_changes();
+        self.mark(News::Bookmark);
+        while self.flush().await.is_ok() {
+            let heartbeat = self.app.config.watch_heartbeat;
+            let happened = tokio::select! {
+                happened = self.watch.next() => happened,
+                () = self.reader.closed() => return,
+                () = ending(&mut condition) => return self.say_farewell().await,
+                () = tokio::time::sleep(heartbeat) => {
+                    self.mark(News::Bookmark);
+                    continue;
+                }
+            };
+            if !self.take_in(happened) {
+                // Told so, and closed: the reader has to look at the table again.
+                let _ = self.flush().await;
+                return;
+            }
+        }
+    }
+
+    /// Adds this event and all that lie ready; false if it is time to end.
+    fn take_in(&mut self, first: Watched) -> bool {
+        let mut happened = first;
+        loop {
+            let published = match happened {
+                Watched::Event(published) => published,
+                Watched::Missed(_) => {
+                    self.mark(News::Resync);
+                    return false;
+                }
+                Watched::End => return false,
+            };
+            let Published { event, last_of_revision: is_last } = &published;
+            if self.filter.wants(event) {
+                self.parcels.add(&convert::event(event), *is_last);
+            }
+            if *is_last {
+                self.revision = self.revision.max(event.revision);
+            }
+            if self.parcels.is_full() {
+                return true;
+            }
+            match ready(&mut self.watch) {
+                Some(next) => happened = next,
+                None => return true,
+            }
+        }
+    }
+
+    /// Says how far the stream has come.
+    fn mark(&mut self, news: News) {
+        let event = leasehold_api::Event {
+            revision: self.revision.0,
+            at: convert::moment(self.app.now()),
+            namespace: self.filter.namespace.to_string(),
+            news,
+        };
+        self.parcels.add(&event, true);
+    }
+
+    async fn flush(&mut self) -> Result<(), ()> {
+        match self.parcels.take() {
+            Some(parcel) => self.reader.send(parcel).await.map_err(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    async fn say_farewell(self) {
+        if let Some(parcel) = P::farewell() {
+            // A reader that has gone already misses nothing.
+            let _ = self.reader.send(parcel).await;
+        }
+    }
+}
