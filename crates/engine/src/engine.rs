@@ -233,6 +233,21 @@ impl Engine {
         outputs
     }
 
+    /// Another one may decide by now. What was written stands, but nobody is told any more that a lease goes on, or how
+    /// things are.
+    pub(crate) fn doubt(&mut self, why: &CallError) {
+        let unknown = self.store_failure(true);
+        for output in &mut self.ready {
+            if let Output::Reply { reply, .. } = output {
+                match reply {
+                    Ok(Reply::Answer(Answer::Renewed(_))) => *reply = Err(unknown.clone()),
+                    Ok(Reply::View(_)) => *reply = Err(why.clone()),
+                    Ok(Reply::Answer(_)) | Err(_) => {}
+                }
+            }
+        }
+    }
+
     /// One call has arrived.
     pub fn submit(&mut self, now: Timestamp, id: CallId, call: Call) {
         match call {

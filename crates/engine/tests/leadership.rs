@@ -266,6 +266,44 @@ fn a_leader_that_slept_past_its_leadership_renews_nothing() {
 }
 
 #[test]
+fn a_leader_that_slept_after_it_wrote_tells_nobody_that_a_lease_goes_on() {
+    let mut group = Group::new(2);
+    group.pass(2000);
+    let held = group.acquire(0, "a", "job/x").unwrap();
+    let mut longer = renew("job/x", &held);
+    if let Command::Renew(renew) = &mut longer {
+        renew.ttl = Some(held.ttl.as_duration() * 2);
+    }
+    let id = group.submit(0, Call::Command(longer));
+    let Group { journal, servers, .. } = &mut group;
+    let server = &mut servers[0];
+    let mut answers = Vec::new();
+    for Asking { id, request } in server.member.take_requests(server.now) {
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(response) = request.put_to(journal).as_mut().poll(&mut context) else {
+            panic!("the memory writes at once")
+        };
+        answers.push((id, response));
+    }
+    assert_eq!(answers.len(), 1, "a raised ttl is written first");
+    // It hears of that only when its leadership is over.
+    server.now = server.now.plus(Millis::new(4000));
+    for (id, response) in answers {
+        server.member.answered(server.now, id, response);
+    }
+    let mut outputs = Vec::new();
+    server.member.take_outputs(&mut outputs);
+    let reply = outputs.into_iter().find_map(|output| match output {
+        Output::Reply { call, reply, .. } if call == id => Some(reply),
+        _ => None,
+    });
+    let unknown =
+        |error| matches!(error, CallError::StoreUnavailable { outcome_unknown: true, .. });
+    let reply = reply.expect("it is answered");
+    assert!(reply.clone().is_err_and(unknown), "{reply:?}");
+}
+
+#[test]
 fn a_leader_whose_clock_stood_still_commits_nothing() {
     let mut group = Group::new(2);
     group.pass(2000);

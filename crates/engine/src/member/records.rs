@@ -104,6 +104,7 @@ impl Member {
             Ok(()) => {
                 work.snapshots.appended(now, work.appending_bytes);
                 work.engine.appended(now);
+                self.doubt_unless_certain(now);
                 self.store_works();
             }
             Err(error)
@@ -136,6 +137,7 @@ impl Member {
                 work.unsettled = false;
                 work.snapshots.appended(now, work.appending_bytes);
                 work.engine.appended(now);
+                self.doubt_unless_certain(now);
                 self.store_works();
             }
             Ok(false) => {
@@ -148,6 +150,16 @@ impl Member {
                 self.store_failed(now, &error);
             }
             Err(error @ (Error::Conflict(_) | Error::Corrupt { .. })) => self.lost(now, error),
+        }
+    }
+
+    /// A leader that stood still may hear of its record when another one leads.
+    fn doubt_unless_certain(&mut self, now: Timestamp) {
+        let why = self.not_leader();
+        if let Role::Leading(lead) = &mut self.role
+            && !lead.is_certain(now)
+        {
+            lead.work.engine.doubt(&why);
         }
     }
 
