@@ -6,7 +6,7 @@
 //!             timeouts   problem+json or status                       for api's
 //! ```
 //!
-//! No rule about locks is in here: what a request means is decided in the core, and only `convert.rs` knows both sides.
+//! No rule about locks is in here: what a request means is decided in the core, and only `convert` knows both sides.
 #![forbid(unsafe_code)]
 
 mod config;

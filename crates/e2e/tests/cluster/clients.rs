@@ -61,6 +61,36 @@ async fn nobody_loses_anything_when_the_leader_goes() -> Result<()> {
     job.end()
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_stands_still_is_left_by_who_only_asks() -> Result<()> {
+    let postgres = tokio::task::spawn_blocking(Postgres::start).await?;
+    let mut cluster = Cluster::start(2, Store::Postgres(Box::new(postgres)), SETTINGS).await?;
+    let first = cluster.wait_for_leader(PATIENCE).await?;
+    let mut addresses = cluster.addresses();
+    addresses.rotate_left(first);
+    let addresses = list(&addresses);
+    let mut clients = Vec::new();
+    for transport in [Transport::Stream, Transport::Http] {
+        let builder = Client::builder(&addresses).transport(transport).patience(PATIENCE);
+        let client = builder.connect().await?;
+        // So that its connection stands, and it has nothing to keep.
+        client.lock("asked/before").acquire().await?.release().await?;
+        clients.push((transport, client));
+    }
+    cluster.nodes[first].server.pause()?;
+    let since = Instant::now();
+    let asking = clients.into_iter().map(|(transport, client)| async move {
+        let lease = client.lock(&format!("asked/{transport:?}")).acquire().await?;
+        println!("{transport:?}: granted {:?} after the leader stood still", since.elapsed());
+        lease.release().await
+    });
+    let asking: Vec<_> = asking.map(tokio::spawn).collect();
+    for asked in asking {
+        asked.await??;
+    }
+    cluster.nodes[first].server.go_on()
+}
+
 pub(super) fn list(addresses: &[SocketAddr]) -> String {
     let addresses: Vec<String> =
         addresses.iter().map(|address| format!("http://{address}")).collect();

@@ -1,0 +1,9 @@
+//! Between what is spoken and what is decided: only here are both the core's types and the api's known.
+
+mod failures;
+mod inward;
+mod outward;
+
+pub(crate) use failures::problem;
+pub(crate) use inward::*;
+pub(crate) use outward::*;
