@@ -293,9 +293,9 @@ fn a_leader_that_slept_after_it_wrote_tells_nobody_that_a_lease_goes_on() {
     }
     let mut outputs = Vec::new();
     server.member.take_outputs(&mut outputs);
-    let reply = outputs.into_iter().find_map(|output| match output {
-        Output::Reply { call, reply, .. } if call == id => Some(reply),
-        _ => None,
+    let reply = outputs.into_iter().find_map(|output| {
+        let Output::Reply { call, reply, .. } = output else { return None };
+        (call == id).then_some(reply)
     });
     let unknown =
         |error| matches!(error, CallError::StoreUnavailable { outcome_unknown: true, .. });
