@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::coverage::Coverage;
+use crate::cut::Cut;
 use crate::judge::{Peaks, Verdict};
-use crate::plan::Cut;
 use crate::time::{Micros, SECOND};
 
 /// How often it is said how far it has come.

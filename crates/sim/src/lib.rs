@@ -16,6 +16,7 @@
 pub mod dice;
 pub mod time;
 pub mod agenda;
+pub mod cut;
 pub mod plan;
 pub mod network;
 pub mod store;
@@ -31,8 +32,9 @@ pub mod campaign;
 
 pub use campaign::{Campaign, Tally, replay_command};
 pub use coverage::Coverage;
+pub use cut::Cut;
 pub use judge::Verdict;
-pub use plan::{Cut, Plan};
+pub use plan::Plan;
 pub use shrink::shrink;
 pub use time::{Micros, Moment, SECOND};
 pub use world::{Run, World};

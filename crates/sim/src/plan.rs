@@ -1,11 +1,11 @@
 //! What a world is to be like: drawn from the seed before it begins.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::{GracePolicy, Limits};
 
+use crate::cut::Cut;
 use crate::dice::{Dice, Purpose};
 use crate::time::{MILLI, Micros, Moment, SECOND};
 
@@ -287,52 +287,6 @@ impl Plan {
             GracePolicy::Strict => self.grace_length + self.grace_length / 10,
         };
         2 * ttl_max + grace + 3 * self.leader_lease + slow + 10 * SECOND
-    }
-}
-
-/// What the shrinker leaves out of a world.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cut {
-    pub until: Option<Micros>,
-    /// Faults, by their number in the plan.
-    pub faults: BTreeSet<usize>,
-    /// Clients that do nothing.
-    pub clients: BTreeSet<usize>,
-    /// Single deeds of clients.
-    pub deeds: BTreeSet<(usize, u64)>,
-}
-
-impl fmt::Display for Cut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts = Vec::new();
-        parts.extend(self.until.map(|until| format!("until={until}")));
-        parts.extend(self.faults.iter().map(|fault| format!("fault={fault}")));
-        parts.extend(self.clients.iter().map(|client| format!("client={client}")));
-        parts.extend(self.deeds.iter().map(|(client, deed)| format!("deed={client}.{deed}")));
-        f.write_str(&parts.join(","))
-    }
-}
-
-impl std::str::FromStr for Cut {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Cut> {
-        let mut cut = Cut::default();
-        for part in text.split(',').filter(|part| !part.is_empty()) {
-            match part.split_once('=') {
-                Some(("until", until)) => cut.until = Some(until.parse()?),
-                Some(("fault", fault)) => _ = cut.faults.insert(fault.parse()?),
-                Some(("client", client)) => _ = cut.clients.insert(client.parse()?),
-                Some(("deed", deed)) => {
-                    let Some((client, number)) = deed.split_once('.') else {
-                        anyhow::bail!("{part:?} is not deed=CLIENT.NUMBER");
-                    };
-                    cut.deeds.insert((client.parse()?, number.parse()?));
-                }
-                Some(_) | None => anyhow::bail!("{part:?} is none of until, fault, client, deed"),
-            }
-        }
-        Ok(cut)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::plan::{Cut, Plan};
+use crate::cut::Cut;
+use crate::plan::Plan;
 use crate::time::Micros;
 use crate::world::Run;
 
