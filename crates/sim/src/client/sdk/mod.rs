@@ -3,33 +3,32 @@
 //! A connection carries everything or breaks: when one of its messages is lost, both sides find out in their time, and
 //! the machine is told that the connection is down.
 
+mod asking;
+mod using;
+mod words;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold_api::{Code, Happened, Problem};
+use leasehold_api::{Code, Problem};
 use leasehold_client::machine::{
-    Action, Answer, Ask, CallId, Ended, Key, LinkId, Loss, Machine, Moment as Own, News, Request,
-    Settings, Standing, State, Wait as SdkWait,
+    Action, Answer, CallId, Ended, Key, LinkId, Machine, Moment as Own, News, Settings, Standing,
 };
 use leasehold_core::{
-    Acquire, Adapter, Answer as Told, Claim, CloseSession, Command, Fence, KeepAlive, LeaseId,
-    Namespace, OnDisconnect, OpenSession, Owner, Refusal, Release, Renew, RequestId, Scope, Ticket,
-    Under, Wait,
+    Answer as Told, Claim, Command, Fence, LeaseId, Namespace, Owner, Refusal, RequestId, Scope,
 };
 use leasehold_engine::{Call, CallError, Reply};
 use leasehold_judge::history::Kept;
 
 use super::Due;
-use super::hand::NO_CALL;
-use super::scopes::claim;
-use crate::coverage;
 use crate::dice::{Dice, Purpose};
 use crate::judge::{Attempt, Belief, Verdict};
 use crate::plan::{Node, Plan};
 use crate::server::Wire;
 use crate::time::{Micros, Moment};
 use crate::world::World;
+use words::{problem_of, word_for};
 
 /// More than that it does not hold or want at a time.
 const ITEMS_MAX: usize = 4;
@@ -217,185 +216,6 @@ impl World {
             Action::End { key, data, how } => self.sdk_end(client, key, data, &how),
         }
         Ok(())
-    }
-
-    // The connection.
-
-    fn connect(&mut self, client: usize, id: LinkId, address: &str) {
-        self.let_go(client);
-        let server: usize =
-            address.strip_prefix("server-").and_then(|n| n.parse().ok()).unwrap_or(0);
-        self.trace.line(self.now, Node::Client(client), format_args!("sdk connects to {address}"));
-        self.sdk(client).link = Some(Link { id, server, is_up: false });
-        let (here, there) = (Node::Client(client), Node::Server(server));
-        let out = self.network.send(self.now, here, there).arrives;
-        let back = self.network.send(self.now, there, here).arrives;
-        let at = &self.servers[server];
-        let due = match (out, back) {
-            (Some(out), Some(back)) if at.is_up() && at.paused == 0 => {
-                (Due::LinkUp(id.0), out.max(back))
-            }
-            (Some(out), Some(back)) if !at.is_up() => (Due::LinkDown(id.0), out.max(back)),
-            // No answer: the machine has a timeout of its own.
-            _ => return,
-        };
-        self.client_due(client, due.0, due.1);
-    }
-
-    pub(super) fn link_up(&mut self, client: usize, id: u64) -> Result<(), Verdict> {
-        let own = self.own(client);
-        let sdk = self.sdk(client);
-        if let Some(link) = &mut sdk.link
-            && link.id == LinkId(id)
-        {
-            link.is_up = true;
-            sdk.machine.up(own, LinkId(id));
-        }
-        self.drive_sdk(client)
-    }
-
-    pub(super) fn link_down(&mut self, client: usize, id: u64) -> Result<(), Verdict> {
-        let own = self.own(client);
-        if self.sdk(client).link.is_some_and(|link| link.id == LinkId(id)) {
-            self.let_go(client);
-        }
-        self.sdk(client).machine.down(own, LinkId(id));
-        self.drive_sdk(client)
-    }
-
-    /// The connection is given up: nobody will read what comes over it.
-    fn let_go(&mut self, client: usize) {
-        let life = self.clients[client].life;
-        self.sdk(client).link = None;
-        for (number, exchange) in std::mem::take(&mut self.sdk(client).calls) {
-            self.hang_up(Wire { client, life, number, tries: 0 });
-            self.sdk_unanswered(client, &exchange);
-        }
-    }
-
-    /// A message was lost: the connection it was on is dead.
-    pub(super) fn sdk_broken(&mut self, client: usize, number: u64) -> Result<(), Verdict> {
-        let Some(exchange) = self.sdk(client).calls.get(&number) else { return Ok(()) };
-        let link = exchange.link;
-        self.link_down(client, link.0)
-    }
-
-    // Requests.
-
-    fn sdk_send(&mut self, client: usize, call: CallId, key: Key, request: &Request) {
-        let at = &mut self.clients[client];
-        at.next_number += 1;
-        let (number, life) = (at.next_number, at.life);
-        let Some(what) = self.sdk_call(client, number, key, request) else { return };
-        let what = Rc::new(Call::Command(what));
-        let sent = self.now;
-        let about = self.sdk(client).about(&what);
-        let sdk = self.sdk(client);
-        let Some(link) = sdk.link.filter(|link| link.is_up) else { return };
-        let exchange = Exchange { call, key, link: link.id, sent, what: what.clone(), about };
-        sdk.calls.insert(number, exchange);
-        self.ask(link.server, Wire { client, life, number, tries: 0 }, what);
-    }
-
-    fn sdk_call(
-        &mut self,
-        client: usize,
-        number: u64,
-        key: Key,
-        request: &Request,
-    ) -> Option<Command> {
-        let fresh = self.fresh_lease(client, number);
-        let window = Duration::ZERO;
-        let sdk = self.sdk(client);
-        let owner = sdk.owner.clone();
-        let under = match sdk.machine.data(key)?.session {
-            Some(session) => Some(sdk.machine.data(session)?.lease?),
-            None => None,
-        };
-        let item = sdk.machine.data_mut(key)?;
-        let namespace = Namespace::default();
-        let is_session = item.claims.is_empty();
-        Some(match request {
-            Request::Acquire { .. } if is_session => Command::OpenSession(OpenSession {
-                namespace,
-                id: fresh,
-                owner,
-                ttl: item.ttl,
-                adapter: Adapter::new("sdk").expect("a plain name"),
-                on_disconnect: OnDisconnect::Keep(item.ttl / 2),
-                request_id: Some(item.request_id.clone()),
-                metadata: None,
-            }),
-            Request::Acquire { wait, ticket } => {
-                let under = match under {
-                    Some(session) => Under::Session(session),
-                    None => Under::NewLease { id: fresh, ttl: item.ttl },
-                };
-                Command::Acquire(Acquire {
-                    call: NO_CALL,
-                    namespace,
-                    owner,
-                    claims: item.claims.clone(),
-                    under,
-                    wait: match wait {
-                        SdkWait::Never => Wait::Never,
-                        SdkWait::UpTo(wait) => Wait::UpTo(*wait),
-                        SdkWait::Forever => Wait::Forever,
-                    },
-                    keep_place: matches!(wait, SdkWait::UpTo(_)),
-                    ticket: ticket.as_ref().and_then(|text| text.parse().ok()).map(Ticket),
-                    request_id: Some(item.request_id.clone()),
-                    reclaim_window: window,
-                    reclaim: false,
-                    metadata: None,
-                })
-            }
-            Request::Renew if is_session || item.claims.len() > 1 => {
-                Command::KeepAlive(KeepAlive { namespace, session: item.lease?, ttl: None })
-            }
-            Request::Renew => Command::Renew(Renew {
-                namespace,
-                scope: item.claims[0].scope.clone(),
-                owner,
-                lease: item.lease?,
-                fence: item.fence?,
-                ttl: None,
-            }),
-            // A set under a lease of its own ends with that lease.
-            Request::Release if is_session || (item.claims.len() > 1 && under.is_none()) => {
-                Command::CloseSession(CloseSession { namespace, session: item.lease? })
-            }
-            Request::Release => Command::Release(Release {
-                namespace,
-                scope: ends_all(&item.claims).clone(),
-                owner,
-                lease: item.lease?,
-                fence: item.fence?,
-            }),
-        })
-    }
-
-    /// The server is told not to let it wait any longer, and says that it has stopped.
-    fn sdk_cancel(&mut self, client: usize, call: CallId) {
-        let life = self.clients[client].life;
-        let sdk = self.sdk(client);
-        let found = sdk.calls.iter().find(|(_, exchange)| exchange.call == call);
-        let Some((&number, _)) = found else { return };
-        if let Some(exchange) = sdk.calls.remove(&number) {
-            self.sdk_unanswered(client, &exchange);
-        }
-        self.hang_up(Wire { client, life, number, tries: 0 });
-        let back = self.now + self.plan.network.delay * 4;
-        self.client_due(client, Due::Cancelled(call.to_u64()), back);
-    }
-
-    pub(super) fn cancelled(&mut self, client: usize, call: u64) -> Result<(), Verdict> {
-        let own = self.own(client);
-        let mut problem = Problem::new(Code::Interrupted, "cancelled");
-        problem.outcome = Happened::Unknown;
-        let answer = Answer::Refused(Box::new(problem));
-        self.sdk(client).machine.answer(own, CallId::from_u64(call), answer);
-        self.drive_sdk(client)
     }
 
     // Answers.
@@ -655,128 +475,6 @@ impl World {
     pub(super) fn sdk_unanswered(&mut self, client: usize, exchange: &Exchange) {
         self.sdk_history(client, exchange, &Err(CallError::Stopped));
     }
-
-    // The thread that uses it.
-
-    pub(super) fn sdk_think(&mut self, client: usize) -> Result<(), Verdict> {
-        if self.clients[client].winds_down {
-            return Ok(());
-        }
-        let own = self.own(client);
-        self.clients[client].sdk_deeds += 1;
-        let deed = self.clients[client].sdk_deeds;
-        let place = client + SDK_DEEDS;
-        let mut dice = Dice::new(self.plan.seed, Purpose::Work, place as u64, deed);
-        let think = dice.between(1, self.plan.work.think * 4);
-        self.client_due(client, Due::SdkThink, self.now + think);
-        if self.cut.deeds.contains(&(place, deed)) {
-            return Ok(());
-        }
-        let Sdk { machine, keys, .. } = self.sdk(client);
-        let keys: Vec<Key> = keys.iter().copied().collect();
-        if keys.len() >= ITEMS_MAX || (!keys.is_empty() && dice.percent(25)) {
-            let key = *dice.pick(&keys);
-            if dice.percent(50) {
-                machine.release(own, key);
-            } else {
-                machine.abandon(own, key);
-            }
-        } else {
-            self.sdk_acquire(client, &mut dice);
-        }
-        self.drive_sdk(client)
-    }
-
-    fn sdk_acquire(&mut self, client: usize, dice: &mut Dice) {
-        let (own, now, work, ttl) = (self.own(client), self.now, self.plan.work, self.plan.ttl);
-        let (life, deed) = (self.clients[client].life, self.clients[client].sdk_deeds);
-        let sdk = self.sdk(client);
-        let lasts = Duration::from_millis(*dice.pick(&[ttl, ttl / 2, ttl * 2]) / 1000);
-        let is_session = |key: &Key| {
-            sdk.machine.data(*key).is_some_and(|item| item.claims.is_empty() && item.is_granted)
-        };
-        let session = sdk.keys.iter().copied().find(is_session);
-        let opens = session.is_none() && dice.percent(work.sessions / 2);
-        let session = session.filter(|_| !opens && dice.percent(70));
-        let mut claims = vec![claim(dice, &work)];
-        if dice.percent(work.sets) {
-            let more = claim(dice, &work);
-            if !claims[0].scope.overlaps(&more.scope) {
-                claims.push(more);
-            }
-        }
-        // Two requests of one owner for bytes of one file would be one lock: they merge, and each gives the other's back.
-        let items = sdk.keys.iter().filter_map(|key| sdk.machine.data(*key));
-        let held: BTreeSet<u64> =
-            items.flat_map(|item| &item.claims).filter_map(inode_of).collect();
-        claims.retain(|claim| inode_of(claim).is_none_or(|inode| !held.contains(&inode)));
-        if opens {
-            claims.clear();
-        } else if claims.is_empty() {
-            return;
-        }
-        let wait = if dice.percent(work.waits) {
-            *dice.pick(&[SdkWait::Forever, SdkWait::UpTo(lasts), SdkWait::UpTo(lasts / 8)])
-        } else {
-            SdkWait::Never
-        };
-        let request_id =
-            RequestId::new(&format!("sdk-{client}-{life}-{deed}")).expect("a plain name");
-        let attempt = Attempt {
-            client,
-            owner: sdk.owner.clone(),
-            claims: claims.clone(),
-            ttl: if session.is_some() { Duration::ZERO } else { lasts },
-            waited: wait != SdkWait::Never,
-            request_id: Some(request_id.clone()),
-            leases: Vec::new(),
-            invoked: now,
-            returned: None,
-            granted: None,
-            is_refused: false,
-        };
-        let ask = match session {
-            Some(session) => Ask::Under { session, wait },
-            None => Ask::Lease { ttl: lasts, wait, is_kept: true },
-        };
-        let item = Item {
-            claims,
-            ttl: lasts,
-            request_id,
-            session,
-            lease: None,
-            fence: None,
-            attempt,
-            is_granted: false,
-            confirmed: Own::ZERO,
-        };
-        let key = sdk.machine.acquire(own, item, ask);
-        sdk.keys.insert(key);
-    }
-
-    /// Work is done: it writes, if it may, and gives the lock back.
-    pub(super) fn sdk_release(&mut self, client: usize, key: u64) -> Result<(), Verdict> {
-        let (own, key) = (self.own(client), Key::from_u64(key));
-        let sdk = self.sdk(client);
-        let Some(item) = sdk.machine.data(key).cloned() else { return Ok(()) };
-        let is_valid =
-            sdk.machine.standing(key).is_some_and(|standing| standing.state(own) == State::Valid);
-        sdk.machine.release(own, key);
-        if let ([claim, ..], Some(fence), true) = (item.claims.as_slice(), item.fence, is_valid) {
-            self.write_to(&Namespace::default(), claim, fence);
-        }
-        self.drive_sdk(client)
-    }
-
-    /// Everything is given back; what is still asked for may come.
-    pub(super) fn sdk_winds_down(&mut self, client: usize) -> Result<(), Verdict> {
-        let own = self.own(client);
-        let Sdk { machine, keys, .. } = self.sdk(client);
-        for key in keys.iter() {
-            machine.release(own, *key);
-        }
-        self.drive_sdk(client)
-    }
 }
 
 /// The lock of a set by which all of it is released: a release of bytes of a file ends those bytes alone.
@@ -789,72 +487,5 @@ fn inode_of(claim: &Claim) -> Option<u64> {
     match claim.scope {
         Scope::Range { inode, .. } => Some(inode),
         Scope::Key(_) => None,
-    }
-}
-
-fn word_for(how: &Ended) -> String {
-    match how {
-        Ended::Refused(problem) => format!("refused with {}", problem.code),
-        Ended::Unreachable => "unreachable".into(),
-        Ended::Lost(Loss::Told(problem)) => format!("lost, told {}", problem.code),
-        Ended::Lost(Loss::Lapsed) => "lost, lapsed".into(),
-        Ended::Lost(_) => "lost with its session".into(),
-        Ended::Released => "released".into(),
-        Ended::NotReleased(problem) => format!("not released, {}", problem.code),
-        Ended::ReleaseUnanswered => "release unanswered".into(),
-        Ended::Forgotten => "forgotten".into(),
-    }
-}
-
-/// The problem that a client reads when a server says no.
-fn problem_of(error: &CallError) -> Problem {
-    let code = match error {
-        CallError::Refused(refusal) => code_for(refusal),
-        CallError::StoreUnavailable { .. } => Code::StoreUnavailable,
-        CallError::NotLeader { .. } => Code::NotLeader,
-        CallError::Draining => Code::Draining,
-        CallError::Busy => Code::Overloaded,
-        CallError::Stopped => Code::Interrupted,
-    };
-    let mut problem = Problem::new(code, coverage::word_for(error));
-    match error {
-        CallError::Refused(Refusal::Held(conflict) | Refusal::ReclaimWindow(conflict)) => {
-            problem.ticket = conflict.place.map(|place| place.ticket.0.to_string());
-        }
-        CallError::NotLeader { leader, retry_after } => {
-            problem.leader.clone_from(leader);
-            problem.recommended_retry_ms = u64::try_from(retry_after.as_millis()).ok();
-        }
-        CallError::StoreUnavailable { outcome_unknown: true, .. } => {
-            problem.outcome = Happened::Unknown;
-        }
-        CallError::Refused(_)
-        | CallError::StoreUnavailable { .. }
-        | CallError::Draining
-        | CallError::Busy
-        | CallError::Stopped => {}
-    }
-    problem
-}
-
-fn code_for(refusal: &Refusal) -> Code {
-    match refusal {
-        Refusal::Held(_) => Code::LockHeld,
-        Refusal::ReclaimWindow(_) => Code::ReclaimWindow,
-        Refusal::GracePeriod { .. } => Code::GracePeriod,
-        Refusal::NoGrace => Code::NoGrace,
-        Refusal::Deadlock { .. } => Code::Deadlock,
-        Refusal::LeaseLost => Code::LeaseLost,
-        Refusal::NotHolder(_) => Code::NotHolder,
-        Refusal::LimitMismatch { .. } => Code::LimitMismatch,
-        Refusal::RequestIdReused => Code::RequestIdReused,
-        Refusal::SessionNotFound => Code::SessionNotFound,
-        Refusal::TicketNotFound(_) => Code::TicketNotFound,
-        Refusal::StaleFence { .. } => Code::StaleFence,
-        Refusal::Limit(_) => Code::QuotaExceeded,
-        Refusal::Invalid(_) => Code::InvalidRequest,
-        Refusal::FileRemoved(_) => Code::FileRemoved,
-        Refusal::Suspended => Code::StoreUnavailable,
-        Refusal::StaleEpoch { .. } => Code::NotLeader,
     }
 }
