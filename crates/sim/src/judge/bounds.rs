@@ -49,12 +49,12 @@ impl Queue {
         match self {
             Queue::Agenda => 20_000,
             // A server that stood still for long finds all that was asked meanwhile.
-            Queue::Owed => 10_000,
-            Queue::Unwritten => 10_000,
+            Queue::Owed => 500,
+            Queue::Unwritten => 2000,
             Queue::Waiting => plan.limits.waiters_max,
             Queue::Asked => 200,
-            // Those of a server that stands still are kept until its connection is given up.
-            Queue::Exchanges => 2000,
+            // Those of a server that stands still are kept until they are given up, or its connection is.
+            Queue::Exchanges => 200,
             Queue::Kept => 32,
             Queue::StoreCalls => 100 * plan.servers,
             Queue::Journal => {

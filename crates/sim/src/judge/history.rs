@@ -200,9 +200,13 @@ impl History {
         let known: BTreeMap<Fence, Moment> = self.attempts.iter().filter_map(known).collect();
         self.tell_taken(&known);
         self.tell_disconnected(log, &known);
-        let mut by_owner: BTreeMap<&Owner, Vec<(Fence, &GrantFact)>> = BTreeMap::new();
-        for (fence, grant) in log.grants() {
-            by_owner.entry(&grant.granted.owner).or_default().push((*fence, grant));
+        let mut by_request: BTreeMap<(&Owner, &RequestId), Vec<Fence>> = BTreeMap::new();
+        let mut by_lease: BTreeMap<LeaseId, Vec<Fence>> = BTreeMap::new();
+        for (fence, GrantFact { granted, .. }) in log.grants() {
+            if let Some(request) = &granted.request {
+                by_request.entry((&granted.owner, &request.id)).or_default().push(*fence);
+            }
+            by_lease.entry(granted.lease).or_default().push(*fence);
         }
         let mut told = BTreeSet::new();
         let asked = self.first_asked(log);
@@ -211,7 +215,18 @@ impl History {
             if attempt.granted.is_some_and(|fence| !told.insert(fence)) {
                 continue;
             }
-            let grants = by_owner.get(&attempt.owner).map_or(&[][..], Vec::as_slice);
+            let mut fences: BTreeSet<Fence> = match &attempt.request_id {
+                Some(id) => {
+                    by_request.get(&(&attempt.owner, id)).into_iter().flatten().copied().collect()
+                }
+                None => {
+                    let of_leases = attempt.leases.iter().filter_map(|lease| by_lease.get(lease));
+                    of_leases.flatten().copied().collect()
+                }
+            };
+            // Whoever takes back what it had is answered with a grant that came of another request.
+            fences.extend(attempt.granted);
+            let grants = fences.into_iter().filter_map(|fence| Some((fence, log.grant(fence)?)));
             self.tell_attempt(&attempt, grants, &known);
         }
         let rules = Rules { late_max: self.late_max, configurations_max: 2000 };
@@ -293,36 +308,32 @@ impl History {
     }
 
     /// Everything that was granted because of it, known to its client or not.
-    fn tell_attempt(
+    fn tell_attempt<'a>(
         &mut self,
         attempt: &Attempt,
-        grants: &[(Fence, &GrantFact)],
+        grants: impl Iterator<Item = (Fence, &'a GrantFact)>,
         known: &BTreeMap<Fence, Moment>,
     ) {
-        let first = grants.partition_point(|(_, grant)| grant.at < attempt.invoked);
         let mut is_told = false;
-        for (fence, grant) in &grants[first..] {
+        for (fence, grant) in grants.filter(|(_, grant)| grant.at >= attempt.invoked) {
             let granted = &grant.granted;
-            // Whoever takes back what it had is answered with a grant that came of another request.
-            let is_its = match &attempt.request_id {
-                _ if attempt.granted == Some(*fence) => true,
-                Some(id) => granted.request.as_ref().is_some_and(|request| request.id == *id),
-                None => attempt.leases.contains(&granted.lease) && granted.claims == attempt.claims,
-            };
+            let is_its = attempt.request_id.is_some()
+                || attempt.granted == Some(fence)
+                || (granted.owner == attempt.owner && granted.claims == attempt.claims);
             // Made after it was answered: by another request, or by a copy of this one that came late. Nobody was told of
             // what such a copy was granted.
             let returned = attempt.returned.filter(|_| attempt.granted.is_some());
             let is_after = returned.is_some_and(|returned| returned < grant.at);
-            let is_copy = attempt.request_id.is_some() && !known.contains_key(fence);
+            let is_copy = attempt.request_id.is_some() && !known.contains_key(&fence);
             if !is_its || (is_after && !is_copy) {
                 continue;
             }
-            is_told |= attempt.granted == Some(*fence);
+            is_told |= attempt.granted == Some(fence);
             for claim in &attempt.claims {
                 // One that was gone before its answer came is as good as one that never had an answer.
                 let taken = grant.taken_at(&claim.scope);
                 let is_gone = taken.is_some_and(|taken| Some(taken) < attempt.returned);
-                if attempt.granted == Some(*fence) && !is_gone {
+                if attempt.granted == Some(fence) && !is_gone {
                     let outcome = Acquired::Granted(fence.get());
                     self.tell_claim(attempt, claim, outcome, attempt.returned);
                     continue;
