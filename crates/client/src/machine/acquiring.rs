@@ -226,7 +226,7 @@ impl<T> Machine<T> {
                 let late = planted!("lease-counted-from-the-answer");
                 let since = if late { now } else { call.sent };
                 let standing = Standing::counted(since, ttl, left);
-                self.leased(now, key, standing);
+                self.leased(now, call, standing);
             }
             (Phase::Abandoned(abandoned), _) => {
                 let until = abandoned.until.max(Standing::counted(now, ttl, left).lapses_at());
@@ -259,11 +259,12 @@ impl<T> Machine<T> {
         }
     }
 
-    fn leased(&mut self, now: Moment, key: Key, standing: Standing) {
+    fn leased(&mut self, now: Moment, call: Call, standing: Standing) {
+        let key = call.key;
         let beat = self.next_beat(standing);
         let entry = self.entries.get_mut(key).expect("it was there");
         let beat = if entry.ask.is_kept() { beat } else { Beat::NONE };
-        let held = Held { standing, beat };
+        let held = Held { standing, sent: call.sent, beat };
         if now < standing.heartbeat_at() {
             entry.phase = Phase::Held(held);
             self.tell(key, News::Granted(standing));

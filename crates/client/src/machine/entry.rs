@@ -93,6 +93,8 @@ pub(super) struct Acquiring {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) standing: Standing,
+    /// When the request was sent that the standing is the answer to.
+    pub(super) sent: Moment,
     pub(super) beat: Beat,
 }
 

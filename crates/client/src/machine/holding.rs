@@ -65,7 +65,7 @@ impl<T> Machine<T> {
         if let Ask::Lease { is_kept, .. } = &mut entry.ask {
             *is_kept = true;
         }
-        if let Phase::Held(Held { standing, beat: Beat::NONE }) = entry.phase {
+        if let Phase::Held(Held { standing, beat: Beat::NONE, .. }) = entry.phase {
             let beat = self.next_beat(standing);
             if let Some(held) = self.held_mut(key) {
                 held.beat = beat;
@@ -121,15 +121,16 @@ impl<T> Machine<T> {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let is_kept = entry.ask.is_kept();
         match &mut entry.phase {
-            // An answer may come after a younger one.
-            Phase::Held(held) if held.standing.since() <= standing.since() => {
+            // An answer may come after a younger one. A server that counts in milliseconds may say of the younger that
+            // it ends a little earlier, so they are told apart by when they were asked for.
+            Phase::Held(held) if held.sent <= call.sent => {
                 let beat = if is_kept { beat } else { Beat::NONE };
-                *held = Held { standing, beat };
+                *held = Held { standing, sent: call.sent, beat };
                 self.tell(key, News::Renewed(standing));
             }
             Phase::Confirming(..) if standing.state(now) == State::Valid => {
                 let beat = if is_kept { beat } else { Beat::NONE };
-                entry.phase = Phase::Held(Held { standing, beat });
+                entry.phase = Phase::Held(Held { standing, sent: call.sent, beat });
                 self.tell(key, News::Granted(standing));
             }
             // In jeopardy the work has been told to stop: it is too late to go on.

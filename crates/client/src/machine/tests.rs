@@ -214,6 +214,19 @@ fn a_renewal_counts_from_when_it_was_sent() {
 }
 
 #[test]
+fn a_renewal_that_says_a_millisecond_less_is_a_renewal_all_the_same() {
+    let (mut hands, key) = Hands::hold("a");
+    for round in 1..50 {
+        hands.now = Moment::from_nanos(round * 100_000);
+        assert!(hands.machine.renew(hands.now, key));
+        assert_eq!(hands.done(), "a renew");
+        // The server's clock ticks between the renewal and its answer.
+        let left = TTL - Duration::from_millis(round % 2);
+        assert_eq!(hands.answer(Answer::Renewed { ttl: TTL, left }), "a renewed");
+    }
+}
+
+#[test]
 fn unanswered_heartbeats_are_repeated_until_half_of_the_ttl_then_the_work_must_stop() {
     let (mut hands, _) = Hands::hold("a");
     let mut renewals = 0;
