@@ -1,7 +1,7 @@
 //! How each transition changes the table: the only place where what lasts is touched.
 
 use crate::command::Claim;
-use crate::effect::News;
+use crate::effect::{News, Step};
 use crate::fence::Fence;
 use crate::id::{LeaseId, Namespace, Owner};
 use crate::inode::Piece;
@@ -16,27 +16,40 @@ use crate::table::{LockTable, Unfit};
 use crate::time::{Millis, Timestamp};
 use crate::transition::{Ending, Granted, SessionOpened, Transition};
 
-/// What watchers will be told, and of which namespace.
-pub(crate) type NewsList = Vec<(Namespace, News)>;
+/// Who hears what a change means to watchers.
+pub(crate) enum Listener<'a> {
+    Step(&'a mut Step),
+    /// It was told when it happened; now it is replayed.
+    Nobody,
+}
+
+impl Listener<'_> {
+    fn hear(&mut self, table: &LockTable, namespace: &Namespace, news: News) {
+        match self {
+            Listener::Step(step) => table.tell(namespace.clone(), news, step),
+            Listener::Nobody => {}
+        }
+    }
+}
 
 impl LockTable {
     pub(crate) fn change(
         &mut self,
         transition: &Transition,
-        news: &mut NewsList,
+        listener: &mut Listener<'_>,
     ) -> Result<(), Unfit> {
         self.revision.0 += 1;
         match transition {
             Transition::EpochBegan { epoch } => {
                 self.epoch = *epoch;
-                news.push((Namespace::default(), News::EpochBegan { epoch: *epoch }));
+                listener.hear(self, &Namespace::default(), News::EpochBegan { epoch: *epoch });
             }
             Transition::Jumped { epoch, fence } => {
                 self.epoch = self.epoch.max(*epoch);
                 self.fence = self.fence.max(*fence);
             }
-            Transition::SessionOpened(opened) => self.open_session(opened, news)?,
-            Transition::Granted(granted) => self.add_grant(granted, news)?,
+            Transition::SessionOpened(opened) => self.open_session(opened, listener)?,
+            Transition::Granted(granted) => self.add_grant(granted, listener)?,
             Transition::TtlChanged { namespace, lease, ttl } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
                 self.before_change(space, lease);
@@ -44,19 +57,19 @@ impl LockTable {
                 changed.ttl = *ttl;
                 let owner = changed.owner;
                 let owner = self.space(space).owners.name(owner).clone();
-                news.push((namespace.clone(), News::TtlChanged { owner, ttl: *ttl }));
+                listener.hear(self, namespace, News::TtlChanged { owner, ttl: *ttl });
             }
             Transition::LeaseLapsed { namespace, lease, ending } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
-                self.lapse(space, lease, ending, news);
+                self.lapse(space, lease, ending, listener);
             }
             Transition::LeaseEnded { namespace, lease, ending } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
-                self.end_lease(space, lease, ending, news);
+                self.end_lease(space, lease, ending, listener);
             }
             Transition::GrantEnded { namespace, lease, fence, ending } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
-                self.end_stamped(space, lease, *fence, ending, news);
+                self.end_stamped(space, lease, *fence, ending, listener);
             }
             Transition::KeyEnded { namespace, lease, fence, key, ending } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
@@ -64,7 +77,7 @@ impl LockTable {
                     return Err(self.unfit("a grant that is not there"));
                 }
                 self.before_change(space, lease);
-                self.end_grant(space, lease, *fence, key, ending, news);
+                self.end_grant(space, lease, *fence, key, ending, listener);
                 self.drop_if_bare(space, lease);
             }
             Transition::RangeEnded { namespace, lease, owner, inode, range, ending } => {
@@ -72,14 +85,14 @@ impl LockTable {
                 let owner = self.space(space).owners.find(owner);
                 let owner = owner.ok_or_else(|| self.unfit("an owner that holds nothing"))?;
                 self.before_change(space, lease);
-                self.end_range(space, lease, owner, *inode, *range, ending, news);
+                self.end_range(space, lease, owner, *inode, *range, ending, listener);
                 self.drop_if_bare(space, lease);
             }
             Transition::FenceAccepted { namespace, register, fence } => {
                 let space = self.space_or_insert(namespace);
                 self.space_mut(space).registers.insert(register.clone(), *fence);
                 let accepted = News::FenceAccepted { register: register.clone(), fence: *fence };
-                news.push((namespace.clone(), accepted));
+                listener.hear(self, namespace, accepted);
             }
         }
         Ok(())
@@ -95,7 +108,11 @@ impl LockTable {
         Ok((space, lease.ok_or_else(|| self.unfit("an unknown lease"))?))
     }
 
-    fn open_session(&mut self, opened: &SessionOpened, news: &mut NewsList) -> Result<(), Unfit> {
+    fn open_session(
+        &mut self,
+        opened: &SessionOpened,
+        listener: &mut Listener<'_>,
+    ) -> Result<(), Unfit> {
         let session = Session {
             terms: opened.terms.clone(),
             opened_at: opened.opened_at,
@@ -109,7 +126,7 @@ impl LockTable {
             owner: opened.owner.clone(),
             adapter: opened.terms.adapter.clone(),
         };
-        news.push((opened.namespace.clone(), told));
+        listener.hear(self, &opened.namespace, told);
         Ok(())
     }
 
@@ -156,7 +173,7 @@ impl LockTable {
         Ok(lease)
     }
 
-    fn add_grant(&mut self, granted: &Granted, news: &mut NewsList) -> Result<(), Unfit> {
+    fn add_grant(&mut self, granted: &Granted, listener: &mut Listener<'_>) -> Result<(), Unfit> {
         let space = self.space_or_insert(&granted.namespace);
         let lease = match granted.opens {
             Some(ttl) => self.add_lease(space, granted.lease, &granted.owner, ttl, None)?,
@@ -170,7 +187,7 @@ impl LockTable {
             None => at.owners.mention(&granted.owner),
         };
         for claim in &granted.claims {
-            self.add_claim(space, lease, owner, claim, granted, news);
+            self.add_claim(space, lease, owner, claim, granted, listener);
         }
         self.remember_set(space, lease, granted);
         let at = self.space_mut(space);
@@ -191,7 +208,7 @@ impl LockTable {
         owner: OwnerNo,
         claim: &Claim,
         granted: &Granted,
-        news: &mut NewsList,
+        listener: &mut Listener<'_>,
     ) {
         let extra = Extra::boxed(granted.request.clone(), granted.metadata.clone());
         match &claim.scope {
@@ -219,7 +236,7 @@ impl LockTable {
                     reclaim_window: granted.reclaim_window,
                     extra,
                 };
-                self.lock_range(space, owner, *inode, piece, news);
+                self.lock_range(space, owner, *inode, piece, listener);
             }
         }
         let told = News::Granted {
@@ -229,7 +246,7 @@ impl LockTable {
             fence: granted.fence,
             ttl: self.space(space).lease(lease).ttl,
         };
-        news.push((granted.namespace.clone(), told));
+        listener.hear(self, &granted.namespace, told);
     }
 
     /// The byte ranges of a set that has keys too go with its fence.
@@ -256,7 +273,7 @@ impl LockTable {
         owner: OwnerNo,
         inode: u64,
         mut piece: Piece,
-        news: &mut NewsList,
+        listener: &mut Listener<'_>,
     ) {
         self.space_mut(space).inodes.entry(inode).or_default();
         let asked = piece.range;
@@ -273,7 +290,15 @@ impl LockTable {
             } else if own.overlaps(asked) {
                 self.before_change(space, old_lease);
                 let mode = piece.mode;
-                self.cut_piece(space, owner, inode, own.start(), asked, &Ending::Replaced, news);
+                self.cut_piece(
+                    space,
+                    owner,
+                    inode,
+                    own.start(),
+                    asked,
+                    &Ending::Replaced,
+                    listener,
+                );
                 let weaker = mode == crate::mode::Mode::Shared;
                 if planted!("no-wake-up-on-downgrade", weaker) {
                     self.freed.pop();
@@ -302,7 +327,7 @@ impl LockTable {
         start: u64,
         hole: ByteRange,
         ending: &Ending,
-        news: &mut NewsList,
+        listener: &mut Listener<'_>,
     ) {
         let mut piece = self.take_piece(space, owner, inode, start);
         let gone = piece.range.intersection(hole).expect("only overlapping pieces are cut");
@@ -312,7 +337,7 @@ impl LockTable {
             owner,
             &Ended::piece(&piece),
             ending,
-            news,
+            listener,
         );
         self.freed.push((space, Scope::range(inode, gone)));
         let at = self.space(space);
@@ -367,7 +392,7 @@ impl LockTable {
         inode: u64,
         range: ByteRange,
         ending: &Ending,
-        news: &mut NewsList,
+        listener: &mut Listener<'_>,
     ) {
         let Some(at) = self.space(space).inodes.get(&inode) else {
             return;
@@ -377,7 +402,7 @@ impl LockTable {
         // Each cut forgets the owner for a moment if this is all it holds.
         self.space_mut(space).owners.mention_again(owner);
         for own in own {
-            self.cut_piece(space, owner, inode, own.start(), range, ending, news);
+            self.cut_piece(space, owner, inode, own.start(), range, ending, listener);
         }
         let at = self.space_mut(space);
         at.owners.forget(owner);
@@ -391,11 +416,11 @@ impl LockTable {
         lease: LeaseNo,
         fence: Fence,
         ending: &Ending,
-        news: &mut NewsList,
+        listener: &mut Listener<'_>,
     ) {
         self.before_change(space, lease);
         for key in self.space(space).lease(lease).held.stamped(fence) {
-            self.end_grant(space, lease, fence, &key, ending, news);
+            self.end_grant(space, lease, fence, &key, ending, listener);
         }
         let set = self.space(space).lease(lease).held.set(fence).cloned();
         if let Some(set) = set {
@@ -407,7 +432,7 @@ impl LockTable {
                     break;
                 };
                 for own in self.honouring(space, lease, owner, inode, range, fence) {
-                    self.end_range(space, lease, owner, inode, own, ending, news);
+                    self.end_range(space, lease, owner, inode, own, ending, listener);
                 }
             }
         }
@@ -442,17 +467,31 @@ impl LockTable {
         fence: Fence,
         key: &Key,
         ending: &Ending,
-        news: &mut NewsList,
+        listener: &mut Listener<'_>,
+    ) {
+        let held = &mut self.space_mut(space).lease_mut(lease).held;
+        let grant = held.remove(fence, key).expect("the grant was found there");
+        self.grant_gone(space, lease, grant, ending, listener);
+    }
+
+    /// A grant was taken out of its lease: the rest of the table has to forget it.
+    fn grant_gone(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        grant: Grant,
+        ending: &Ending,
+        listener: &mut Listener<'_>,
     ) {
         let at = self.space_mut(space);
-        let grant = at.lease_mut(lease).held.remove(fence, key).expect("the grant was found there");
-        at.remove_holder(key, fence);
+        at.remove_holder(&grant.key, grant.fence);
         if let Some(request) = request_of(grant.extra.as_deref()) {
-            at.forget_request(grant.owner, &request.id, fence);
+            at.forget_request(grant.owner, &request.id, grant.fence);
         }
-        let (scope, ended) = (Scope::Key(key.clone()), Ended::grant(&grant));
-        self.tell_ended(space, scope.clone(), grant.owner, &ended, ending, news);
-        self.space_mut(space).uncount_hold(grant.owner, lease, key.kind());
+        let (kind, ended) = (grant.key.kind(), Ended::grant(&grant));
+        let scope = Scope::Key(grant.key);
+        self.tell_ended(space, scope.clone(), grant.owner, &ended, ending, listener);
+        self.space_mut(space).uncount_hold(grant.owner, lease, kind);
         self.freed.push((space, scope));
     }
 
@@ -491,18 +530,30 @@ impl LockTable {
         }
     }
 
-    fn end_lease(&mut self, space: SpaceNo, lease: LeaseNo, ending: &Ending, news: &mut NewsList) {
+    fn end_lease(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        ending: &Ending,
+        listener: &mut Listener<'_>,
+    ) {
         self.before_change(space, lease);
-        self.end_all(space, lease, ending, false, news);
-        self.tell_session_ended(space, lease, ending, news);
+        self.end_all(space, lease, ending, false, listener);
+        self.tell_session_ended(space, lease, ending, listener);
         self.forget_lease(space, lease);
     }
 
     /// What has no reclaim window ends; the rest stays for its last owner to take back.
-    fn lapse(&mut self, space: SpaceNo, lease: LeaseNo, ending: &Ending, news: &mut NewsList) {
+    fn lapse(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        ending: &Ending,
+        listener: &mut Listener<'_>,
+    ) {
         self.before_change(space, lease);
-        self.end_all(space, lease, ending, true, news);
-        self.tell_session_ended(space, lease, ending, news);
+        self.end_all(space, lease, ending, true, listener);
+        self.tell_session_ended(space, lease, ending, listener);
         self.spaces[space.0].lapsed_len += 1;
         let at = self.spaces[space.0].lease_mut(lease);
         if at.state == LeaseState::Recovering {
@@ -549,21 +600,20 @@ impl LockTable {
         lease: LeaseNo,
         ending: &Ending,
         keep_windows: bool,
-        news: &mut NewsList,
+        listener: &mut Listener<'_>,
     ) {
-        let held = &self.space(space).lease(lease).held;
-        let grants: Vec<(Fence, Key)> = held.grants().map(|g| (g.fence, g.key.clone())).collect();
+        let held = &mut self.space_mut(space).lease_mut(lease).held;
         let pieces: Vec<_> = held.pieces().into_iter().flatten().copied().collect();
-        for (fence, key) in grants {
-            let grant = self.space(space).lease(lease).held.get(fence, &key);
-            let grant = grant.expect("it was just listed");
+        for grant in held.take_grants() {
             if keep_windows && grant.reclaim_window > Millis::ZERO {
-                let (owner, ended) = (grant.owner, Ended::grant(grant).in_window());
+                let (owner, ended) = (grant.owner, Ended::grant(&grant).in_window());
+                let scope = Scope::Key(grant.key.clone());
+                self.space_mut(space).lease_mut(lease).held.insert(grant);
                 // Its own owner no longer conflicts with it.
-                self.freed.push((space, Scope::Key(key.clone())));
-                self.tell_ended(space, Scope::Key(key), owner, &ended, ending, news);
+                self.freed.push((space, scope.clone()));
+                self.tell_ended(space, scope, owner, &ended, ending, listener);
             } else {
-                self.end_grant(space, lease, fence, &key, ending, news);
+                self.grant_gone(space, lease, grant, ending, listener);
             }
         }
         for (inode, owner, start) in pieces {
@@ -571,9 +621,9 @@ impl LockTable {
             let range = piece.range;
             if keep_windows && piece.reclaim_window > Millis::ZERO {
                 let ended = Ended::piece(piece).in_window();
-                self.tell_ended(space, Scope::range(inode, range), owner, &ended, ending, news);
+                self.tell_ended(space, Scope::range(inode, range), owner, &ended, ending, listener);
             } else {
-                self.end_range(space, lease, owner, inode, range, ending, news);
+                self.end_range(space, lease, owner, inode, range, ending, listener);
             }
         }
     }
@@ -585,7 +635,7 @@ impl LockTable {
         owner: OwnerNo,
         ended: &Ended,
         ending: &Ending,
-        news: &mut NewsList,
+        listener: &mut Listener<'_>,
     ) {
         let at = self.space(space);
         let told = News::Ended {
@@ -597,7 +647,7 @@ impl LockTable {
             ending: ending.clone(),
             window: ended.window,
         };
-        news.push((at.name.clone(), told));
+        listener.hear(self, &at.name, told);
     }
 
     fn tell_session_ended(
@@ -605,7 +655,7 @@ impl LockTable {
         space: SpaceNo,
         lease: LeaseNo,
         ending: &Ending,
-        news: &mut NewsList,
+        listener: &mut Listener<'_>,
     ) {
         let at = self.space(space);
         let held = at.lease(lease);
@@ -615,7 +665,7 @@ impl LockTable {
                 owner: at.owners.name(held.owner).clone(),
                 ending: ending.clone(),
             };
-            news.push((at.name.clone(), told));
+            listener.hear(self, &at.name, told);
         }
     }
 }

@@ -212,11 +212,17 @@ impl Space {
         &'a self,
         key: &'a Key,
         mode: Mode,
-    ) -> Box<dyn Iterator<Item = (&'a Key, &'a Holders)> + 'a> {
+    ) -> impl Iterator<Item = (&'a Key, &'a Holders)> {
         let itself = self.held.get_key_value(key);
-        if key.kind() == ScopeKind::Named {
-            return Box::new(itself.into_iter());
-        }
+        let others = is_path(key).then(|| self.other_holders_overlapping(key, mode));
+        itself.into_iter().chain(others.into_iter().flatten())
+    }
+
+    fn other_holders_overlapping<'a>(
+        &'a self,
+        key: &'a Key,
+        mode: Mode,
+    ) -> Box<dyn Iterator<Item = (&'a Key, &'a Holders)> + 'a> {
         let subtrees = covering(key, !self.subtrees_held.is_empty()).into_iter();
         let subtrees = subtrees.filter(|text| self.subtrees_held.contains(&text[..]));
         let above = subtrees.filter_map(|text| self.held.get_key_value(&text[..]));
@@ -234,18 +240,23 @@ impl Space {
             }
         };
         let below = below.filter(move |(other, _)| *other != key);
-        Box::new(itself.into_iter().chain(start).chain(above).chain(below))
+        Box::new(start.into_iter().chain(above).chain(below))
     }
 
     /// Queues of keys that overlap `key`, its own first.
     pub(crate) fn queues_overlapping<'a>(
         &'a self,
         key: &'a Key,
-    ) -> Box<dyn Iterator<Item = (&'a Key, &'a Queue)> + 'a> {
+    ) -> impl Iterator<Item = (&'a Key, &'a Queue)> {
         let own = self.queues.get_key_value(key);
-        if key.kind() == ScopeKind::Named {
-            return Box::new(own.into_iter());
-        }
+        let others = is_path(key).then(|| self.other_queues_overlapping(key));
+        own.into_iter().chain(others.into_iter().flatten())
+    }
+
+    fn other_queues_overlapping<'a>(
+        &'a self,
+        key: &'a Key,
+    ) -> Box<dyn Iterator<Item = (&'a Key, &'a Queue)> + 'a> {
         let covering = covering(key, self.subtrees_queued > 0);
         let above = covering.into_iter().filter_map(|text| self.queues.get_key_value(&text[..]));
         let start = starting_path(key).and_then(|text| self.queues.get_key_value(&text[..]));
@@ -258,7 +269,7 @@ impl Space {
             }
         };
         let below = below.filter(move |(other, _)| *other != key);
-        Box::new(own.into_iter().chain(start).chain(above).chain(below))
+        Box::new(start.into_iter().chain(above).chain(below))
     }
 
     #[expect(clippy::too_many_arguments, reason = "one claim taken apart; it is called once")]
@@ -332,6 +343,11 @@ impl Space {
         let held = self.held.get(key).map(|holders| holders.mode());
         held.or_else(|| self.queues.get(key).and_then(Queue::any_mode))
     }
+}
+
+/// Whether other keys can overlap this one at all: a name covers itself and nothing else.
+fn is_path(key: &Key) -> bool {
+    key.kind() != ScopeKind::Named
 }
 
 /// The path that a subtree starts at. The root's own lies in the run below it already.

@@ -21,7 +21,8 @@ pub(crate) fn unprintable(c: char) -> bool {
         || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-pub(crate) fn checked(text: &str, max: usize) -> Result<Text, NameError> {
+/// Whether a text from outside may be a name.
+pub(crate) fn check(text: &str, max: usize) -> Result<(), NameError> {
     if text.is_empty() {
         return Err(NameError::Empty);
     }
@@ -33,7 +34,7 @@ pub(crate) fn checked(text: &str, max: usize) -> Result<Text, NameError> {
     let odd = if is_plain { None } else { text.chars().find(|&c| unprintable(c)) };
     match odd {
         Some(c) => Err(NameError::Character(u32::from(c))),
-        None => Ok(Text::new(text)),
+        None => Ok(()),
     }
 }
 
@@ -47,7 +48,8 @@ macro_rules! name {
             pub const LEN_MAX: usize = $max;
 
             pub fn new(text: &str) -> Result<$name, NameError> {
-                checked(text, Self::LEN_MAX).map($name)
+                check(text, Self::LEN_MAX)?;
+                Ok($name(Text::new(text)))
             }
 
             pub fn text(&self) -> &Text {

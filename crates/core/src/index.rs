@@ -109,10 +109,11 @@ fn split(entry: u64) -> (u32, u32) {
 /// Mixes bytes into a number; the seed decides which inputs collide.
 pub(crate) fn hash_bytes(seed: u64, bytes: &[u8]) -> u32 {
     let mut state = fold(seed ^ 0x9e37_79b9_7f4a_7c15, bytes.len() as u64 ^ 0xa076_1d64_78bd_642f);
-    for chunk in bytes.chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        state = fold(state ^ u64::from_le_bytes(word), 0xe703_7ed1_a0b4_28db ^ seed);
+    let (words, rest) = bytes.as_chunks();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    for word in words.iter().chain([&last]) {
+        state = fold(state ^ u64::from_le_bytes(*word), 0xe703_7ed1_a0b4_28db ^ seed);
     }
     fold_down(state)
 }

@@ -220,12 +220,27 @@ impl Held {
         }
     }
 
-    pub(crate) fn grants(&self) -> Box<dyn Iterator<Item = &Grant> + '_> {
-        match self {
-            Held::Nothing => Box::new(std::iter::empty()),
-            Held::One(grant) => Box::new(std::iter::once(grant)),
-            Held::Many(many) => Box::new(many.grants.values()),
-        }
+    pub(crate) fn grants(&self) -> impl Iterator<Item = &Grant> {
+        let (one, many) = match self {
+            Held::Nothing => (None, None),
+            Held::One(grant) => (Some(grant), None),
+            Held::Many(many) => (None, Some(many.grants.values())),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    /// All grants, in order; they are no longer there.
+    pub(crate) fn take_grants(&mut self) -> impl Iterator<Item = Grant> + use<> {
+        let (one, many) = match std::mem::replace(self, Held::Nothing) {
+            Held::Nothing => (None, None),
+            Held::One(grant) => (Some(grant), None),
+            Held::Many(mut many) => {
+                let grants = std::mem::take(&mut many.grants);
+                *self = Held::Many(many);
+                (None, Some(grants.into_values()))
+            }
+        };
+        one.into_iter().chain(many.into_iter().flatten())
     }
 
     /// The grants stamped with this fence: one, or those of a set.
@@ -238,6 +253,17 @@ impl Held {
                 let lowest = (fence, Key::least());
                 let same = many.grants.range(lowest..).take_while(|((f, _), _)| *f == fence);
                 same.map(|((_, key), _)| key.clone()).collect()
+            }
+        }
+    }
+
+    /// Whether nothing stands under the lease but the grants stamped with this fence.
+    pub(crate) fn is_all_stamped(&self, fence: Fence) -> bool {
+        match self {
+            Held::Nothing => true,
+            Held::One(grant) => grant.fence == fence,
+            Held::Many(many) => {
+                many.pieces.is_empty() && many.grants.keys().all(|(stamp, _)| *stamp == fence)
             }
         }
     }

@@ -14,7 +14,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::id::{checked, unprintable};
+use crate::id::{check, unprintable};
 use crate::range::ByteRange;
 use crate::text::Text;
 
@@ -79,7 +79,7 @@ impl Scope {
 
     /// The scope that `text` names; any spelling in, the canonical one out.
     pub fn parse(text: &str) -> Result<Scope, ScopeError> {
-        checked(text, Scope::LEN_MAX)?;
+        check(text, Scope::LEN_MAX)?;
         if let Some(path) = text.strip_prefix(PATH) {
             parse_path(path).map(Scope::Key)
         } else if let Some(inode) = text.strip_prefix(INODE) {
@@ -201,10 +201,10 @@ fn lies_under(key: &Key, root: &[u8]) -> bool {
 }
 
 fn parse_name(text: &str) -> Result<Key, ScopeError> {
-    for part in text.split('/') {
+    for part in text.as_bytes().split(|&byte| byte == b'/') {
         match part {
-            "" => return Err(ScopeError::EmptyPart(text.into())),
-            "." | ".." => return Err(ScopeError::DotPart(text.into())),
+            b"" => return Err(ScopeError::EmptyPart(text.into())),
+            b"." | b".." => return Err(ScopeError::DotPart(text.into())),
             _ => {}
         }
     }

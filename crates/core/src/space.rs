@@ -138,11 +138,13 @@ impl Holders {
         }
     }
 
-    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = (Fence, LeaseNo)> + '_> {
-        match self {
-            Holders::One { fence, lease, .. } => Box::new(std::iter::once((*fence, *lease))),
-            Holders::Many(many) => Box::new(many.by_fence.iter().map(|(&fence, &l)| (fence, l))),
-        }
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Fence, LeaseNo)> {
+        let (one, many) = match self {
+            Holders::One { fence, lease, .. } => (Some((*fence, *lease)), None),
+            Holders::Many(many) => (None, Some(&many.by_fence)),
+        };
+        let many = many.into_iter().flatten().map(|(&fence, &lease)| (fence, lease));
+        one.into_iter().chain(many)
     }
 }
 

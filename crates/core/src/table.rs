@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::change::NewsList;
+use crate::change::Listener;
 use crate::command::GracePolicy;
 use crate::effect::{Effect, Event, News, Step};
 use crate::fence::Fence;
@@ -50,8 +50,6 @@ pub struct LockTable {
     pub(crate) freed: Vec<(SpaceNo, Scope)>,
     /// Who waits and has lost bytes of its own in this step: others may stand in its way now that did not before.
     pub(crate) weakened: BTreeSet<(Namespace, Owner)>,
-    /// What a change has to tell; empty between changes.
-    news: NewsList,
     pub(crate) snapshotting: Option<Snapshotting>,
 }
 
@@ -82,7 +80,6 @@ impl LockTable {
             suspended: false,
             freed: Vec::new(),
             weakened: BTreeSet::new(),
-            news: Vec::new(),
             snapshotting: None,
         }
     }
@@ -145,7 +142,10 @@ impl LockTable {
 
     /// The namespace to put something into; at the limit, those that are empty make room.
     pub(crate) fn space_to_fill(&mut self, name: &Namespace) -> Result<SpaceNo, Refusal> {
-        if self.space_no(name).is_none() && self.by_name.len() >= self.limits.namespaces_max {
+        if let Some(space) = self.space_no(name) {
+            return Ok(space);
+        }
+        if self.by_name.len() >= self.limits.namespaces_max {
             self.drop_empty_spaces();
             if self.by_name.len() >= self.limits.namespaces_max {
                 let max = self.limits.namespaces_max;
@@ -168,22 +168,14 @@ impl LockTable {
 
     /// Makes a lasting change and writes it down.
     pub(crate) fn enact(&mut self, transition: Transition, step: &mut Step) {
-        let mut news = std::mem::take(&mut self.news);
-        self.change(&transition, &mut news)
+        self.change(&transition, &mut Listener::Step(step))
             .expect("a transition that was just decided fits the table");
         step.transitions.push(transition);
-        for (namespace, news) in news.drain(..) {
-            self.tell(namespace, news, step);
-        }
-        self.news = news;
     }
 
     /// Replays a lasting change that was decided before. An error means that the history is not of this table.
     pub fn apply(&mut self, transition: &Transition) -> Result<(), Unfit> {
-        let mut news = std::mem::take(&mut self.news);
-        let changed = self.change(transition, &mut news);
-        news.clear();
-        self.news = news;
+        let changed = self.change(transition, &mut Listener::Nobody);
         self.freed.clear();
         self.weakened.clear();
         changed

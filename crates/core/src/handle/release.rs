@@ -52,7 +52,7 @@ impl LockTable {
         let at = self.space(space);
         let held = at.lease(lease);
         let (namespace, id) = (at.name.clone(), held.id);
-        let all = held.session.is_none() && held.held.stamped(fence).len() == held.held.len();
+        let all = held.session.is_none() && held.held.is_all_stamped(fence);
         self.enact(
             if all {
                 Transition::LeaseEnded { namespace, lease: id, ending }

@@ -337,7 +337,7 @@ impl LockTable {
         }
         let mut candidates = BTreeSet::new();
         loop {
-            for (space, scope) in std::mem::take(&mut self.freed) {
+            while let Some((space, scope)) = self.freed.pop() {
                 self.space(space).add_candidates(space, &scope, &mut candidates);
             }
             let Some((ticket, space, lane)) = candidates.pop_first() else {
