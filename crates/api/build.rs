@@ -11,6 +11,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("leasehold.v1.bin"), compiler.encode_file_descriptor_set())?;
     tonic_prost_build::configure()
         .build_transport(false)
+        // Commands and replies are moved about by the million: what is large in them stays where it is.
+        .boxed(".leasehold.v1.Command.ask.acquire")
+        .boxed(".leasehold.v1.Reply.answer.problem")
+        .boxed(".leasehold.v1.Reply.answer.tested")
+        .boxed(".leasehold.v1.Reply.answer.checked")
+        .boxed(".leasehold.v1.Reply.answer.lock")
         .codec_path("crate::grpc::MessageCodec")
         .compile_fds(compiler.file_descriptor_set())?;
     Ok(())

@@ -180,7 +180,7 @@ impl Payload {
             (Request::Acquire { .. }, What::Session { .. }) => return None,
             (Request::Acquire { wait, ticket }, What::Lock(_) | What::Set(_)) => {
                 let (acquire, size) = self.stream_acquire(*wait, ticket.clone());
-                (Ask::Acquire(acquire), size)
+                (Ask::Acquire(Box::new(acquire)), size)
             }
             (Request::Renew, What::Lock(claim)) => {
                 let renew = StreamRenew {
@@ -294,7 +294,7 @@ pub(crate) fn read(reply: Reply) -> Told {
     let call = CallId::from_u64(reply.id);
     match reply.answer {
         Some(Said::Problem(problem)) => {
-            Told::Answer(call, Answer::Refused(Box::new(Problem::from(&problem))), None)
+            Told::Answer(call, Answer::Refused(Box::new(Problem::from(&*problem))), None)
         }
         Some(Said::Granted(grant)) => {
             let answer = Answer::Granted {

@@ -124,12 +124,12 @@ impl Output {
 /// How to take back something that its caller will never hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undo {
-    Grant(Withdraw),
+    Grant(Box<Withdraw>),
     /// A grant that a retry can find by its request id: kept unless the commit failed.
-    KnownGrant(Withdraw),
-    Session(CloseSession),
+    KnownGrant(Box<Withdraw>),
+    Session(Box<CloseSession>),
     /// The same for a session.
-    KnownSession(CloseSession),
+    KnownSession(Box<CloseSession>),
 }
 
 impl Engine {
@@ -270,8 +270,8 @@ impl Engine {
     pub fn undelivered(&mut self, now: Timestamp, undo: Undo) {
         match undo {
             Undo::KnownGrant(_) | Undo::KnownSession(_) => {}
-            Undo::Grant(withdraw) => self.run(now, Command::Withdraw(withdraw)),
-            Undo::Session(close) => self.run(now, Command::CloseSession(close)),
+            Undo::Grant(withdraw) => self.run(now, Command::Withdraw(*withdraw)),
+            Undo::Session(close) => self.run(now, Command::CloseSession(*close)),
         }
     }
 
@@ -652,10 +652,10 @@ impl Engine {
                 now,
                 match undo {
                     Undo::Grant(withdraw) | Undo::KnownGrant(withdraw) => {
-                        Command::Withdraw(withdraw)
+                        Command::Withdraw(*withdraw)
                     }
                     Undo::Session(close) | Undo::KnownSession(close) => {
-                        Command::CloseSession(close)
+                        Command::CloseSession(*close)
                     }
                 },
             );
@@ -701,7 +701,7 @@ impl About {
     fn undo(self, grant: &Grant) -> Option<Undo> {
         match self {
             About::Grant { namespace, known } if !grant.replayed => {
-                let withdraw = Withdraw::of(&namespace, grant);
+                let withdraw = Box::new(Withdraw::of(&namespace, grant));
                 Some(if known { Undo::KnownGrant(withdraw) } else { Undo::Grant(withdraw) })
             }
             About::Grant { .. } | About::Session { .. } | About::Other => None,
@@ -711,6 +711,7 @@ impl About {
     fn undo_session(self, opened: &Opened) -> Option<Undo> {
         match self {
             About::Session { close, known } if !opened.replayed => {
+                let close = Box::new(close);
                 Some(if known { Undo::KnownSession(close) } else { Undo::Session(close) })
             }
             About::Grant { .. } | About::Session { .. } | About::Other => None,

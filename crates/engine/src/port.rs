@@ -3,6 +3,7 @@
 //! A call of a [`Handle`](crate::Handle) costs a channel of its own and a place in a map. A port has one mailbox for all
 //! its calls, and a call's id says which port it belongs to, so that nothing has to be kept for it.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -43,7 +44,7 @@ pub(crate) struct Mailbox {
 
 #[derive(Debug, Default)]
 struct Letters {
-    delivered: Vec<Delivered>,
+    delivered: VecDeque<Delivered>,
     /// How many of them only say that somebody waits.
     wanted: usize,
     waker: Option<Waker>,
@@ -58,7 +59,7 @@ impl Mailbox {
     }
 
     /// Puts in what `gathered` has. It stays there if nobody will take it any more.
-    pub(crate) fn put(&self, gathered: &mut Vec<Delivered>) {
+    pub(crate) fn put(&self, gathered: &mut VecDeque<Delivered>) {
         let mut letters = self.letters();
         if letters.closed {
             return;
@@ -190,7 +191,11 @@ impl Port {
     }
 
     /// Takes what has come, in place of what is in `taken`. `Ready(false)` when the engine is gone and nothing more comes.
-    pub fn poll_take(&mut self, cx: &mut Context<'_>, taken: &mut Vec<Delivered>) -> Poll<bool> {
+    pub fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        taken: &mut VecDeque<Delivered>,
+    ) -> Poll<bool> {
         taken.clear();
         let mut letters = self.mailbox.letters();
         if !letters.delivered.is_empty() {

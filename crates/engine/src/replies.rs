@@ -1,6 +1,6 @@
 //! Who awaits which answer, and how it gets there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(crate) struct Replies {
 #[derive(Debug)]
 struct OpenPort {
     mailbox: Arc<Mailbox>,
-    gathered: Vec<Delivered>,
+    gathered: VecDeque<Delivered>,
     followed: usize,
 }
 
@@ -51,7 +51,7 @@ impl Replies {
         let port = calls.mailbox.port;
         self.ports.entry(port).or_insert_with(|| OpenPort {
             mailbox: calls.mailbox.clone(),
-            gathered: Vec::new(),
+            gathered: VecDeque::new(),
             followed: 0,
         });
         for lease in &calls.forget {
@@ -181,7 +181,7 @@ fn gather(touched: &mut Vec<u32>, number: u32, port: &mut OpenPort, letter: Deli
     if port.gathered.is_empty() {
         touched.push(number);
     }
-    port.gathered.push(letter);
+    port.gathered.push_back(letter);
 }
 
 /// For ids that this server has made, by counting or at random: nobody can choose them so that they collide.

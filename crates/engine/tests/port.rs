@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +32,8 @@ fn send(port: &mut Port) {
     port.send(|number, error| panic!("{number} was not taken: {error}"));
 }
 
-async fn take(port: &mut Port) -> Vec<Delivered> {
-    let mut taken = Vec::new();
+async fn take(port: &mut Port) -> VecDeque<Delivered> {
+    let mut taken = VecDeque::new();
     let taking = poll_fn(|cx| port.poll_take(cx, &mut taken));
     let more = tokio::time::timeout(Duration::from_secs(10), taking).await;
     assert!(more.expect("something comes in time"), "the engine is there");
@@ -216,7 +217,7 @@ async fn every_call_of_a_port_is_answered_when_the_engine_stops() {
     stop.stop().await;
     let (number, answer) = reply(&mut port).await;
     assert_eq!((number, answer), (1, Err(CallError::Draining)));
-    let mut rest = Vec::new();
+    let mut rest = VecDeque::new();
     assert!(!poll_fn(|cx| port.poll_take(cx, &mut rest)).await, "nothing more comes");
     let mut refused = Vec::new();
     port.ask(2, Call::Command(release("job/x", &held)));

@@ -413,6 +413,11 @@ impl Stopwatch {
     pub(crate) fn took(self) -> Duration {
         self.0.elapsed()
     }
+
+    /// How long it took until another one was started.
+    pub(crate) fn until(self, other: Stopwatch) -> Duration {
+        other.0.saturating_duration_since(self.0)
+    }
 }
 
 #[cfg(test)]

@@ -86,13 +86,13 @@ pub(crate) fn owner(worker: u64) -> String {
 pub(crate) fn acquire(worker: u64, lock: String, wait_forever: bool) -> Command {
     Command {
         id: worker,
-        ask: Some(Ask::Acquire(StreamAcquire {
+        ask: Some(Ask::Acquire(Box::new(StreamAcquire {
             lock,
             owner_id: owner(worker),
             ttl: Some(length(TTL)),
             wait_forever,
             ..StreamAcquire::default()
-        })),
+        }))),
     }
 }
 
@@ -129,7 +129,8 @@ pub(crate) async fn locks_of_session(server: u32, link: &mut Link) -> Result<Loa
         server,
         link,
         |worker| {
-            ask(worker, Ask::Acquire(StreamAcquire { lock: lock(worker), ..Default::default() }))
+            let acquire = StreamAcquire { lock: lock(worker), ..Default::default() };
+            ask(worker, Ask::Acquire(Box::new(acquire)))
         },
         |worker, _, fencing_token| {
             let lock = lock(worker);

@@ -148,7 +148,7 @@ impl Talk {
     /// The token of the grant.
     async fn acquire(&mut self, lock: &str) -> Result<u64> {
         let acquire = StreamAcquire { lock: lock.into(), ..StreamAcquire::default() };
-        let id = self.ask(Ask::Acquire(acquire))?;
+        let id = self.ask(Ask::Acquire(Box::new(acquire)))?;
         let answer = self.answer(id).await?;
         let Answer::Granted(grant) = answer else { bail!("it was not granted: {answer:?}") };
         Ok(grant.fencing_token)

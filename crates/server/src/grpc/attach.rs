@@ -9,7 +9,7 @@
 //! another message. A peer that does not take its answers is not listened to either, so what it can pile up is bounded by
 //! what it may have in flight; and as nobody hears its heartbeats, its session runs out.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -84,7 +84,8 @@ pub(super) async fn attach(
         sessions: HashSet::new(),
         slots: Slots::default(),
         waiting: HashMap::new(),
-        letters: Vec::new(),
+        letters: VecDeque::new(),
+        answered: Stopwatch::start(),
         next: AttachResponse { attached: Some(hello), ..AttachResponse::default() },
         weight: LIGHT_BYTES,
         gives_way: 0,
@@ -137,7 +138,7 @@ async fn bind(
         }
     };
     let binding = Binding::new(app, port, 0, namespace.clone(), session);
-    let mut letters = Vec::new();
+    let mut letters = VecDeque::new();
     loop {
         if !std::future::poll_fn(|cx| port.poll_take(cx, &mut letters)).await {
             return Err(app.failure(&CallError::Stopped));
@@ -182,8 +183,10 @@ pub(super) struct Attached {
     /// Requests that may have to wait, by the client's id: those can be cancelled.
     waiting: HashMap<u64, u32>,
     acquires: Acquires,
-    /// What the engine has said and nobody was told yet; from the back.
-    letters: Vec<Delivered>,
+    /// What the engine has said and nobody was told yet.
+    letters: VecDeque<Delivered>,
+    /// When that was taken up: what was asked is answered then.
+    answered: Stopwatch,
     /// The message that is being put together.
     next: AttachResponse,
     weight: usize,
@@ -554,7 +557,7 @@ impl Attached {
     fn poll_letters(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
         if self.letters.is_empty() {
             match self.port.poll_take(cx, &mut self.letters) {
-                Poll::Ready(true) => self.letters.reverse(),
+                Poll::Ready(true) => self.answered = Stopwatch::start(),
                 Poll::Ready(false) => return Err(self.app.failure(&CallError::Draining)),
                 Poll::Pending => return Ok(false),
             }
@@ -562,7 +565,7 @@ impl Attached {
         let now = self.app.now();
         self.next.replies.reserve(self.letters.len().min(ANSWERS_AT_ONCE));
         while self.has_room()
-            && let Some(letter) = self.letters.pop()
+            && let Some(letter) = self.letters.pop_front()
         {
             match letter {
                 Delivered::Reply { number, reply, .. } => self.reply(now, number, reply),
@@ -599,8 +602,8 @@ impl Attached {
                 if *in_session && !self.is_session(grant.lease) {
                     self.sessions.insert(grant.lease);
                 }
-                let watch = slot.watch;
-                self.acquires.count(&self.app.metrics, kind, watch.took(), grant.waited, Ok(()));
+                let took = slot.watch.until(self.answered);
+                self.acquires.count(&self.app.metrics, kind, took, grant.waited, Ok(()));
                 Answered::Granted(self.granted(now, &grant, respelled.as_deref()))
             }
             (Reply::Answer(Answer::Renewed(renewed)), Work::Renew(lease)) => {
@@ -635,16 +638,19 @@ impl Attached {
                 Answered::Accepted(Accepted { high_water: high_water.get() })
             }
             (Reply::View(View::Tested(conflict)), Work::Test { lock }) => {
-                Answered::Tested(locks::tested(&self.app, lock.clone(), conflict.as_deref()))
+                let tested = locks::tested(&self.app, lock.clone(), conflict.as_deref());
+                Answered::Tested(Box::new(tested))
             }
             (Reply::View(View::Checked(check)), Work::Check { lock, fencing_token }) => {
-                Answered::Checked(locks::checked(&self.app, lock.clone(), *fencing_token, &check))
+                let checked = locks::checked(&self.app, lock.clone(), *fencing_token, &check);
+                Answered::Checked(Box::new(checked))
             }
             (Reply::View(View::Lock(view)), Work::Get) => {
                 weight += 512 * (view.holders.len() + view.waiters.len() + 1);
-                Answered::Lock((&convert::lock(now, &self.namespace, &view)).into())
+                let lock = grpc::Lock::from(&convert::lock(now, &self.namespace, &view));
+                Answered::Lock(Box::new(lock))
             }
-            (_, _) => Answered::Problem(Problem::from(&*unexpected().0)),
+            (_, _) => problem(&unexpected()),
         };
         if !matches!(slot.work, Work::Acquire { .. }) {
             self.count(slot, Ok(()));
@@ -714,7 +720,7 @@ impl Attached {
     fn refuse(&mut self, id: u64, failure: Failure) {
         let failure = read::reworded(failure);
         let weight = LIGHT_BYTES * 4 * (1 + failure.0.holders.as_ref().map_or(0, Vec::len));
-        self.push(id, Answered::Problem(Problem::from(&*failure.0)), weight);
+        self.push(id, problem(&failure), weight);
     }
 
     fn push(&mut self, id: u64, answer: Answered, weight: usize) {
@@ -723,7 +729,7 @@ impl Attached {
     }
 
     fn count(&mut self, slot: &Slot, outcome: Result<(), Code>) {
-        let took = slot.watch.took();
+        let took = slot.watch.until(self.answered);
         let op = match &slot.work {
             Work::Acquire { kind, .. } => {
                 let waited = std::time::Duration::ZERO;
@@ -751,6 +757,10 @@ impl Drop for Attached {
             self.port.ask(u32::MAX, Call::Command(Command::Cancel(cancel)));
         }
     }
+}
+
+fn problem(failure: &Failure) -> Answered {
+    Answered::Problem(Box::new(Problem::from(&*failure.0)))
 }
 
 /// The lock in its canonical spelling, if it was asked for in another.

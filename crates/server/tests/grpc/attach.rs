@@ -96,7 +96,7 @@ async fn leases_of_their_own_outlive_the_stream() {
     let world = World::start().await;
     let mut talk = world.bind(Attach::default()).await.unwrap();
     assert_eq!(talk.attached.session_id, "", "no session was asked for");
-    let id = talk.ask(Ask::Acquire(plain("job/x", "w1"))).await;
+    let id = talk.ask(Ask::Acquire(Box::new(plain("job/x", "w1")))).await;
     let grant = granted(talk.answer(id).await);
     assert_eq!(grant.lease_id.len(), 32);
     let renew = StreamRenew {
@@ -131,7 +131,7 @@ async fn without_a_session_an_acquire_needs_a_ttl_and_an_owner() {
     let mut talk = world.bind(Attach::default()).await.unwrap();
     let no_ttl = StreamAcquire { ttl: None, ..plain("job/x", "a") };
     let no_owner = StreamAcquire { owner_id: String::new(), ..plain("job/x", "a") };
-    let id = talk.ask_all([Ask::Acquire(no_ttl), Ask::Acquire(no_owner)]).await;
+    let id = talk.ask_all([Ask::Acquire(Box::new(no_ttl)), Ask::Acquire(Box::new(no_owner))]).await;
     assert_eq!(problem(talk.answer(id - 1).await, Code::InvalidRequest).errors[0].field, "ttl");
     assert_eq!(problem(talk.answer(id).await, Code::InvalidRequest).errors[0].field, "owner_id");
 }
@@ -229,14 +229,14 @@ async fn a_wait_runs_out_with_a_ticket_that_keeps_the_place() {
         wait: millis(50),
         ..StreamAcquire::default()
     };
-    let id = talk.ask(Ask::Acquire(ask.clone())).await;
+    let id = talk.ask(Ask::Acquire(Box::new(ask.clone()))).await;
     let refused = problem(talk.answer(id).await, Code::LockHeld);
     assert_eq!(refused.current_owner_id.as_deref(), Some("a"));
     assert!(refused.waited_ms.unwrap() >= 50 && refused.recommended_retry_ms.is_some());
     assert_eq!(refused.holders.unwrap()[0].owner_id, "a");
     let ticket = refused.ticket.expect("the place is kept");
     let back = StreamAcquire { ticket: Some(ticket), wait: None, wait_forever: true, ..ask };
-    let id = talk.ask(Ask::Acquire(back)).await;
+    let id = talk.ask(Ask::Acquire(Box::new(back))).await;
     world.wait_for_waiters(1).await;
     world.release(&held).await;
     granted(talk.answer(id).await);
@@ -278,7 +278,7 @@ async fn whoever_waits_on_a_stream_that_ends_leaves_the_queue() {
     let mut talk = world.attach(open("b")).await;
     talk.ask(wait_for("job/x", "b")).await;
     let own = StreamAcquire { ttl: secs(30), wait: secs(60), ..plain("job/x", "c") };
-    talk.ask(Ask::Acquire(own)).await;
+    talk.ask(Ask::Acquire(Box::new(own))).await;
     world.wait_for_waiters(2).await;
     drop(talk);
     world.wait_for_waiters(0).await;
@@ -307,7 +307,7 @@ async fn a_lease_that_is_lost_is_told() {
     let world = World::start().await;
     let mut talk = world.attach(open("a")).await;
     let own = StreamAcquire { ttl: millis(300), ..plain("job/own", "w") };
-    let id = talk.ask_all([try_for("job/x"), Ask::Acquire(own)]).await;
+    let id = talk.ask_all([try_for("job/x"), Ask::Acquire(Box::new(own))]).await;
     let grant = granted(talk.answer(id - 1).await);
     let own = granted(talk.answer(id).await);
     let breaking =
@@ -327,12 +327,12 @@ async fn the_rest_of_a_session_is_followed_after_a_release() {
     let session = world.sessions().open(open("a")).await.unwrap().into_inner().session_id;
     let mut talk = world.bind(Attach::default()).await.unwrap();
     let under = |lock: &str| {
-        Ask::Acquire(StreamAcquire {
+        Ask::Acquire(Box::new(StreamAcquire {
             lock: lock.into(),
             owner_id: "a".into(),
             session_id: Some(session.clone()),
             ..StreamAcquire::default()
-        })
+        }))
     };
     let id = talk.ask_all([under("job/x"), under("job/y")]).await;
     let (first, second) =
@@ -371,13 +371,13 @@ async fn a_set_is_one_grant() {
     let mut talk = world.attach(open("a")).await;
     let claim = |lock: &str| Claim { lock: lock.into(), ..Claim::default() };
     let set = StreamAcquire { locks: vec![claim("a"), claim("b")], ..StreamAcquire::default() };
-    let id = talk.ask(Ask::Acquire(set.clone())).await;
+    let id = talk.ask(Ask::Acquire(Box::new(set.clone()))).await;
     let grant = granted(talk.answer(id).await);
     for lock in ["a", "b"] {
         assert_eq!(world.get(lock).await.last_fencing_token, Some(grant.fencing_token));
     }
     let both = StreamAcquire { lock: "c".into(), ..set };
-    let id = talk.ask(Ask::Acquire(both)).await;
+    let id = talk.ask(Ask::Acquire(Box::new(both))).await;
     problem(talk.answer(id).await, Code::InvalidRequest);
 }
 
@@ -386,11 +386,11 @@ async fn repetition_of_a_request_gets_the_same_grant() {
     let world = World::start().await;
     let ask = StreamAcquire { request_id: Some("r1".into()), ..plain("job/x", "a") };
     let mut talk = world.bind(Attach::default()).await.unwrap();
-    let id = talk.ask(Ask::Acquire(ask.clone())).await;
+    let id = talk.ask(Ask::Acquire(Box::new(ask.clone()))).await;
     let grant = granted(talk.answer(id).await);
     drop(talk);
     let mut talk = world.bind(Attach::default()).await.unwrap();
-    let id = talk.ask(Ask::Acquire(ask)).await;
+    let id = talk.ask(Ask::Acquire(Box::new(ask))).await;
     let again = granted(talk.answer(id).await);
     assert!(again.replayed && !grant.replayed);
     assert_eq!((again.fencing_token, again.lease_id), (grant.fencing_token, grant.lease_id));
@@ -451,25 +451,29 @@ async fn a_wrong_command_is_refused_and_the_stream_goes_on() {
         (try_for(""), Code::InvalidLockName),
         (try_for("a//b"), Code::InvalidLockName),
         (
-            Ask::Acquire(StreamAcquire { mode: 9, lock: "x".into(), ..Default::default() }),
+            Ask::Acquire(Box::new(StreamAcquire {
+                mode: 9,
+                lock: "x".into(),
+                ..Default::default()
+            })),
             Code::InvalidRequest,
         ),
         (
-            Ask::Acquire(StreamAcquire { ttl: secs(1_000_000), ..plain("x", "a") }),
+            Ask::Acquire(Box::new(StreamAcquire { ttl: secs(1_000_000), ..plain("x", "a") })),
             Code::InvalidRequest,
         ),
         (
-            Ask::Acquire(StreamAcquire {
+            Ask::Acquire(Box::new(StreamAcquire {
                 ttl: Some(prost_types::Duration { seconds: -1, nanos: 0 }),
                 ..plain("x", "a")
-            }),
+            })),
             Code::InvalidRequest,
         ),
         (
-            Ask::Acquire(StreamAcquire {
+            Ask::Acquire(Box::new(StreamAcquire {
                 wait: Some(prost_types::Duration { seconds: 0, nanos: 1 }),
                 ..plain("x", "a")
-            }),
+            })),
             Code::InvalidRequest,
         ),
         (release_of("x", u64::MAX), Code::InvalidRequest),
@@ -566,8 +570,9 @@ async fn stopping_the_server_ends_the_streams_and_keeps_the_sessions() {
     let id = talk.ask(try_for("job/x")).await;
     let grant = granted(talk.answer(id).await);
     let session_id = talk.attached.session_id.clone();
-    let waiting =
-        talk.ask(Ask::Acquire(StreamAcquire { wait_forever: true, ..plain("job/x", "b") })).await;
+    let waiting = talk
+        .ask(Ask::Acquire(Box::new(StreamAcquire { wait_forever: true, ..plain("job/x", "b") })))
+        .await;
     world.wait_for_waiters(1).await;
     let (replies, ()) = tokio::join!(talk.end(), world.server.stop());
     let status = replies.unwrap_err();

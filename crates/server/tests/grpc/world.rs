@@ -257,16 +257,16 @@ impl Talk {
 }
 
 pub(crate) fn try_for(lock: &str) -> Ask {
-    Ask::Acquire(StreamAcquire { lock: lock.into(), ..StreamAcquire::default() })
+    Ask::Acquire(Box::new(StreamAcquire { lock: lock.into(), ..StreamAcquire::default() }))
 }
 
 pub(crate) fn wait_for(lock: &str, owner: &str) -> Ask {
-    Ask::Acquire(StreamAcquire {
+    Ask::Acquire(Box::new(StreamAcquire {
         lock: lock.into(),
         owner_id: owner.into(),
         wait_forever: true,
         ..StreamAcquire::default()
-    })
+    }))
 }
 
 /// A problem with this code.
