@@ -251,6 +251,9 @@ impl LockTable {
 
     /// The byte ranges of a set that has keys too go with its fence.
     fn remember_set(&mut self, space: SpaceNo, lease: LeaseNo, granted: &Granted) {
+        if granted.claims.len() == 1 {
+            return;
+        }
         let ranges: Vec<(u64, ByteRange)> = granted
             .claims
             .iter()

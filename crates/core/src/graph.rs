@@ -127,7 +127,7 @@ impl Space {
             return true;
         }
         let mut looked_at = 0;
-        for lease in self.leases_of(owner) {
+        for (lease, _) in self.owners.holds(owner) {
             let held = &self.lease(lease).held;
             looked_at += held.len();
             if looked_at > LOOKED_AT_MAX {

@@ -553,7 +553,10 @@ fn invariant_indexes_agree_with_what_is_held(table: &LockTable, facts: &Facts<'_
             }
         }
         keys.sort_unstable();
-        ensure(holds == space.holds, PROMISE, || "holds by owner".into())?;
+        let counted = space.owners.iter().flat_map(|(owner, _)| {
+            space.owners.holds(owner).map(move |(lease, count)| ((owner, lease), count))
+        });
+        ensure(holds.into_iter().eq(counted), PROMISE, || "holds by owner".into())?;
         ensure(facts.len() == space.grants_len, PROMISE, || "number of grants".into())?;
         for (kind, counted) in ScopeKind::ALL.iter().zip(space.kinds) {
             let len = facts.iter().filter(|fact| fact.scope.kind() == *kind).count();
@@ -595,7 +598,8 @@ fn invariant_indexes_agree_with_what_is_held(table: &LockTable, facts: &Facts<'_
 fn invariant_owners_are_mentioned(space: &Space) -> Checked {
     let mut mentions: BTreeMap<OwnerNo, u32> = BTreeMap::new();
     let leases = space.leases.iter().map(|(_, lease)| lease.owner);
-    let holds = space.holds.keys().map(|&(owner, _)| owner);
+    let known = space.owners.iter().map(|(owner, _)| owner);
+    let holds = known.flat_map(|owner| space.owners.holds(owner).map(move |_| owner));
     let waiters = space.waiters.values().map(|waiter| waiter.owner);
     for owner in leases.chain(holds).chain(waiters) {
         *mentions.entry(owner).or_insert(0) += 1;

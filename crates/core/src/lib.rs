@@ -29,6 +29,7 @@ mod view;
 // What is kept.
 mod slab;
 mod index;
+mod holds;
 mod owners;
 mod spans;
 mod lease;

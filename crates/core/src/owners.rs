@@ -1,7 +1,9 @@
 //! The owners of one namespace, each kept once under a small number for as long as anything mentions it.
 
+use crate::holds::Holds;
 use crate::id::Owner;
 use crate::index::{Index, hash_bytes};
+use crate::lease::LeaseNo;
 use crate::slab::Slab;
 
 /// An owner's number inside its namespace.
@@ -24,6 +26,7 @@ pub(crate) struct Owners {
 struct Entry {
     owner: Owner,
     mentions: u32,
+    holds: Holds,
 }
 
 impl Owners {
@@ -32,9 +35,11 @@ impl Owners {
     }
 
     pub(crate) fn find(&self, owner: &Owner) -> Option<OwnerNo> {
-        self.index
-            .find(self.hash(owner), |number| &self.entries[number].owner == owner)
-            .map(OwnerNo)
+        self.find_by(self.hash(owner), owner)
+    }
+
+    fn find_by(&self, hash: u32, owner: &Owner) -> Option<OwnerNo> {
+        self.index.find(hash, |number| &self.entries[number].owner == owner).map(OwnerNo)
     }
 
     pub(crate) fn name(&self, number: OwnerNo) -> &Owner {
@@ -43,12 +48,14 @@ impl Owners {
 
     /// One mention more; the owner gets a number if it has none.
     pub(crate) fn mention(&mut self, owner: &Owner) -> OwnerNo {
-        if let Some(number) = self.find(owner) {
+        let hash = self.hash(owner);
+        if let Some(number) = self.find_by(hash, owner) {
             self.mention_again(number);
             return number;
         }
-        let number = self.entries.insert(Entry { owner: owner.clone(), mentions: 1 });
-        self.index.insert(self.hash(owner), number);
+        let entry = Entry { owner: owner.clone(), mentions: 1, holds: Holds::default() };
+        let number = self.entries.insert(entry);
+        self.index.insert(hash, number);
         OwnerNo(number)
     }
 
@@ -65,6 +72,24 @@ impl Owners {
             self.index.remove(hash, number.0);
             self.entries.remove(number.0);
         }
+    }
+
+    /// Counts one grant or piece more under a lease. The first one mentions the owner.
+    pub(crate) fn count_hold(&mut self, number: OwnerNo, lease: LeaseNo) {
+        if self.entries[number.0].holds.add(lease) {
+            self.mention_again(number);
+        }
+    }
+
+    pub(crate) fn uncount_hold(&mut self, number: OwnerNo, lease: LeaseNo) {
+        if self.entries[number.0].holds.remove(lease) {
+            self.forget(number);
+        }
+    }
+
+    /// The leases under which an owner holds anything, and how much.
+    pub(crate) fn holds(&self, number: OwnerNo) -> impl Iterator<Item = (LeaseNo, u32)> {
+        self.entries[number.0].holds.iter()
     }
 
     pub(crate) fn mentions(&self, number: OwnerNo) -> u32 {

@@ -36,8 +36,6 @@ pub(crate) struct Space {
     /// The subtrees among them, so that looking above a path costs little where there are few.
     pub(crate) subtrees_held: BTreeSet<Key>,
     pub(crate) inodes: BTreeMap<u64, Inode>,
-    /// How many grants and pieces each owner has under each lease.
-    pub(crate) holds: BTreeMap<(OwnerNo, LeaseNo), u32>,
     pub(crate) grants_len: usize,
     /// How many of them are of each kind.
     pub(crate) kinds: [usize; ScopeKind::ALL.len()],
@@ -161,7 +159,6 @@ impl Space {
             unshared_paths: BTreeSet::new(),
             subtrees_held: BTreeSet::new(),
             inodes: BTreeMap::new(),
-            holds: BTreeMap::new(),
             grants_len: 0,
             kinds: [0; ScopeKind::ALL.len()],
             lapsed_len: 0,
@@ -246,33 +243,18 @@ impl Space {
     /// Counts one grant or piece more.
     pub(crate) fn count_hold(&mut self, owner: OwnerNo, lease: LeaseNo, kind: ScopeKind) {
         self.kinds[kind as usize] += 1;
-        let count = self.holds.entry((owner, lease)).or_insert(0);
-        *count += 1;
-        if *count == 1 {
-            self.owners.mention_again(owner);
-        }
+        self.owners.count_hold(owner, lease);
         self.grants_len += 1;
     }
 
     pub(crate) fn uncount_hold(&mut self, owner: OwnerNo, lease: LeaseNo, kind: ScopeKind) {
         self.kinds[kind as usize] -= 1;
-        let count = self.holds.get_mut(&(owner, lease)).expect("every hold was counted");
-        *count -= 1;
-        if *count == 0 {
-            self.holds.remove(&(owner, lease));
-            self.owners.forget(owner);
-        }
+        self.owners.uncount_hold(owner, lease);
         self.grants_len -= 1;
     }
 
     pub(crate) fn holds_anything(&self, owner: OwnerNo) -> bool {
-        self.leases_of(owner).next().is_some()
-    }
-
-    /// The leases under which an owner holds anything.
-    pub(crate) fn leases_of(&self, owner: OwnerNo) -> impl Iterator<Item = LeaseNo> + '_ {
-        let all = (owner, LeaseNo(0))..=(owner, LeaseNo(u32::MAX));
-        self.holds.range(all).map(|(&(_, lease), _)| lease)
+        self.owners.holds(owner).next().is_some()
     }
 
     /// An owner's waiters by place, parked ones too.

@@ -336,12 +336,12 @@ impl Engine {
     /// Notes what a step changed, and what it has to say to others.
     fn take_step(&mut self, step: &mut Step) {
         let revision = self.table.revision();
-        for transition in &step.transitions {
+        for transition in step.transitions.drain(..) {
             if let Transition::TtlChanged { lease, .. } = transition {
-                self.ttls.push_back((revision, *lease));
+                self.ttls.push_back((revision, lease));
             }
+            self.unwritten.push_back(transition);
         }
-        self.unwritten.extend(step.transitions.drain(..));
         // From the back; a lone one needs none.
         let mut is_last: Vec<bool> = Vec::new();
         if step.effects.len() > 1 {

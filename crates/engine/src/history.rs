@@ -79,6 +79,8 @@ impl History {
                 | News::Left { .. } => {}
             }
         }
+        rings.endings.trim();
+        rings.deadlocks.trim();
     }
 
     pub(crate) fn endings(&self, wanted: impl Fn(&Event) -> bool, len_max: usize) -> Remembered {
@@ -124,11 +126,14 @@ impl Ring {
     fn push(&mut self, published: &Published) {
         self.count += 1;
         self.entries.push_back(published.clone());
-        if self.entries.len() > self.len_max
-            && let Some(gone) = self.entries.pop_front()
-        {
-            self.forgotten = Some(gone.event.at);
-        }
+    }
+
+    /// Forgets what is too much. As in the memory for watchers, all of it is looked at before any of it is dropped.
+    fn trim(&mut self) {
+        let gone = self.entries.len().saturating_sub(self.len_max);
+        let last = self.entries.range(..gone).map(|entry| entry.event.at).max();
+        self.forgotten = last.or(self.forgotten);
+        self.entries.drain(..gone);
     }
 
     /// The newest entries with a number below `before`, each with its number.

@@ -113,19 +113,16 @@ impl Publisher {
         let mut memory = self.memory();
         // Nobody watches most of the time.
         let is_watched = memory.live.receiver_count() > 0;
+        // First some out, then as many in: a deque that is full would double for those too many.
+        memory.make_room(events.len());
         for published in events.drain(..) {
             memory.counts.count(&published.event);
             if is_watched {
                 let _ = memory.live.send(published.clone());
             }
-            // First one out, then one in: a deque that is full would double for the one too many.
-            if memory.events.len() >= memory.len_max
-                && let Some(forgotten) = memory.events.pop_front()
-            {
-                memory.complete_after = forgotten.event.revision;
-            }
             memory.events.push_back(published);
         }
+        memory.make_room(0);
     }
 
     pub(crate) fn watch(&self, after: Option<Revision>) -> Result<Watch, Compacted> {
@@ -172,6 +169,19 @@ impl Publisher {
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    /// Forgets what is oldest, until so many more would not be too many.
+    fn make_room(&mut self, more: usize) {
+        let len = self.events.len();
+        let gone = (len + more).saturating_sub(self.len_max).min(len);
+        // They lie far apart and were not used for long. Looked at one right after the other, they come all at once;
+        // to drop each first would be to wait for it first.
+        let last = self.events.range(..gone).map(|forgotten| forgotten.event.revision).max();
+        self.complete_after = last.unwrap_or(self.complete_after);
+        self.events.drain(..gone);
     }
 }
 

@@ -32,12 +32,12 @@ fn send(port: &mut Port) {
     port.send(|number, error| panic!("{number} was not taken: {error}"));
 }
 
-async fn take(port: &mut Port) -> VecDeque<Delivered> {
+async fn take(port: &mut Port) -> Vec<Delivered> {
     let mut taken = VecDeque::new();
     let taking = poll_fn(|cx| port.poll_take(cx, &mut taken));
     let more = tokio::time::timeout(Duration::from_secs(10), taking).await;
     assert!(more.expect("something comes in time"), "the engine is there");
-    taken
+    taken.into()
 }
 
 /// The one reply that comes next.

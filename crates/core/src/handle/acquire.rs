@@ -98,9 +98,8 @@ impl LockTable {
         digest: u64,
     ) -> Result<Option<Outcome>, Refusal> {
         let at = self.space(space);
-        let (Some(id), Some(owner)) = (&request.request_id, at.owners.find(&request.owner)) else {
-            return Ok(None);
-        };
+        let Some(id) = &request.request_id else { return Ok(None) };
+        let Some(owner) = at.owners.find(&request.owner) else { return Ok(None) };
         let known = match at.requests.get(&(owner, id.clone())) {
             Some(known) if !planted!("request-id-grants-twice") => *known,
             Some(_) | None => return Ok(None),

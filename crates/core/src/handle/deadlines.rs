@@ -21,6 +21,13 @@ impl LockTable {
     }
 
     pub(super) fn work_off_deadlines(&mut self, step: &mut Step) {
+        if self.anything_due() {
+            self.work_off_timers(step);
+        }
+        self.end_grace_if_over(step);
+    }
+
+    fn work_off_timers(&mut self, step: &mut Step) {
         let mut budget = self.limits.deadlines_per_step_max;
         while budget > 0
             && let Some(&(moment, ticket, space)) = self.wait_timers.first()
@@ -43,7 +50,6 @@ impl LockTable {
                 }
             }
         }
-        self.end_grace_if_over(step);
     }
 
     /// The next leases whose timer has passed, in the order they are to be worked off.

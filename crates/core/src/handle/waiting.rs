@@ -432,6 +432,9 @@ type Candidates = BTreeSet<(Ticket, SpaceNo, Lane)>;
 impl Space {
     /// The first waiter of each queue that what has come free may concern.
     fn add_candidates(&self, space: SpaceNo, freed: &Scope, candidates: &mut Candidates) {
+        if self.waiters.is_empty() {
+            return;
+        }
         match freed {
             Scope::Key(key) => {
                 for (other, queue) in self.queues_overlapping(key) {

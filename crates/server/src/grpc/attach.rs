@@ -767,7 +767,7 @@ fn problem(failure: &Failure) -> Answered {
 fn respelled(body: &StreamAcquire, acquire: &core::Acquire) -> Option<Box<str>> {
     let [claim] = &acquire.claims[..] else { return None };
     if let core::Scope::Key(key) = &claim.scope
-        && key.as_str() == body.lock
+        && key.text().as_bytes() == body.lock.as_bytes()
     {
         return None;
     }

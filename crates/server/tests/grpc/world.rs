@@ -273,7 +273,7 @@ pub(crate) fn wait_for(lock: &str, owner: &str) -> Ask {
 #[track_caller]
 pub(crate) fn problem(answer: Answer, code: Code) -> Problem {
     let Answer::Problem(problem) = answer else { panic!("a problem was expected: {answer:?}") };
-    let problem = Problem::from(&problem);
+    let problem = Problem::from(&*problem);
     assert_eq!(problem.code, code, "{problem:?}");
     problem
 }
