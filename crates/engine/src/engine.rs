@@ -7,6 +7,12 @@
 //! A commit that fails is never rolled back. Grants that nobody has been told of are withdrawn by further transitions,
 //! their callers are told so, and the whole row is written when the store is back: the journal stays a faithful history
 //! and the table stays its fold. Until then nothing is granted; renewals and releases go on.
+//!
+//! - `showing.rs`: what may be shown at once. `writing.rs`: records. `undo.rs`: what is taken back.
+
+mod showing;
+mod undo;
+mod writing;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,13 +20,15 @@ use std::time::Duration;
 
 use leasehold_core::planted;
 use leasehold_core::{
-    Answer, CallId, Cancel, CloseSession, Command, Conflict, Effect, Ending, Epoch, Event, Fence,
-    Grant, LeaseId, LockTable, Namespace, News, Opened, Outcome, Refusal, Revision, Scope, Step,
-    Timestamp, Transition, Withdraw,
+    Answer, CallId, Cancel, Command, Effect, Ending, Epoch, Event, Fence, LeaseId, LockTable,
+    Namespace, News, Outcome, Refusal, Revision, Scope, Step, Timestamp, Transition,
 };
-use leasehold_store::{Batch, BatchWriter, Seq};
+use leasehold_store::Seq;
 
-use crate::call::{Call, CallError, Query, Reply, View};
+use crate::call::{Call, CallError, Reply};
+
+use undo::About;
+pub use undo::Undo;
 
 /// What an engine is told once.
 #[derive(Clone, Debug)]
@@ -119,17 +127,6 @@ impl Output {
             Output::Event(_) | Output::Wanted { .. } | Output::Began(_) | Output::Ended => false,
         }
     }
-}
-
-/// How to take back something that its caller will never hear of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Undo {
-    Grant(Box<Withdraw>),
-    /// A grant that a retry can find by its request id: kept unless the commit failed.
-    KnownGrant(Box<Withdraw>),
-    Session(Box<CloseSession>),
-    /// The same for a session.
-    KnownSession(Box<CloseSession>),
 }
 
 impl Engine {
@@ -404,68 +401,6 @@ impl Engine {
         }
     }
 
-    /// Whether an answer shows nothing that could still be lost.
-    fn may_go_at_once(&self, output: &Output, changed: bool) -> bool {
-        let Output::Reply { reply, .. } = output else { return false };
-        match reply {
-            // A heartbeat costs no write.
-            Ok(Reply::Answer(Answer::Renewed(_))) => !changed,
-            Ok(Reply::Answer(Answer::Granted(grant))) => {
-                grant.replayed
-                    && grant.fence <= self.durable_fence
-                    && !self.is_ttl_unwritten(grant.lease)
-            }
-            // A crash can only bring these back, never lose one.
-            Ok(Reply::Answer(
-                Answer::Released { .. }
-                | Answer::Unlocked { .. }
-                | Answer::Cancelled { .. }
-                | Answer::SessionClosed { .. }
-                | Answer::Withdrawn { .. },
-            )) => true,
-            Err(CallError::Refused(refusal)) => self.is_settled(refusal),
-            Err(_) => true,
-            Ok(_) => false,
-        }
-    }
-
-    fn is_ttl_unwritten(&self, lease: LeaseId) -> bool {
-        !planted!("ttl-shown-before-it-is-durable")
-            && self.ttls.iter().any(|(_, changed)| *changed == lease)
-    }
-
-    /// Whether a refusal rests on nothing but what is durable.
-    fn is_settled(&self, refusal: &Refusal) -> bool {
-        match refusal {
-            Refusal::Held(conflict) => self.is_durable(conflict),
-            Refusal::GracePeriod { conflict, .. } => {
-                conflict.as_ref().is_none_or(|conflict| self.is_durable(conflict))
-            }
-            Refusal::NoGrace
-            | Refusal::LimitMismatch { .. }
-            | Refusal::TicketNotFound(_)
-            | Refusal::Limit(_)
-            | Refusal::Invalid(_)
-            | Refusal::Suspended
-            | Refusal::StaleEpoch { .. } => true,
-            Refusal::ReclaimWindow(_)
-            | Refusal::Deadlock { .. }
-            | Refusal::LeaseLost
-            | Refusal::NotHolder(_)
-            | Refusal::RequestIdReused
-            | Refusal::SessionNotFound
-            | Refusal::StaleFence { .. }
-            | Refusal::FileRemoved(_) => {
-                self.unwritten.is_empty() || planted!("loss-told-before-it-is-durable")
-            }
-        }
-    }
-
-    fn is_durable(&self, conflict: &Conflict) -> bool {
-        planted!("refusal-shows-what-may-be-lost")
-            || conflict.holders.iter().all(|holder| holder.fence <= self.durable_fence)
-    }
-
     fn error_for(&self, refusal: Refusal) -> CallError {
         match (&self.closed, refusal) {
             (Some(why), Refusal::Suspended) => why.clone(),
@@ -481,241 +416,6 @@ impl Engine {
 
     fn reply(&mut self, call: CallId, reply: Result<Reply, CallError>) {
         self.ready.push(Output::Reply { call, reply, undo: None });
-    }
-
-    fn answer_query(&mut self, now: Timestamp, call: CallId, query: Query) {
-        // What is due by now is over for readers too.
-        self.tick(now);
-        let at_once = self.unwritten.is_empty() || self.is_query_settled(&query);
-        let reply = self.view(query).map(Reply::View).map_err(|refusal| self.error_for(refusal));
-        let at_once = at_once && self.is_view_durable(&reply);
-        let output = Output::Reply { call, reply, undo: None };
-        if at_once {
-            self.ready.push(output);
-        } else {
-            self.show(output);
-        }
-    }
-
-    /// Whether nothing that the query may be about has ended without that being durable.
-    fn is_query_settled(&self, query: &Query) -> bool {
-        match query {
-            Query::Get { namespace, scope }
-            | Query::Test { namespace, claim: leasehold_core::Claim { scope, .. }, .. }
-            | Query::Check { namespace, scope, .. } => !self
-                .ended
-                .iter()
-                .any(|(_, within, ended)| within == namespace && ended.overlaps(scope)),
-            Query::Stats => true,
-            Query::List(_)
-            | Query::Session { .. }
-            | Query::Sessions { .. }
-            | Query::Register { .. }
-            | Query::Graph { .. }
-            | Query::Overview { .. }
-            | Query::Tree(_) => false,
-        }
-    }
-
-    /// Whether no grant in the view could still be lost.
-    fn is_view_durable(&self, reply: &Result<Reply, CallError>) -> bool {
-        let durable = |holder: &leasehold_core::Holder| holder.fence <= self.durable_fence;
-        match reply {
-            Ok(Reply::View(View::Lock(lock))) => lock.holders.iter().all(durable),
-            Ok(Reply::View(View::Tested(holder))) => holder.iter().all(|holder| durable(holder)),
-            Ok(Reply::View(View::Checked(check))) => check.holder.iter().all(durable),
-            Ok(_) | Err(_) => true,
-        }
-    }
-
-    fn view(&self, query: Query) -> Result<View, Refusal> {
-        let table = &self.table;
-        Ok(match query {
-            Query::Get { namespace, scope } => View::Lock(Box::new(table.get(&namespace, &scope))),
-            Query::Test { namespace, owner, claim } => {
-                View::Tested(table.test(&namespace, &owner, &claim)?.map(Box::new))
-            }
-            Query::Check { namespace, scope, fence, lease } => {
-                View::Checked(Box::new(table.check(&namespace, &scope, fence, lease)))
-            }
-            Query::List(query) => View::Page(Box::new(table.list(&query))),
-            Query::Session { namespace, id } => {
-                View::Session(table.session(&namespace, id).map(Box::new))
-            }
-            Query::Sessions { namespace, after, len_max } => {
-                View::Sessions(table.sessions(&namespace, after, len_max))
-            }
-            Query::Register { namespace, register } => {
-                View::Register(table.register(&namespace, &register))
-            }
-            Query::Graph { namespace, waits_max } => {
-                View::Graph(Box::new(table.graph(&namespace, waits_max)))
-            }
-            Query::Overview { namespace, len_max } => {
-                View::Overview(Box::new(table.overview(&namespace, len_max)))
-            }
-            Query::Tree(query) => View::Tree(Box::new(table.tree(&query))),
-            Query::Stats => View::Stats(Box::new(table.stats())),
-        })
-    }
-
-    /// The next record to append, unless one is under way or there is nothing to write.
-    pub fn seal(&mut self) -> Option<Batch> {
-        if self.in_flight.is_some() || self.unwritten.is_empty() {
-            return None;
-        }
-        let mut writer = BatchWriter::new(self.epoch, self.next_seq);
-        let mut len = 0;
-        for transition in &self.unwritten {
-            if len > 0 && writer.byte_len() >= self.settings.record_bytes_max / 2 {
-                break;
-            }
-            writer.push(transition);
-            len += 1;
-        }
-        self.in_flight = Some(len);
-        Some(writer.seal())
-    }
-
-    /// The record under way, if everything that was decided is in it.
-    pub(crate) fn sealed_all(&self) -> bool {
-        self.in_flight == Some(self.unwritten.len())
-    }
-
-    pub(crate) fn in_flight_len(&self) -> usize {
-        self.in_flight.unwrap_or(0)
-    }
-
-    pub(crate) fn next_seq(&self) -> Seq {
-        self.next_seq
-    }
-
-    /// The record under way is durable.
-    pub fn appended(&mut self, now: Timestamp) {
-        let len = self.in_flight.take().expect("only a record that was sealed is appended");
-        for transition in self.unwritten.range(..len) {
-            if let Transition::Granted(granted) = transition {
-                self.durable_fence = granted.fence;
-            }
-        }
-        self.unwritten.drain(..len);
-        self.next_seq = self.next_seq.next();
-        self.durable.0 += len as u64;
-        let shown = self.held_back.partition_point(|(revision, _)| *revision <= self.durable);
-        let awaited = self.held_back.range(..shown).filter(|(_, output)| output.is_awaited());
-        self.awaited -= awaited.count();
-        self.ready.extend(self.held_back.drain(..shown).map(|(_, output)| output));
-        while self.ended.front().is_some_and(|(revision, ..)| *revision <= self.durable) {
-            self.ended.pop_front();
-        }
-        while self.ttls.front().is_some_and(|(revision, _)| *revision <= self.durable) {
-            self.ttls.pop_front();
-        }
-        if self.store_failed && self.closed.is_none() {
-            self.store_failed = false;
-            if !planted!("store-never-trusted-again") {
-                self.run(now, Command::Resume);
-            }
-        }
-    }
-
-    /// The record under way was not written, or nobody knows: callers are told, and what they were to be given is
-    /// taken back. It will be written again, with what takes it back behind it.
-    pub fn append_failed(&mut self, now: Timestamp, outcome: Failed) {
-        self.store_failed = true;
-        self.run(now, Command::Suspend);
-        let (failed, unknown) = (self.store_failure(false), self.store_failure(true));
-        let in_doubt = self.in_doubt(outcome);
-        let mut kept = VecDeque::new();
-        let mut undone = Vec::new();
-        for (revision, output) in self.held_back.drain(..) {
-            match output {
-                Output::Reply { call, undo, .. } => {
-                    undone.extend(undo);
-                    let reply =
-                        Err(if revision <= in_doubt { unknown.clone() } else { failed.clone() });
-                    self.ready.push(Output::Reply { call, reply, undo: None });
-                }
-                Output::Event(_)
-                | Output::Lost { .. }
-                | Output::Wanted { .. }
-                | Output::Began(_)
-                | Output::Ended => {
-                    kept.push_back((revision, output));
-                }
-            }
-        }
-        self.awaited = kept.iter().filter(|(_, output)| output.is_awaited()).count();
-        self.held_back = kept;
-        for undo in undone {
-            self.run(
-                now,
-                match undo {
-                    Undo::Grant(withdraw) | Undo::KnownGrant(withdraw) => {
-                        Command::Withdraw(*withdraw)
-                    }
-                    Undo::Session(close) | Undo::KnownSession(close) => {
-                        Command::CloseSession(*close)
-                    }
-                },
-            );
-        }
-    }
-
-    /// Up to where nobody knows what is durable.
-    fn in_doubt(&self, outcome: Failed) -> Revision {
-        match outcome {
-            Failed::Unwritten => self.durable,
-            Failed::Unknown => Revision(self.durable.0 + self.in_flight_len() as u64),
-        }
-    }
-
-    /// The record that failed is known not to be there: it may be sealed again.
-    pub fn unseal(&mut self) {
-        self.in_flight = None;
-    }
-}
-
-/// What an answer will be about, so that it can be taken back.
-#[derive(Debug)]
-enum About {
-    Grant { namespace: Namespace, known: bool },
-    Session { close: CloseSession, known: bool },
-    Other,
-}
-
-impl About {
-    fn of(command: &Command) -> About {
-        if let Command::Acquire(acquire) = command {
-            let (namespace, known) = (acquire.namespace.clone(), acquire.request_id.is_some());
-            About::Grant { namespace, known }
-        } else if let Command::OpenSession(open) = command {
-            let close = CloseSession { namespace: open.namespace.clone(), session: open.id };
-            About::Session { close, known: open.request_id.is_some() }
-        } else {
-            About::Other
-        }
-    }
-
-    /// A grant that was made before is not this answer's to take back.
-    fn undo(self, grant: &Grant) -> Option<Undo> {
-        match self {
-            About::Grant { namespace, known } if !grant.replayed => {
-                let withdraw = Box::new(Withdraw::of(&namespace, grant));
-                Some(if known { Undo::KnownGrant(withdraw) } else { Undo::Grant(withdraw) })
-            }
-            About::Grant { .. } | About::Session { .. } | About::Other => None,
-        }
-    }
-
-    fn undo_session(self, opened: &Opened) -> Option<Undo> {
-        match self {
-            About::Session { close, known } if !opened.replayed => {
-                let close = Box::new(close);
-                Some(if known { Undo::KnownSession(close) } else { Undo::Session(close) })
-            }
-            About::Grant { .. } | About::Session { .. } | About::Other => None,
-        }
     }
 }
 

@@ -21,7 +21,7 @@ mod rows;
 use std::time::Duration;
 
 use leasehold_api::grpc::attach::Session;
-use leasehold_e2e::server::Server;
+use leasehold_e2e::server::{Server, binary};
 use leasehold_store::conformance::servers::{Etcd, Postgres, use_disk};
 
 use link::{Link, locks_of_session, own_locks, session};
@@ -50,6 +50,11 @@ async fn compare() {
     let only: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let wants = |name: &str| only.is_empty() || only.iter().any(|wanted| wanted == name);
+    // It may have to be built first, which takes minutes.
+    eprintln!("looking for the server's binary");
+    if let Err(why) = binary() {
+        return println!("there is no server to measure: {why:#}");
+    }
     println!("acquire + release, {WORKERS} workers, {} s each, durable", run().as_secs());
     println!(
         "{:<44} {:>10} {:>11} {:>11} {:>9} {:>9}",

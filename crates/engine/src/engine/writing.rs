@@ -1,0 +1,126 @@
+//! Records: what is in one, and what becomes of those who wait for it.
+
+use std::collections::VecDeque;
+
+use leasehold_core::{Command, Revision, Timestamp, Transition, planted};
+use leasehold_store::{Batch, BatchWriter, Seq};
+
+use super::{Engine, Failed, Output, Undo};
+
+impl Engine {
+    /// The next record to append, unless one is under way or there is nothing to write.
+    pub fn seal(&mut self) -> Option<Batch> {
+        if self.in_flight.is_some() || self.unwritten.is_empty() {
+            return None;
+        }
+        let mut writer = BatchWriter::new(self.epoch, self.next_seq);
+        let mut len = 0;
+        for transition in &self.unwritten {
+            if len > 0 && writer.byte_len() >= self.settings.record_bytes_max / 2 {
+                break;
+            }
+            writer.push(transition);
+            len += 1;
+        }
+        self.in_flight = Some(len);
+        Some(writer.seal())
+    }
+
+    /// The record under way, if everything that was decided is in it.
+    pub(crate) fn sealed_all(&self) -> bool {
+        self.in_flight == Some(self.unwritten.len())
+    }
+
+    pub(crate) fn in_flight_len(&self) -> usize {
+        self.in_flight.unwrap_or(0)
+    }
+
+    pub(crate) fn next_seq(&self) -> Seq {
+        self.next_seq
+    }
+
+    /// The record under way is durable.
+    pub fn appended(&mut self, now: Timestamp) {
+        let len = self.in_flight.take().expect("only a record that was sealed is appended");
+        for transition in self.unwritten.range(..len) {
+            if let Transition::Granted(granted) = transition {
+                self.durable_fence = granted.fence;
+            }
+        }
+        self.unwritten.drain(..len);
+        self.next_seq = self.next_seq.next();
+        self.durable.0 += len as u64;
+        let shown = self.held_back.partition_point(|(revision, _)| *revision <= self.durable);
+        let awaited = self.held_back.range(..shown).filter(|(_, output)| output.is_awaited());
+        self.awaited -= awaited.count();
+        self.ready.extend(self.held_back.drain(..shown).map(|(_, output)| output));
+        while self.ended.front().is_some_and(|(revision, ..)| *revision <= self.durable) {
+            self.ended.pop_front();
+        }
+        while self.ttls.front().is_some_and(|(revision, _)| *revision <= self.durable) {
+            self.ttls.pop_front();
+        }
+        if self.store_failed && self.closed.is_none() {
+            self.store_failed = false;
+            if !planted!("store-never-trusted-again") {
+                self.run(now, Command::Resume);
+            }
+        }
+    }
+
+    /// The record under way was not written, or nobody knows: callers are told, and what they were to be given is
+    /// taken back. It will be written again, with what takes it back behind it.
+    pub fn append_failed(&mut self, now: Timestamp, outcome: Failed) {
+        self.store_failed = true;
+        self.run(now, Command::Suspend);
+        let (failed, unknown) = (self.store_failure(false), self.store_failure(true));
+        let in_doubt = self.in_doubt(outcome);
+        let mut kept = VecDeque::new();
+        let mut undone = Vec::new();
+        for (revision, output) in self.held_back.drain(..) {
+            match output {
+                Output::Reply { call, undo, .. } => {
+                    undone.extend(undo);
+                    let reply =
+                        Err(if revision <= in_doubt { unknown.clone() } else { failed.clone() });
+                    self.ready.push(Output::Reply { call, reply, undo: None });
+                }
+                Output::Event(_)
+                | Output::Lost { .. }
+                | Output::Wanted { .. }
+                | Output::Began(_)
+                | Output::Ended => {
+                    kept.push_back((revision, output));
+                }
+            }
+        }
+        self.awaited = kept.iter().filter(|(_, output)| output.is_awaited()).count();
+        self.held_back = kept;
+        for undo in undone {
+            self.run(
+                now,
+                match undo {
+                    Undo::Grant(withdraw) | Undo::KnownGrant(withdraw) => {
+                        Command::Withdraw(*withdraw)
+                    }
+                    Undo::Session(close) | Undo::KnownSession(close) => {
+                        Command::CloseSession(*close)
+                    }
+                },
+            );
+        }
+    }
+
+    /// Up to where nobody knows what is durable.
+    pub(super) fn in_doubt(&self, outcome: Failed) -> Revision {
+        match outcome {
+            Failed::Unwritten => self.durable,
+            Failed::Unknown => Revision(self.durable.0 + self.in_flight_len() as u64),
+        }
+    }
+
+    /// The record that failed is known not to be there: it may be sealed again.
+    pub fn unseal(&mut self) {
+        self.in_flight = None;
+    }
+}
