@@ -24,14 +24,14 @@ use crate::time::{Millis, Timestamp};
 use crate::transition::{Ending, Granted, Request, Transition};
 
 impl LockTable {
-    pub(super) fn acquire(&mut self, request: &Acquire, step: &mut Step) -> Outcome {
+    pub(super) fn acquire(&mut self, request: &mut Acquire, step: &mut Step) -> Outcome {
         match self.try_acquire(request, step) {
             Ok(outcome) => outcome,
             Err(refusal) => Outcome::Refused(refusal),
         }
     }
 
-    fn try_acquire(&mut self, request: &Acquire, step: &mut Step) -> Result<Outcome, Refusal> {
+    fn try_acquire(&mut self, request: &mut Acquire, step: &mut Step) -> Result<Outcome, Refusal> {
         self.check_request(request)?;
         let space = self.space_to_fill(&request.namespace)?;
         let known_again = request.request_id.is_some() || request.ticket.is_some();
@@ -359,7 +359,7 @@ impl LockTable {
     fn grant_or_wait(
         &mut self,
         space: SpaceNo,
-        request: &Acquire,
+        request: &mut Acquire,
         digest: u64,
         place: Option<Ticket>,
         step: &mut Step,
@@ -429,11 +429,11 @@ impl LockTable {
         Asker { owner: self.space(space).owners.find(&request.owner), ticket, arriving }
     }
 
-    /// Makes the grant that was just found to be possible.
+    /// Makes the grant that was just found to be possible. What the request claims becomes the grant's.
     pub(super) fn grant(
         &mut self,
         space: SpaceNo,
-        request: &Acquire,
+        request: &mut Acquire,
         digest: u64,
         since: Timestamp,
         step: &mut Step,
@@ -451,12 +451,12 @@ impl LockTable {
             lease,
             opens,
             owner: request.owner.clone(),
-            claims: request.claims.clone(),
+            claims: std::mem::take(&mut request.claims),
             fence,
             granted_at: self.now,
             reclaim_window: window,
-            request: request.request_id.clone().map(|id| Request { id, digest }),
-            metadata: request.metadata.clone(),
+            request: request.request_id.take().map(|id| Request { id, digest }),
+            metadata: request.metadata.take(),
         };
         self.enact(Transition::Granted(granted), step);
         let number = self.lease_just_used(space, lease);

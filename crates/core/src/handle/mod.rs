@@ -43,7 +43,7 @@ impl LockTable {
 
     fn carry_out(&mut self, command: Command, step: &mut Step) -> Outcome {
         let handled = match command {
-            Command::Acquire(acquire) => return self.acquire(&acquire, step),
+            Command::Acquire(mut acquire) => return self.acquire(&mut acquire, step),
             Command::Renew(renew) => self.renew(&renew, step),
             Command::Release(release) => self.release(release, step),
             Command::Unlock(unlock) => self.unlock(&unlock, step),

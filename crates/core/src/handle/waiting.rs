@@ -369,8 +369,8 @@ impl LockTable {
             let refusal = Refusal::Invalid(Invalid::LeaseIdInUse);
             return self.refuse_waiter(space, ticket, &refusal, step);
         }
-        let waiter = self.remove_waiter(space, ticket);
-        let grant = self.grant(space, &waiter.request, waiter.digest, waiter.since, step);
+        let mut waiter = self.remove_waiter(space, ticket);
+        let grant = self.grant(space, &mut waiter.request, waiter.digest, waiter.since, step);
         for call in waiter.calls {
             step.effects.push(Effect::Granted { call, grant: Box::new(grant.clone()) });
         }
