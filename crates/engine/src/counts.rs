@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::{Event, Namespace, News, ScopeKind};
+use leasehold_core::{Namespace, News, ScopeKind};
+
+use crate::engine::Published;
 
 /// What has happened since the engine started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,17 +16,40 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub(crate) fn count(&mut self, event: &Event) {
-        match &event.news {
-            News::Granted { scope, .. } => {
-                let key = (event.namespace.clone(), scope.kind());
-                *self.granted.entry(key).or_insert(0) += 1;
+    /// Mostly the same happens many times in a row: that is looked up once.
+    pub(crate) fn count(&mut self, events: &[Published]) {
+        for alike in events.chunk_by(|one, next| Counted::of(one) == Counted::of(next)) {
+            let len = alike.len() as u64;
+            match Counted::of(&alike[0]) {
+                Counted::Granted(namespace, kind) => {
+                    *self.granted.entry((namespace.clone(), kind)).or_insert(0) += len;
+                }
+                Counted::Ended(namespace, ending) => {
+                    *self.ended.entry((namespace.clone(), ending)).or_insert(0) += len;
+                }
+                Counted::Deadlock => self.deadlocks += len,
+                Counted::Nothing => {}
             }
-            News::Ended { ending, .. } => {
-                let key = (event.namespace.clone(), ending.as_str());
-                *self.ended.entry(key).or_insert(0) += 1;
-            }
-            News::Deadlock { .. } => self.deadlocks += 1,
+        }
+    }
+}
+
+/// As what an event counts.
+#[derive(PartialEq, Eq)]
+enum Counted<'a> {
+    Granted(&'a Namespace, ScopeKind),
+    Ended(&'a Namespace, &'static str),
+    Deadlock,
+    Nothing,
+}
+
+impl Counted<'_> {
+    fn of(published: &Published) -> Counted<'_> {
+        let namespace = &published.event.namespace;
+        match &published.event.news {
+            News::Granted { scope, .. } => Counted::Granted(namespace, scope.kind()),
+            News::Ended { ending, .. } => Counted::Ended(namespace, ending.as_str()),
+            News::Deadlock { .. } => Counted::Deadlock,
             News::EpochBegan { .. }
             | News::GraceEnded
             | News::SessionOpened { .. }
@@ -32,7 +57,7 @@ impl Counts {
             | News::TtlChanged { .. }
             | News::FenceAccepted { .. }
             | News::Queued { .. }
-            | News::Left { .. } => {}
+            | News::Left { .. } => Counted::Nothing,
         }
     }
 }

@@ -111,12 +111,12 @@ impl Publisher {
         }
         self.history.note(events);
         let mut memory = self.memory();
+        memory.counts.count(events);
         // Nobody watches most of the time.
         let is_watched = memory.live.receiver_count() > 0;
         // First some out, then as many in: a deque that is full would double for those too many.
         memory.make_room(events.len());
         for published in events.drain(..) {
-            memory.counts.count(&published.event);
             if is_watched {
                 let _ = memory.live.send(published.clone());
             }
