@@ -13,9 +13,9 @@ use crate::record::Chunk;
 const PRUNED_RECORDS: i64 = 512;
 const PRUNED_CHUNKS: i64 = 16;
 const PRUNED_LOCK_ROWS: i64 = 2000;
-const PRUNED_PAGES: i64 = 256;
+const PRUNED_PAGES: i64 = 128;
 /// Free pages are given back only when they are more than that, and more than a quarter of the file.
-const FREE_PAGES_KEPT: i64 = 1000;
+const FREE_PAGES_KEPT: i64 = 500;
 
 /// A snapshot that is being written.
 #[derive(Clone, Copy, Debug)]
