@@ -31,7 +31,7 @@ const AWAKE: Duration = Duration::from_micros(250);
 
 /// With a store that takes so long for a record it pays to wait for those who were just answered: see [`Lull`]. With a
 /// quicker one it is better to decide what some ask while the record of the others is written.
-const SLOW: Duration = Duration::from_millis(1);
+const SLOW: Duration = Duration::from_micros(500);
 const LULL_MAX: Duration = Duration::from_micros(500);
 
 /// How a server is to run its engine.
