@@ -66,13 +66,13 @@ pub struct Options {
     /// How many rows the table of locks for plain SQL has at most; 0 for none. It costs about as much to write as the
     /// snapshot that it comes from.
     pub locks_rows_max: u32,
-    /// The write-ahead log is worked off into the file when it has so many pages.
+    /// The write-ahead log is worked off into the file when it has so many pages; the default is 4 MiB.
     pub log_pages: u32,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { size_max: None, locks_rows_max: 100_000, log_pages: 1000 }
+        Options { size_max: None, locks_rows_max: 100_000, log_pages: 500 }
     }
 }
 
