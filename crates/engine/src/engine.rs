@@ -57,6 +57,7 @@ pub struct Engine {
     next_seq: Seq,
     /// How many of the unwritten transitions are in the record that is being written.
     in_flight: Option<usize>,
+    draft: Option<writing::Draft>,
     /// The store does not keep anything for now.
     store_failed: bool,
 
@@ -150,6 +151,7 @@ impl Engine {
             durable,
             next_seq,
             in_flight: None,
+            draft: None,
             store_failed: false,
             held_back: VecDeque::new(),
             awaited: 0,

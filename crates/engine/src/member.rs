@@ -252,6 +252,13 @@ impl Member {
         std::mem::take(&mut self.asked)
     }
 
+    /// Prepares the next record while the last one is being written.
+    pub fn draft_next(&mut self) {
+        if let Role::Leading(lead) = &mut self.role {
+            lead.work.engine.draft_next();
+        }
+    }
+
     /// When something is due that nobody else brings about.
     pub fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
         let mut moments = [None; 6];

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use leasehold_core::{Command, Limits, Timestamp};
@@ -333,6 +334,7 @@ impl Task {
             self.ask_store(now);
             self.deliver(now);
         }
+        self.member.draft_next();
         self.set_status(now);
     }
 
@@ -422,21 +424,32 @@ async fn answer(under_way: &mut Option<(u64, Answering)>) -> (u64, Response) {
     (id, response)
 }
 
-/// Stays awake for an answer that is to come soon.
+/// Stays awake for an answer that is to come soon. Whoever is awake need not be woken up, which would cost the one who
+/// answers a call to the system.
 async fn awake<T>(until: Option<Instant>, answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
-    tokio::select! {
-        biased;
-        answer = &mut answer => return answer,
-        () = stay_awake(until) => {}
+    while is_before(until) {
+        let looked = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if let Poll::Ready(answer) = looked {
+            return answer;
+        }
+        let_others_run().await;
     }
     answer.await
 }
 
-/// Whoever else wants to run goes first, here and on this processor.
 async fn stay_awake(until: Option<Instant>) {
-    while until.is_some_and(|until| Instant::now() < until) {
-        std::thread::yield_now();
-        tokio::task::yield_now().await;
+    while is_before(until) {
+        let_others_run().await;
     }
+}
+
+fn is_before(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() < until)
+}
+
+/// Here, and on this processor.
+async fn let_others_run() {
+    std::thread::yield_now();
+    tokio::task::yield_now().await;
 }

@@ -7,23 +7,46 @@ use leasehold_store::{Batch, BatchWriter, Seq};
 
 use super::{Engine, Failed, Output, Undo};
 
+/// The next record, as far as it is encoded.
+#[derive(Debug)]
+pub(super) struct Draft {
+    writer: BatchWriter,
+    /// How many transitions it has.
+    len: usize,
+}
+
 impl Engine {
     /// The next record to append, unless one is under way or there is nothing to write.
     pub fn seal(&mut self) -> Option<Batch> {
         if self.in_flight.is_some() || self.unwritten.is_empty() {
             return None;
         }
-        let mut writer = BatchWriter::new(self.epoch, self.next_seq);
-        let mut len = 0;
-        for transition in &self.unwritten {
-            if len > 0 && writer.byte_len() >= self.settings.record_bytes_max / 2 {
+        self.draft_on(0, self.next_seq);
+        let draft = self.draft.take()?;
+        self.in_flight = Some(draft.len);
+        Some(draft.writer.seal())
+    }
+
+    /// Encodes what is to be in the record after the one under way: then that one does not wait for it.
+    pub fn draft_next(&mut self) {
+        if let Some(under_way) = self.in_flight {
+            self.draft_on(under_way, self.next_seq.next());
+        }
+    }
+
+    /// Goes on with the draft, whose first transition is number `from` of the unwritten ones.
+    fn draft_on(&mut self, from: usize, seq: Seq) {
+        let draft = self.draft.get_or_insert_with(|| Draft {
+            writer: BatchWriter::new(self.epoch, seq),
+            len: 0,
+        });
+        for transition in self.unwritten.range(from + draft.len..) {
+            if draft.len > 0 && draft.writer.byte_len() >= self.settings.record_bytes_max / 2 {
                 break;
             }
-            writer.push(transition);
-            len += 1;
+            draft.writer.push(transition);
+            draft.len += 1;
         }
-        self.in_flight = Some(len);
-        Some(writer.seal())
     }
 
     /// The record under way, if everything that was decided is in it.
@@ -122,5 +145,7 @@ impl Engine {
     /// The record that failed is known not to be there: it may be sealed again.
     pub fn unseal(&mut self) {
         self.in_flight = None;
+        // It would have come after that one.
+        self.draft = None;
     }
 }
