@@ -29,6 +29,7 @@ use crate::call::{Call, CallError, Reply};
 
 use undo::About;
 pub use undo::Undo;
+pub use writing::Portion;
 
 /// What an engine is told once.
 #[derive(Clone, Debug)]

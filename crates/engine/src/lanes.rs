@@ -104,6 +104,16 @@ impl Lanes {
                 None => return false,
             },
         }
+        self.take_the_rest(room, ordinary_len, taken);
+        true
+    }
+
+    /// Takes what is there, without waiting.
+    pub(crate) fn take_at_once(&mut self, room: bool, taken: &mut Vec<Parcel>) {
+        self.take_the_rest(room, 0, taken);
+    }
+
+    fn take_the_rest(&mut self, room: bool, mut ordinary_len: usize, taken: &mut Vec<Parcel>) {
         while room
             && ordinary_len < TAKEN_AT_ONCE
             && let Ok(parcel) = self.ordinary.try_recv()
@@ -116,7 +126,6 @@ impl Lanes {
             taken.push(parcel);
         }
         taken.append(&mut self.later);
-        true
     }
 }
 

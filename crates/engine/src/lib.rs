@@ -33,7 +33,7 @@ mod status;
 pub use call::{Call, CallError, Query, Reply, View};
 pub use clock::{Clock, SystemClock};
 pub use counts::{Commits, Counts, Histogram};
-pub use engine::{Engine, Failed, Output, Published, Settings, Undo};
+pub use engine::{Engine, Failed, Output, Portion, Published, Settings, Undo};
 pub use handle::Handle;
 pub use history::{HistoryLimits, Remembered};
 pub use member::{Member, Plan};

@@ -33,7 +33,7 @@ use leasehold_core::{CallId, Epoch, Millis, Revision, Timestamp};
 use leasehold_store::{Candidate, Leader, Leadership, Traits};
 
 use crate::call::{Call, CallError};
-use crate::engine::{Engine, Output, Undo};
+use crate::engine::{Engine, Output, Portion, Undo};
 use crate::recovery::{Loading, Recovery, StartError};
 use crate::request::{Asking, Lane, Request, Response};
 use crate::snapshots::Snapshots;
@@ -245,9 +245,9 @@ impl Member {
     }
 
     /// Everything to be asked of the store now. A new question of a lane takes the place of the one under way there.
-    pub fn take_requests(&mut self, now: Timestamp) -> Vec<Asking> {
+    pub fn take_requests(&mut self, now: Timestamp, portion: Portion) -> Vec<Asking> {
         self.ask_about_leadership(now);
-        self.ask_about_records(now);
+        self.ask_about_records(now, portion);
         self.ask_about_snapshot(now);
         std::mem::take(&mut self.asked)
     }

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use crate::call::Call;
 use crate::clock::Clock;
 use crate::counts::Commits;
-use crate::engine::Output;
+use crate::engine::{Output, Portion};
 use crate::handle::{Handle, Wish};
 use crate::history::HistoryLimits;
 use crate::lanes::{Asked, Lanes, Parcel, lanes};
@@ -26,14 +26,17 @@ use crate::replies::Replies;
 use crate::request::{Answering, Asking, Lane, Request, Response};
 use crate::status::{Condition, Phase, Status};
 
-/// How long the engine stays awake for the answer of a store that was hardly slower the last time: to be woken up
-/// would take about as long as half a sync.
+/// How long the engine stays awake for the answer of a store that usually takes no longer: to be woken up would take
+/// about as long as half a sync.
 const AWAKE: Duration = Duration::from_micros(250);
 
 /// With a store that takes so long for a record it pays to wait for those who were just answered: see [`Lull`]. With a
 /// quicker one it is better to decide what some ask while the record of the others is written.
 const SLOW: Duration = Duration::from_micros(500);
 const LULL_MAX: Duration = Duration::from_micros(500);
+
+/// A record with so many transitions is one that many wait for.
+const MANY: usize = 16;
 
 /// How a server is to run its engine.
 #[derive(Clone, Debug)]
@@ -106,6 +109,8 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         outputs: Vec::new(),
         under_way: Default::default(),
         appending: None,
+        last: None,
+        pace: SLOW,
         lull: None,
         is_store_quick: is_store_quick.clone(),
         commits: commits.clone(),
@@ -188,8 +193,11 @@ struct Task {
     /// What the store was asked, by lane.
     under_way: [Option<(u64, Answering)>; Lane::ALL.len()],
     appending: Option<Appending>,
+    last: Option<Appended>,
+    /// What the quickest of the last few records took.
+    pace: Duration,
     lull: Option<Lull>,
-    /// The last record was there so soon that nobody had to sleep.
+    /// The last record did not take long.
     is_store_quick: Arc<AtomicBool>,
     commits: Arc<Mutex<Commits>>,
     wishes: mpsc::UnboundedReceiver<Wish>,
@@ -218,6 +226,13 @@ struct Appending {
     transitions: usize,
 }
 
+/// The last record that was answered.
+#[derive(Clone, Copy)]
+struct Appended {
+    at: Instant,
+    took: Duration,
+}
+
 impl Task {
     async fn run(
         mut self,
@@ -237,8 +252,12 @@ impl Task {
             now = self.clock.now();
             match happened {
                 Happened::Answered(id, response) => {
-                    self.count(&response);
+                    let of_many = self.count(&response) >= MANY;
                     self.member.answered(now, id, response);
+                    if of_many {
+                        self.take_in(&mut lanes, &mut calls).await;
+                        now = self.clock.now();
+                    }
                 }
                 Happened::Calls => self.submit(now, &mut calls),
                 Happened::Time => self.member.tick(now),
@@ -269,8 +288,7 @@ impl Task {
         calls: &mut Vec<Parcel>,
     ) -> Happened {
         let room = self.member.has_room();
-        let is_store_quick = self.is_store_quick.load(Ordering::Relaxed);
-        let awake_until = self.appending.as_ref().filter(|_| is_store_quick);
+        let awake_until = self.appending.as_ref().filter(|_| self.pace < AWAKE);
         let awake_until = awake_until.map(|appending| appending.since + AWAKE);
         let lull_until = self.lull.as_ref().filter(|_| self.member.is_awaited());
         let lull_until = lull_until.map(|lull| lull.until);
@@ -287,6 +305,20 @@ impl Task {
             (id, response) = answer(snapshot) => Happened::Answered(id, response),
             Some(wish) = self.wishes.recv() => Happened::Wish(wish),
             _ = stopping, if !self.stopping => Happened::Stop,
+        }
+    }
+
+    /// A quick store that has nothing to do need not wait for the answers to go out: what some ask for is on its way here
+    /// while others are answered. Only what comes at once is taken in.
+    async fn take_in(&mut self, lanes: &mut Lanes, calls: &mut Vec<Parcel>) {
+        // Twice: answers of before have to go out first, and those who get them to run.
+        for _ in 0..2 {
+            if self.lull.is_some() || self.member.is_awaited() {
+                return;
+            }
+            let_others_run().await;
+            lanes.take_at_once(self.member.has_room(), calls);
+            self.submit(self.clock.now(), calls);
         }
     }
 
@@ -342,9 +374,20 @@ impl Task {
         if self.lull.as_ref().is_some_and(Lull::lasts) {
             return;
         }
-        for asking in self.member.take_requests(now) {
+        let portion = if self.has_rested() { Portion::Half } else { Portion::Whole };
+        for asking in self.member.take_requests(now, portion) {
             self.ask(asking);
         }
+    }
+
+    /// Whether the store has been idle for longer than it took for the last record. Then everybody was answered at once,
+    /// and asks again at once: in two halves, one can ask while the other is written. With a quick store that comes about
+    /// by itself, and a slow one has its lull.
+    fn has_rested(&self) -> bool {
+        let Some(Appended { at, took }) = self.last.filter(|_| self.appending.is_none()) else {
+            return false;
+        };
+        self.pace >= AWAKE && took < SLOW && (took..took * 4).contains(&at.elapsed())
     }
 
     fn ask(&mut self, Asking { id, request }: Asking) {
@@ -356,11 +399,14 @@ impl Task {
         self.under_way[lane] = Some((id, request.put_to(&*self.journal)));
     }
 
-    fn count(&mut self, response: &Response) {
-        let Response::Appended(result) = response else { return };
-        let Some(appending) = self.appending.take() else { return };
+    /// How many transitions are written with that.
+    fn count(&mut self, response: &Response) -> usize {
+        let Response::Appended(result) = response else { return 0 };
+        let Some(appending) = self.appending.take() else { return 0 };
         let took = appending.since.elapsed();
-        self.is_store_quick.store(took < 2 * AWAKE, Ordering::Relaxed);
+        self.last = Some(Appended { at: Instant::now(), took });
+        self.pace = took.min(self.pace * 9 / 8);
+        self.is_store_quick.store(took < SLOW, Ordering::Relaxed);
         let lull = || Lull { until: Instant::now() + (took / 2).min(LULL_MAX), missing: 0 };
         self.lull = (took >= SLOW).then(lull);
         let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -368,8 +414,12 @@ impl Task {
             Ok(()) => {
                 commits.seconds.observe(took.as_secs_f64());
                 commits.batch_size.observe(appending.transitions as f64);
+                appending.transitions
             }
-            Err(_) => commits.failures += 1,
+            Err(_) => {
+                commits.failures += 1;
+                0
+            }
         }
     }
 

@@ -11,8 +11,8 @@ use leasehold_core::{
     Timestamp, Wait,
 };
 use leasehold_engine::{
-    Answering, Asking, Call, CallError, Lane, Member, Output, Phase, Plan, Query, Recovery, Reply,
-    Request, Response, View,
+    Answering, Asking, Call, CallError, Lane, Member, Output, Phase, Plan, Portion, Query,
+    Recovery, Reply, Request, Response, View,
 };
 use leasehold_store::{Candidate, Error, Journal, Loaded, MemoryJournal, Position};
 
@@ -149,7 +149,7 @@ impl Server {
             self.member.tick(self.now);
         }
         loop {
-            let asked = self.member.take_requests(self.now);
+            let asked = self.member.take_requests(self.now, Portion::Whole);
             let quiet = asked.is_empty();
             for Asking { id, request } in asked {
                 let lane = request.lane() as usize;
@@ -278,7 +278,7 @@ fn a_leader_that_slept_after_it_wrote_tells_nobody_that_a_lease_goes_on() {
     let Group { journal, servers, .. } = &mut group;
     let server = &mut servers[0];
     let mut answers = Vec::new();
-    for Asking { id, request } in server.member.take_requests(server.now) {
+    for Asking { id, request } in server.member.take_requests(server.now, Portion::Whole) {
         let mut context = Context::from_waker(Waker::noop());
         let Poll::Ready(response) = request.put_to(journal).as_mut().poll(&mut context) else {
             panic!("the memory writes at once")

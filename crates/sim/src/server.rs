@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use leasehold_core::{CallId, Cancel, Command, Disconnect, Fence, LeaseId, Namespace, Timestamp};
 use leasehold_engine::{
-    Asking, Call, CallError, Member, Output, Plan as MemberPlan, Recovery, Reply, Response, Undo,
+    Asking, Call, CallError, Member, Output, Plan as MemberPlan, Portion, Recovery, Reply,
+    Response, Undo,
 };
 use leasehold_store::{Candidate, Traits};
 
@@ -238,10 +239,12 @@ impl Server {
         let at = self.now(now);
         let mut said = Said { cancels: std::mem::take(&mut self.cancels), ..Said::default() };
         let Some(mut member) = self.member.take() else { return said };
+        // A real server decides by how quick its store is. Either has to be right at any time.
+        let portion = if at.as_millis().is_multiple_of(3) { Portion::Half } else { Portion::Whole };
         // Taking a grant back can free others: go on until nothing more comes of it.
         let mut outputs = Vec::new();
         loop {
-            said.asks.extend(member.take_requests(at));
+            said.asks.extend(member.take_requests(at, portion));
             member.take_outputs(&mut outputs);
             if outputs.is_empty() {
                 break;
@@ -250,6 +253,7 @@ impl Server {
                 self.show(at, &mut member, output, &mut said);
             }
         }
+        member.draft_next();
         self.member = Some(member);
         said
     }

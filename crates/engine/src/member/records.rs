@@ -7,7 +7,7 @@ use leasehold_core::{Millis, Timestamp};
 use leasehold_store::{Conflict, Error, Page, Pruned, Seq};
 
 use super::{Lead, Leading, Member, RETRY_AFTER, Role};
-use crate::engine::{Engine, Failed, Output, Settings};
+use crate::engine::{Engine, Failed, Output, Portion, Settings};
 use crate::recovery::Loading;
 use crate::request::{Lane, Request};
 use crate::snapshots::Snapshots;
@@ -20,7 +20,7 @@ const RIDE_LEN_MAX: usize = 1024;
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl Member {
-    pub(super) fn ask_about_records(&mut self, now: Timestamp) {
+    pub(super) fn ask_about_records(&mut self, now: Timestamp, portion: Portion) {
         self.resign_if_out_of_time(now);
         let failing = now < self.row_at;
         if failing || !self.is_free(Lane::Row) {
@@ -34,7 +34,7 @@ impl Member {
                     None => return self.begin(now),
                 }
             }
-            Role::Leading(lead) => match lead.next_record(now) {
+            Role::Leading(lead) => match lead.next_record(now, portion) {
                 Some(request) => request,
                 None => return self.resign_if_drained(now),
             },
@@ -94,7 +94,7 @@ impl Member {
             closing: None,
         };
         self.role = Role::Leading(Box::new(Lead { leadership, certain_until, work }));
-        self.ask_about_records(now);
+        self.ask_about_records(now, Portion::Whole);
     }
 
     pub(super) fn appended(&mut self, now: Timestamp, result: Result<(), Error>) {
@@ -219,7 +219,7 @@ impl Member {
 
 impl Lead<Leading> {
     /// The next question about the records, if there is one.
-    fn next_record(&mut self, now: Timestamp) -> Option<Request> {
+    fn next_record(&mut self, now: Timestamp, portion: Portion) -> Option<Request> {
         let epoch = self.leadership.epoch;
         let work = &mut self.work;
         if work.unsettled {
@@ -229,7 +229,7 @@ impl Lead<Leading> {
             return None;
         }
         work.riding_since = None;
-        let batch = work.engine.seal()?;
+        let batch = work.engine.seal(portion)?;
         if work.engine.sealed_all() {
             work.snapshots.begin_if_due(now, work.engine.table_mut(), batch.seq());
         }
