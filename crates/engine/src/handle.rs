@@ -1,6 +1,6 @@
 //! The way in: cheap to clone, one for every connection.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +21,6 @@ pub struct Handle {
     pub(crate) lanes: LanesIn,
     pub(crate) calls: Arc<AtomicU64>,
     pub(crate) ports: Arc<AtomicU32>,
-    pub(crate) is_store_quick: Arc<AtomicBool>,
     pub(crate) status: watch::Receiver<Status>,
     pub(crate) condition: watch::Receiver<Condition>,
     pub(crate) publisher: Publisher,
@@ -87,7 +86,7 @@ impl Handle {
     /// A way in of its own for a stream with many calls in flight.
     pub fn port(&self) -> Port {
         let number = self.ports.fetch_add(1, Ordering::Relaxed);
-        Port::new(self.lanes.clone(), number, self.is_store_quick.clone())
+        Port::new(self.lanes.clone(), number)
     }
 
     /// Lets another server lead, if this one does.

@@ -4,7 +4,6 @@
 //! its calls, and a call's id says which port it belongs to, so that nothing has to be kept for it.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -116,7 +115,6 @@ pub(crate) fn call_id(port: u32, number: u32) -> CallId {
 pub struct Port {
     lanes: LanesIn,
     mailbox: Arc<Mailbox>,
-    is_store_quick: Arc<AtomicBool>,
     urgent: Vec<(u32, Call)>,
     ordinary: Vec<(u32, Call)>,
     follow: Vec<LeaseId>,
@@ -124,23 +122,16 @@ pub struct Port {
 }
 
 impl Port {
-    pub(crate) fn new(lanes: LanesIn, number: u32, is_store_quick: Arc<AtomicBool>) -> Port {
+    pub(crate) fn new(lanes: LanesIn, number: u32) -> Port {
         let mailbox = Mailbox { port: number & 0x7fff_ffff, letters: Mutex::default() };
         Port {
             lanes,
             mailbox: Arc::new(mailbox),
-            is_store_quick,
             urgent: Vec::new(),
             ordinary: Vec::new(),
             follow: Vec::new(),
             forget: Vec::new(),
         }
-    }
-
-    /// Whether a commit takes no longer than it takes to decide what has come meanwhile. Then it is best to have some
-    /// requests decided while others are committed; a slower store should be given all at once.
-    pub fn is_store_quick(&self) -> bool {
-        self.is_store_quick.load(Ordering::Relaxed)
     }
 
     /// The id under which a request that waits can be cancelled. An acquire has to carry it.

@@ -1,7 +1,7 @@
 //! Drives a member with a real clock and a real journal, in a task of its own.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -97,7 +97,6 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
     let (stop, stopping) = oneshot::channel();
     let (wishes, wishes_in) = mpsc::unbounded_channel();
     let commits: Arc<Mutex<Commits>> = Arc::default();
-    let is_store_quick: Arc<AtomicBool> = Arc::default();
     let task = Task {
         member,
         clock,
@@ -112,7 +111,6 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         last: None,
         pace: SLOW,
         lull: None,
-        is_store_quick: is_store_quick.clone(),
         commits: commits.clone(),
         wishes: wishes_in,
         stopping: false,
@@ -125,7 +123,6 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         lanes: lanes_in,
         calls,
         ports,
-        is_store_quick,
         status: status.clone(),
         condition,
         publisher,
@@ -197,8 +194,6 @@ struct Task {
     /// What the quickest of the last few records took.
     pace: Duration,
     lull: Option<Lull>,
-    /// The last record did not take long.
-    is_store_quick: Arc<AtomicBool>,
     commits: Arc<Mutex<Commits>>,
     wishes: mpsc::UnboundedReceiver<Wish>,
     stopping: bool,
@@ -406,7 +401,6 @@ impl Task {
         let took = appending.since.elapsed();
         self.last = Some(Appended { at: Instant::now(), took });
         self.pace = took.min(self.pace * 9 / 8);
-        self.is_store_quick.store(took < SLOW, Ordering::Relaxed);
         let lull = || Lull { until: Instant::now() + (took / 2).min(LULL_MAX), missing: 0 };
         self.lull = (took >= SLOW).then(lull);
         let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);

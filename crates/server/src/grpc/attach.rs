@@ -44,7 +44,7 @@ const IN_FLIGHT_MAX: usize = 32 * 1024;
 const MESSAGES_AT_ONCE: usize = 16;
 /// A message is full when its answers are about this large; readers refuse messages over 4 MiB.
 const MESSAGE_BYTES: usize = 256 * 1024;
-/// So many answers go out before the rest is put together, if the store is quick: their receiver can go on meanwhile.
+/// So many answers go out before the rest is put together: their receiver can go on meanwhile.
 const ANSWERS_AT_ONCE: usize = 32;
 /// How often in a row a stream has to say that it has nothing for what it has said to be sent: once to have it encoded,
 /// once to let the connection have its turn.
@@ -549,8 +549,7 @@ impl Attached {
 
     /// Whether another answer goes into the message.
     fn has_room(&self) -> bool {
-        self.weight < MESSAGE_BYTES
-            && (self.next.replies.len() < ANSWERS_AT_ONCE || !self.port.is_store_quick())
+        self.weight < MESSAGE_BYTES && self.next.replies.len() < ANSWERS_AT_ONCE
     }
 
     /// Takes one letter more into the message; false if there is none.
