@@ -195,10 +195,10 @@ impl Engine {
         }
     }
 
-    /// Whether somebody waits for what is unwritten to be durable. Nobody waits for the record of a release: it may ride
-    /// with the next one.
-    pub fn is_awaited(&self) -> bool {
-        self.awaited > 0
+    /// How many wait for what is unwritten to be durable. Nobody waits for the record of a release: it may ride with the
+    /// next one.
+    pub fn awaited_len(&self) -> usize {
+        self.awaited
     }
 
     /// From now on nothing is granted any more, and nobody waits: those who do, and those who come, are told `why`.

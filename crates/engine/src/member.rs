@@ -300,9 +300,12 @@ impl Member {
         }
     }
 
-    /// Whether somebody waits for something to be written.
-    pub fn is_awaited(&self) -> bool {
-        matches!(&self.role, Role::Leading(lead) if lead.work.engine.is_awaited())
+    /// How many wait for something to be written.
+    pub fn awaited_len(&self) -> usize {
+        match &self.role {
+            Role::Leading(lead) => lead.work.engine.awaited_len(),
+            Role::Following(_) | Role::Loading(_) | Role::Resigning { .. } | Role::Stopped => 0,
+        }
     }
 
     /// Nothing more will come of it.

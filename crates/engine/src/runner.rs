@@ -35,6 +35,9 @@ const AWAKE: Duration = Duration::from_micros(250);
 const SLOW: Duration = Duration::from_micros(500);
 const LULL_MAX: Duration = Duration::from_micros(500);
 
+/// How much of a crowd is remembered with each record: a large one counts for some thousand records.
+const CROWD_KEPT: f64 = 0.9998;
+
 /// A record with so many transitions is one that many wait for.
 const MANY: usize = 16;
 
@@ -110,6 +113,7 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         appending: None,
         last: None,
         pace: SLOW,
+        crowd: 0.0,
         lull: None,
         commits: commits.clone(),
         wishes: wishes_in,
@@ -193,6 +197,8 @@ struct Task {
     last: Option<Appended>,
     /// What the quickest of the last few records took.
     pace: Duration,
+    /// The most that waited for one record, lately.
+    crowd: f64,
     lull: Option<Lull>,
     commits: Arc<Mutex<Commits>>,
     wishes: mpsc::UnboundedReceiver<Wish>,
@@ -285,7 +291,7 @@ impl Task {
         let room = self.member.has_room();
         let awake_until = self.appending.as_ref().filter(|_| self.pace < AWAKE);
         let awake_until = awake_until.map(|appending| appending.since + AWAKE);
-        let lull_until = self.lull.as_ref().filter(|_| self.member.is_awaited());
+        let lull_until = self.lull.as_ref().filter(|_| self.member.awaited_len() > 0);
         let lull_until = lull_until.map(|lull| lull.until);
         let [leadership, row, snapshot] = &mut self.under_way;
         tokio::select! {
@@ -308,7 +314,7 @@ impl Task {
     async fn take_in(&mut self, lanes: &mut Lanes, calls: &mut Vec<Parcel>) {
         // Twice: answers of before have to go out first, and those who get them to run.
         for _ in 0..2 {
-            if self.lull.is_some() || self.member.is_awaited() {
+            if self.lull.is_some() || self.member.awaited_len() > 0 {
                 return;
             }
             let_others_run().await;
@@ -369,20 +375,27 @@ impl Task {
         if self.lull.as_ref().is_some_and(Lull::lasts) {
             return;
         }
-        let portion = if self.has_rested() { Portion::Half } else { Portion::Whole };
+        let portion = match self.appending {
+            Some(_) => Portion::Whole,
+            None => self.portion(),
+        };
         for asking in self.member.take_requests(now, portion) {
             self.ask(asking);
         }
     }
 
-    /// Whether the store has been idle for longer than it took for the last record. Then everybody was answered at once,
-    /// and asks again at once: in two halves, one can ask while the other is written. With a quick store that comes about
-    /// by itself, and a slow one has its lull.
-    fn has_rested(&self) -> bool {
-        let Some(Appended { at, took }) = self.last.filter(|_| self.appending.is_none()) else {
-            return false;
+    /// Half of it, if the store has been idle for longer than it took for the last record and about everybody waits. Then all
+    /// were answered at once and ask again at once: in two halves, one can ask while the other is written. With a quick
+    /// store two halves are idle for about as long as that as well, and a slow one has its lull.
+    fn portion(&mut self) -> Portion {
+        let waiting = self.member.awaited_len() as f64;
+        let Some(Appended { at, took }) = self.last.filter(|_| waiting > 0.0) else {
+            return Portion::Whole;
         };
-        self.pace >= AWAKE && took < SLOW && (took..took * 4).contains(&at.elapsed())
+        self.crowd = waiting.max(self.crowd * CROWD_KEPT);
+        let rest = if self.pace < AWAKE { took * 7 / 4 } else { took };
+        let has_rested = took < SLOW && (rest..took * 4).contains(&at.elapsed());
+        if has_rested && waiting > 0.75 * self.crowd { Portion::Half } else { Portion::Whole }
     }
 
     fn ask(&mut self, Asking { id, request }: Asking) {

@@ -263,7 +263,7 @@ impl Leading {
         let unwritten = self.engine.unwritten_len();
         if unwritten == 0
             || unwritten >= RIDE_LEN_MAX
-            || self.engine.is_awaited()
+            || self.engine.awaited_len() > 0
             || self.engine.is_store_failed()
             || self.closing.is_some()
         {
