@@ -11,7 +11,7 @@ use super::{Engine, Failed, Output, Undo};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Portion {
     Whole,
-    /// What every other one of those who wait is waiting for.
+    /// What the first half of those who wait is waiting for.
     Half,
 }
 
