@@ -35,6 +35,9 @@ const AWAKE: Duration = Duration::from_micros(250);
 const SLOW: Duration = Duration::from_micros(500);
 const LULL_MAX: Duration = Duration::from_micros(500);
 
+/// A store that takes no longer is the memory: there is nothing to keep it busy for.
+const AT_ONCE: Duration = Duration::from_micros(20);
+
 /// How much of a crowd is remembered with each record: a large one counts for some thousand records.
 const CROWD_KEPT: f64 = 0.9998;
 
@@ -312,6 +315,9 @@ impl Task {
     /// A quick store that has nothing to do need not wait for the answers to go out: what some ask for is on its way here
     /// while others are answered. Only what comes at once is taken in.
     async fn take_in(&mut self, lanes: &mut Lanes, calls: &mut Vec<Parcel>) {
+        if self.pace < AT_ONCE {
+            return;
+        }
         // Twice: answers of before have to go out first, and those who get them to run.
         for _ in 0..2 {
             if self.lull.is_some() || self.member.awaited_len() > 0 {
@@ -394,7 +400,8 @@ impl Task {
         };
         self.crowd = waiting.max(self.crowd * CROWD_KEPT);
         let rest = if self.pace < AWAKE { took * 7 / 4 } else { took };
-        let has_rested = took < SLOW && (rest..took * 4).contains(&at.elapsed());
+        let has_rested =
+            (AT_ONCE..SLOW).contains(&took) && (rest..took * 4).contains(&at.elapsed());
         if has_rested && waiting > 0.75 * self.crowd { Portion::Half } else { Portion::Whole }
     }
 
