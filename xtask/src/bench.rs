@@ -20,7 +20,8 @@ pub(crate) const CHORE: Chore = Chore {
   clients   the server as a process, over its stream, beside Redis and etcd; ARGS name measurements:
             sqlite memory session sdk redis-durable redis etcd hot renew
 
-Without a NAME all of them run, one after the other. ARGS go to the benchmark as they are.",
+Without a NAME all of them run, one after the other. ARGS go to the benchmark as they are. What is compared in clients and
+cluster takes LEASEHOLD_BENCH_TURNS turns (5) of LEASEHOLD_BENCH_SECONDS seconds (2), and the median counts.",
     run: bench,
 };
 

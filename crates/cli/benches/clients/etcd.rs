@@ -11,7 +11,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
-use crate::load::{Load, Meter};
+use crate::load::{Load, Meter, fresh};
 use crate::process::{Folder, Server, free_port, is_installed};
 use crate::{WORKERS, run};
 
@@ -75,9 +75,10 @@ pub(crate) async fn pairs_on(port: u16, server: u32) -> Result<Load, String> {
     let endpoint = Endpoint::from_shared(client).map_err(|error| error.to_string())?;
     let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
     let lease = first_lease(&channel).await?;
-    let done = Arc::new(AtomicU64::new(0));
+    let (done, prefix) = (Arc::new(AtomicU64::new(0)), fresh());
     let workers: Vec<_> = (0..WORKERS)
-        .map(|worker| tokio::spawn(work(channel.clone(), lease, worker, done.clone())))
+        .map(|worker| format!("bench/{prefix}/lock-{worker}"))
+        .map(|name| tokio::spawn(work(channel.clone(), lease, name, done.clone())))
         .collect();
     tokio::time::sleep(Duration::from_millis(500)).await;
     let before = done.load(Ordering::Relaxed);
@@ -111,10 +112,10 @@ async fn first_lease(channel: &Channel) -> Result<i64, String> {
 async fn work(
     channel: Channel,
     lease: i64,
-    worker: usize,
+    name: String,
     done: Arc<AtomicU64>,
 ) -> Result<(), tonic::Status> {
-    let name = format!("bench/lock-{worker}").into_bytes();
+    let name = name.into_bytes();
     loop {
         let lock = wire::Lock { name: name.clone(), lease };
         let locked: wire::Locked = call(&channel, "/v3lockpb.Lock/Lock", lock).await?;

@@ -14,7 +14,7 @@ use tonic::Streaming;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::load::{Load, Meter};
+use crate::load::{Load, Meter, fresh};
 use crate::{WORKERS, run};
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -104,7 +104,8 @@ pub(crate) fn release(worker: u64, lock: String, lease_id: String, fencing_token
 
 /// Each worker takes and gives back a lock of its own.
 pub(crate) async fn own_locks(server: u32, link: &mut Link) -> Result<Load, String> {
-    let lock = |worker: u64| format!("bench/lock-{worker}");
+    let prefix = fresh();
+    let lock = |worker: u64| format!("bench/{prefix}/lock-{worker}");
     measure(
         server,
         link,
@@ -122,8 +123,8 @@ pub(crate) fn session() -> attach::Session {
 
 /// The same as `own_locks` on a stream that is bound to a session.
 pub(crate) async fn locks_of_session(server: u32, link: &mut Link) -> Result<Load, String> {
-    // Other locks: those may still be recovering, if the store was used before.
-    let lock = |worker: u64| format!("bench/of-session-{worker}");
+    let prefix = fresh();
+    let lock = |worker: u64| format!("bench/{prefix}/lock-{worker}");
     let ask = |worker: u64, ask| Command { id: worker, ask: Some(ask) };
     measure(
         server,

@@ -1,5 +1,6 @@
-//! What one measurement found.
+//! What a measurement found.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::process::cpu_time;
@@ -71,4 +72,59 @@ impl Load {
     pub(crate) fn server_micros(&self) -> f64 {
         self.server.as_secs_f64() * 1e6 / self.done.max(1) as f64
     }
+}
+
+/// The same measured several times, in turns with others.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    /// The slowest first.
+    loads: Vec<Load>,
+    /// Why it cannot be measured.
+    pub(crate) fault: Option<String>,
+}
+
+impl Row {
+    pub(crate) fn new(name: &'static str) -> Row {
+        Row { name, loads: Vec::new(), fault: None }
+    }
+
+    pub(crate) fn take(&mut self, measured: Result<Load, String>) {
+        match measured {
+            Ok(load) => {
+                let at = self.loads.partition_point(|other| other.rate() < load.rate());
+                self.loads.insert(at, load);
+            }
+            Err(why) => self.fault = Some(why),
+        }
+    }
+
+    pub(crate) fn median(&self) -> Option<Load> {
+        self.loads.get(self.loads.len() / 2).copied().filter(|_| self.fault.is_none())
+    }
+
+    /// From the slowest to the quickest.
+    pub(crate) fn range(&self) -> String {
+        match (self.loads.first(), self.loads.last()) {
+            (Some(slowest), Some(quickest)) => {
+                format!("{:.0} to {:.0}", slowest.rate(), quickest.rate())
+            }
+            (None, _) | (_, None) => String::new(),
+        }
+    }
+}
+
+/// How often everything is measured.
+pub(crate) fn turns() -> u64 {
+    setting("LEASEHOLD_BENCH_TURNS", 5)
+}
+
+/// A number from the environment.
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// A part of a name that no measurement had before: what the last one did not give back is still held.
+pub(crate) fn fresh() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
 }

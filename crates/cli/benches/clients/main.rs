@@ -2,6 +2,9 @@
 //!
 //! All of them do the same: 64 workers in one process over one connection, each taking a lock of its own and giving it
 //! back, over and over; the server is a process of its own. Nothing here can fail; a peer that is not installed is named.
+//!
+//! All take turns, several times, and the median counts. A disk is slower in one minute than in the next; and which of a
+//! client, a server and its writer share one of two processors is chance, stays so for seconds, and makes a fifth.
 
 mod etcd;
 mod link;
@@ -13,11 +16,31 @@ mod stream;
 
 use std::time::Duration;
 
-use load::Load;
+use load::{Load, Row};
 use process::Folder;
 
 /// How many requests are in flight.
 const WORKERS: usize = 64;
+
+/// What is measured: its name in the arguments, and in the table.
+const ROWS: [(&str, &str); 9] = [
+    ("sqlite", "leasehold, stream, SQLite"),
+    ("memory", "leasehold, stream, memory"),
+    ("session", "leasehold, stream, SQLite, one session"),
+    ("sdk", "leasehold, library for Rust, SQLite"),
+    ("redis-durable", "redis, appendfsync always"),
+    ("redis", "redis, without persistence"),
+    ("etcd", "etcd, lock service"),
+    ("hot", "hand-overs of one lock, 64 waiters, SQLite"),
+    ("renew", "renewals, 64 in flight, SQLite"),
+];
+
+/// What our pairs are compared with, and what is wanted.
+const PEERS: [(&str, &str, &str); 3] = [
+    ("redis-durable", "against redis, appendfsync always", ">= 2"),
+    ("redis", "against redis, without persistence", ">= 1"),
+    ("etcd", "against etcd's lock service", ">= 20"),
+];
 
 fn main() {
     // One thread: the two cores of a small machine are then one for the clients and one for the server.
@@ -28,105 +51,93 @@ fn main() {
     runtime.block_on(compare());
 }
 
-/// How long each measurement takes.
+/// How long each turn takes.
 fn run() -> Duration {
-    let seconds = std::env::var("LEASEHOLD_BENCH_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(5))
+    Duration::from_secs(load::setting("LEASEHOLD_BENCH_SECONDS", 2))
 }
 
 async fn compare() {
     let only: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let wants = |name: &str| only.is_empty() || only.iter().any(|wanted| wanted == name);
+    let wanted = ROWS.into_iter().filter(|(key, _)| wants(key));
+    let mut rows: Vec<_> = wanted.map(|(key, name)| (key, Row::new(name))).collect();
     let folder = Folder::new();
-    println!("acquire + release, {WORKERS} workers on one connection, {} s each", run().as_secs());
-    println!("{:<44} {:>10} {:>11} {:>11}", "", "pairs/s", "client CPU", "server CPU");
-    let ours = if wants("sqlite") {
-        show("leasehold, stream, SQLite", stream::pairs(&folder, "sqlite").await)
-    } else {
-        None
-    };
-    if wants("memory") {
-        show("leasehold, stream, memory", stream::pairs(&folder, "memory").await);
-    }
-    let session = if wants("session") {
-        show("leasehold, stream, SQLite, one session", stream::session_pairs(&folder).await)
-    } else {
-        None
-    };
-    if wants("sdk") {
-        show("leasehold, library for Rust, SQLite", sdk::pairs(&folder).await);
-    }
-    let durable = if wants("redis-durable") {
-        show("redis, appendfsync always", redis::pairs(&folder, true).await)
-    } else {
-        None
-    };
-    let forgetful = if wants("redis") {
-        show("redis, without persistence", redis::pairs(&folder, false).await)
-    } else {
-        None
-    };
-    let etcd =
-        if wants("etcd") { show("etcd, lock service", etcd::pairs(&folder).await) } else { None };
-    ratio("against redis, appendfsync always", ours, durable, ">= 2");
-    ratio("  under one session", session, durable, ">= 2");
-    ratio("against redis, without persistence", ours, forgetful, ">= 1");
-    ratio("  under one session", session, forgetful, ">= 1");
-    ratio("against etcd's lock service", ours, etcd, ">= 20");
-    ratio("  under one session", session, etcd, ">= 20");
-    println!();
-    if wants("hot") {
-        match stream::hot(&folder).await {
-            Ok(hot) => {
-                println!(
-                    "{:<44} {:>9.0}/s   wanted >= 5000/s",
-                    "hand-overs of one lock, 64 waiters, SQLite", hot.rate
-                );
-                println!(
-                    "{:<44} {:>8.0} us",
-                    "  release sent to next grant received, p50",
-                    hot.p50.as_secs_f64() * 1e6
-                );
-            }
-            Err(why) => println!("hand-overs: {why}"),
+    let mut written = 0;
+    for turn in 1..=load::turns() {
+        eprintln!("turn {turn} of {}", load::turns());
+        for (key, row) in rows.iter_mut().filter(|(_, row)| row.fault.is_none()) {
+            row.take(measure(key, &folder, &mut written).await);
         }
     }
-    if wants("renew") {
-        match stream::renewals(&folder).await {
-            Ok((load, written)) => {
-                println!(
-                    "{:<44} {:>9.0}/s   wanted >= 100000/s",
-                    "renewals, 64 in flight, SQLite",
-                    load.rate()
-                );
-                println!("{:<44} {:>9} B    wanted 0", "  written to disk meanwhile", written);
-            }
-            Err(why) => println!("renewals: {why}"),
+    show(&rows, written);
+}
+
+async fn measure(key: &str, folder: &Folder, written: &mut u64) -> Result<Load, String> {
+    match key {
+        "sqlite" | "memory" => stream::pairs(folder, key).await,
+        "session" => stream::session_pairs(folder).await,
+        "sdk" => sdk::pairs(folder).await,
+        "redis-durable" => redis::pairs(folder, true).await,
+        "redis" => redis::pairs(folder, false).await,
+        "etcd" => etcd::pairs(folder).await,
+        "hot" => stream::hot(folder).await,
+        _ => {
+            let (load, bytes) = stream::renewals(folder).await?;
+            *written += bytes;
+            Ok(load)
         }
     }
 }
 
-fn show(name: &str, load: Result<Load, String>) -> Option<f64> {
-    match load {
-        Ok(load) => {
+fn show(rows: &[(&str, Row)], written: u64) {
+    let (turns, seconds) = (load::turns(), run().as_secs());
+    println!(
+        "acquire + release, {WORKERS} workers on one connection, {turns} turns of {seconds} s"
+    );
+    println!(
+        "{:<44} {:>10} {:>17} {:>11} {:>11}",
+        "", "pairs/s", "lowest to highest", "client CPU", "server CPU"
+    );
+    for (key, row) in rows {
+        if let Some(why) = &row.fault {
+            println!("{:<44} skipped: {why}", row.name);
+        } else if let Some(load) = row.median().filter(|_| !matches!(*key, "hot" | "renew")) {
             println!(
-                "{name:<44} {:>10.0} {:>8.1} us {:>8.1} us",
+                "{:<44} {:>10.0} {:>17} {:>8.1} us {:>8.1} us",
+                row.name,
                 load.rate(),
+                row.range(),
                 load.client_micros(),
                 load.server_micros()
             );
-            Some(load.rate())
-        }
-        Err(why) => {
-            println!("{name:<44} skipped: {why}");
-            None
         }
     }
-}
-
-fn ratio(what: &str, ours: Option<f64>, peer: Option<f64>, wanted: &str) {
-    if let (Some(ours), Some(peer)) = (ours, peer) {
-        println!("{what:<44} {:>9.2}x   wanted {wanted}", ours / peer);
+    let row = |wanted: &str| rows.iter().find(|(key, _)| *key == wanted).map(|(_, row)| row);
+    let rate = |key: &str| Some(row(key)?.median()?.rate());
+    for (peer, what, wanted) in PEERS {
+        for (key, what) in [("sqlite", what), ("session", "  under one session")] {
+            if let (Some(ours), Some(peer)) = (rate(key), rate(peer)) {
+                println!("{what:<44} {:>9.2}x   wanted {wanted}", ours / peer);
+            }
+        }
+    }
+    println!();
+    for (key, wanted) in [("hot", 5000), ("renew", 100_000)] {
+        let Some((row, load)) = row(key).and_then(|row| Some((row, row.median()?))) else {
+            continue;
+        };
+        println!(
+            "{:<44} {:>9.0}/s {:>17}   wanted >= {wanted}/s",
+            row.name,
+            load.rate(),
+            row.range()
+        );
+        if key == "hot" {
+            let p50 = load.p50.as_secs_f64() * 1e6;
+            println!("{:<44} {p50:>8.0} us", "  release sent to next grant received, p50");
+        } else {
+            println!("{:<44} {written:>9} B    wanted 0", "  written to disk meanwhile");
+        }
     }
 }

@@ -49,13 +49,8 @@ pub(crate) async fn session_pairs(folder: &Folder) -> Result<Load, String> {
     locks_of_session(server.id(), &mut link).await
 }
 
-pub(crate) struct Hot {
-    pub(crate) rate: f64,
-    pub(crate) p50: Duration,
-}
-
-/// All workers want the same lock and wait for it.
-pub(crate) async fn hot(folder: &Folder) -> Result<Hot, String> {
+/// All workers want the same lock and wait for it: how often it changes hands.
+pub(crate) async fn hot(folder: &Folder) -> Result<Load, String> {
     let (server, mut link) = start(folder, "sqlite").await?;
     let lock = || "bench/hot".to_owned();
     link.say((0..WORKERS as u64).map(|worker| acquire(worker, lock(), true)).collect());
@@ -78,9 +73,7 @@ pub(crate) async fn hot(folder: &Folder) -> Result<Hot, String> {
         }
         link.say(next);
     }
-    let rate = lengths.len() as f64 / meter.elapsed().as_secs_f64();
-    lengths.sort_unstable();
-    Ok(Hot { rate, p50: lengths.get(lengths.len() / 2).copied().unwrap_or_default() })
+    Ok(meter.stop(lengths.len() as u64).with_waits(lengths))
 }
 
 /// Each worker renews its lock over and over.

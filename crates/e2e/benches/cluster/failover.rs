@@ -12,6 +12,7 @@ use leasehold_e2e::server::Server;
 use leasehold_store::conformance::servers::EtcdCluster;
 
 use crate::link::{Link, own_locks};
+use crate::load::{Row, turns};
 use crate::show;
 
 const SERVERS: usize = 3;
@@ -36,9 +37,13 @@ async fn measure() -> Result<()> {
         servers.push(Server::start_with(&["--store", &etcd.url("")]).await?);
     }
     let leader = &servers[leader(&servers).await?];
-    let mut link = Link::open(leader.address().port(), None).await.map_err(anyhow::Error::msg)?;
-    show("leasehold on three etcd nodes", own_locks(leader.pid(), &mut link).await);
-    drop(link);
+    let mut row = Row::new("leasehold on three etcd nodes");
+    for _ in 0..turns() {
+        let port = leader.address().port();
+        let mut link = Link::open(port, None).await.map_err(anyhow::Error::msg)?;
+        row.take(own_locks(leader.pid(), &mut link).await);
+    }
+    show(&row);
     let after_kill = times(&mut servers, Going::Killed).await?;
     report("the leader is killed (kill -9)", &after_kill, "<= 4 s");
     let after_stop = times(&mut servers, Going::Stopped).await?;

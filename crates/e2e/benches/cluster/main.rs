@@ -2,7 +2,8 @@
 //! themselves, on the same server in the same minutes; and how long clients do without when the leader goes.
 //!
 //! All of them do the same: 64 workers in one process, each taking a lock of its own and giving it back, over and over.
-//! Everything is durable: the data is on a disk, with a sync before every answer. Nothing here can fail.
+//! Everything is durable: the data is on a disk, with a sync before every answer. Nothing here can fail. What is compared
+//! takes turns, several times, and the median counts: a disk is slower in one minute than in the next.
 
 #[path = "../../../cli/benches/clients/etcd.rs"]
 #[allow(dead_code, reason = "shared with a benchmark that starts its own etcd")]
@@ -25,7 +26,7 @@ use leasehold_e2e::server::{Server, binary};
 use leasehold_store::conformance::servers::{Etcd, Postgres, use_disk};
 
 use link::{Link, locks_of_session, own_locks, session};
-use load::Load;
+use load::{Load, Row};
 
 /// How many requests are in flight.
 const WORKERS: usize = 64;
@@ -40,10 +41,9 @@ fn main() {
     runtime.block_on(compare());
 }
 
-/// How long each measurement takes.
+/// How long each turn takes.
 fn run() -> Duration {
-    let seconds = std::env::var("LEASEHOLD_BENCH_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(5))
+    Duration::from_secs(load::setting("LEASEHOLD_BENCH_SECONDS", 2))
 }
 
 async fn compare() {
@@ -55,29 +55,37 @@ async fn compare() {
     if let Err(why) = binary() {
         return println!("there is no server to measure: {why:#}");
     }
-    println!("acquire + release, {WORKERS} workers, {} s each, durable", run().as_secs());
+    let (turns, seconds) = (load::turns(), run().as_secs());
+    println!("acquire + release, {WORKERS} workers, {turns} turns of {seconds} s, durable");
     println!(
-        "{:<44} {:>10} {:>11} {:>11} {:>9} {:>9}",
-        "", "pairs/s", "client CPU", "server CPU", "p50", "p99"
+        "{:<44} {:>10} {:>17} {:>11} {:>11} {:>9} {:>9}",
+        "", "pairs/s", "lowest to highest", "client CPU", "server CPU", "p50", "p99"
     );
     let mut ratios = Vec::new();
     if wants("etcd") {
         let store = Etcd::start();
-        let ours = ours("leasehold on one etcd", &store.url("")).await;
-        let theirs = etcd::pairs_on(store.port(), store.pid()).await;
-        let theirs = show("  its own lock service", theirs);
-        ratios.push(("against etcd's lock service", ours, theirs));
+        let mut table = Table::new("leasehold on one etcd", "  its own lock service");
+        for _ in 0..turns {
+            table.ours(&store.url("")).await;
+            table.theirs.take(etcd::pairs_on(store.port(), store.pid()).await);
+        }
+        table.show();
+        ratios.push(("against etcd's lock service", table));
     }
     if wants("postgres") {
         let store = Postgres::start();
-        let ours = ours("leasehold on PostgreSQL", &store.url("")).await;
-        let theirs = show("  a lease row per operation", rows::pairs(&store).await);
-        ratios.push(("against a lease row per operation", ours, theirs));
+        let mut table = Table::new("leasehold on PostgreSQL", "  a lease row per operation");
+        for _ in 0..turns {
+            table.ours(&store.url("")).await;
+            table.theirs.take(rows::pairs(&store).await);
+        }
+        table.show();
+        ratios.push(("against a lease row per operation", table));
     }
-    for (what, ours, theirs) in ratios {
-        for (how, ours) in [(what, ours.0), ("  under one session", ours.1)] {
-            if let (Some(ours), Some(theirs)) = (ours, theirs) {
-                println!("{how:<44} {:>9.1}x   wanted >= 10", ours / theirs);
+    for (what, table) in ratios {
+        for (what, ours) in [(what, &table.own), ("  under one session", &table.session)] {
+            if let (Some(ours), Some(theirs)) = (ours.median(), table.theirs.median()) {
+                println!("{what:<44} {:>9.1}x   wanted >= 10", ours.rate() / theirs.rate());
             }
         }
     }
@@ -86,13 +94,46 @@ async fn compare() {
     }
 }
 
-/// A server of ours on that store, and what it manages: each lock under a lease of its own, and all under one session.
-async fn ours(name: &str, store: &str) -> (Option<f64>, Option<f64>) {
-    let plain = show(name, pairs(store, None).await);
-    (plain, show("  the same, one session", pairs(store, Some(session())).await))
+/// What is measured on one store.
+struct Table {
+    /// Each lock under a lease of its own.
+    own: Row,
+    /// All under one session.
+    session: Row,
+    theirs: Row,
+    /// How the commits of the last turn went.
+    commits: String,
 }
 
-async fn pairs(store: &str, session: Option<Session>) -> Result<Load, String> {
+impl Table {
+    fn new(ours: &'static str, theirs: &'static str) -> Table {
+        Table {
+            own: Row::new(ours),
+            session: Row::new("  the same, one session"),
+            theirs: Row::new(theirs),
+            commits: String::new(),
+        }
+    }
+
+    /// A server of ours on that store, and what it manages.
+    async fn ours(&mut self, store: &str) {
+        self.own.take(pairs(store, None, &mut self.commits).await);
+        self.session.take(pairs(store, Some(session()), &mut self.commits).await);
+    }
+
+    fn show(&self) {
+        for row in [&self.own, &self.session, &self.theirs] {
+            show(row);
+        }
+        println!("  {}", self.commits);
+    }
+}
+
+async fn pairs(
+    store: &str,
+    session: Option<Session>,
+    commits: &mut String,
+) -> Result<Load, String> {
     let server =
         Server::start_with(&["--store", store]).await.map_err(|error| error.to_string())?;
     let is_session = session.is_some();
@@ -101,44 +142,41 @@ async fn pairs(store: &str, session: Option<Session>) -> Result<Load, String> {
         true => locks_of_session(server.pid(), &mut link).await,
         false => own_locks(server.pid(), &mut link).await,
     };
-    commits(&server).await;
+    *commits = commits_of(&server).await;
     load
 }
 
 /// How the server's commits went: what limits it.
-async fn commits(server: &Server) {
+async fn commits_of(server: &Server) -> String {
     let mut http = leasehold_e2e::client::Http::new(server.address());
-    let Ok(answer) = http.get("/metrics").await else { return };
+    let Ok(answer) = http.get("/metrics").await else { return String::new() };
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     let number = |name: &str| -> f64 {
         let line = text.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
     };
     let count = number("leasehold_commit_batch_size_count").max(1.0);
-    println!(
-        "  {count:.0} commits, of {:.1} changes and {:.0} us each",
+    format!(
+        "{count:.0} commits in the last turn, of {:.1} changes and {:.0} us each",
         number("leasehold_commit_batch_size_sum") / count,
         number("leasehold_commit_seconds_sum") / count * 1e6
-    );
+    )
 }
 
-fn show(name: &str, load: Result<Load, String>) -> Option<f64> {
-    match load {
-        Ok(load) => {
-            println!(
-                "{name:<44} {:>10.0} {:>8.1} us {:>8.1} us {:>9} {:>9}",
-                load.rate(),
-                load.client_micros(),
-                load.server_micros(),
-                millis(load.p50),
-                millis(load.p99),
-            );
-            Some(load.rate())
-        }
-        Err(why) => {
-            println!("{name:<44} {why}");
-            None
-        }
+fn show(row: &Row) {
+    match (&row.fault, row.median()) {
+        (Some(why), _) => println!("{:<44} {why}", row.name),
+        (None, Some(load)) => println!(
+            "{:<44} {:>10.0} {:>17} {:>8.1} us {:>8.1} us {:>9} {:>9}",
+            row.name,
+            load.rate(),
+            row.range(),
+            load.client_micros(),
+            load.server_micros(),
+            millis(load.p50),
+            millis(load.p99),
+        ),
+        (None, None) => {}
     }
 }
 

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use leasehold_store::conformance::servers::Postgres;
 use tokio_postgres::{Client, Config, Error, NoTls};
 
-use crate::load::{Load, Meter};
+use crate::load::{Load, Meter, fresh};
 use crate::{WORKERS, run};
 
-const TABLE: &str = "CREATE TABLE lease_rows (name text PRIMARY KEY, owner text NOT NULL,
+const TABLE: &str =
+    "CREATE TABLE IF NOT EXISTS lease_rows (name text PRIMARY KEY, owner text NOT NULL,
     expires_at timestamptz NOT NULL, token bigint NOT NULL) WITH (fillfactor = 50);
-    CREATE SEQUENCE tokens";
+    CREATE SEQUENCE IF NOT EXISTS tokens";
 const TAKE: &str =
     "INSERT INTO lease_rows VALUES ($1, $2, now() + interval '30 s', nextval('tokens'))
     ON CONFLICT (name) DO UPDATE SET owner = EXCLUDED.owner, expires_at = EXCLUDED.expires_at,
@@ -26,11 +27,12 @@ pub(crate) async fn pairs(server: &Postgres) -> Result<Load, String> {
     server.sql(TABLE);
     let done = Arc::new(AtomicU64::new(0));
     let waits = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let mut workers = Vec::new();
+    let (mut workers, prefix) = (Vec::new(), fresh());
     for number in 0..WORKERS {
+        let name = format!("bench/{prefix}/lock-{number}");
         let client = connect(server.port()).await.map_err(|error| error.to_string())?;
         let (done, waits) = (done.clone(), waits.clone());
-        workers.push(tokio::spawn(async move { work(&client, number, &done, &waits).await }));
+        workers.push(tokio::spawn(async move { work(&client, &name, &done, &waits).await }));
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
     let before = done.load(Ordering::Relaxed);
@@ -59,13 +61,13 @@ async fn connect(port: u16) -> Result<Client, Error> {
 
 async fn work(
     client: &Client,
-    number: usize,
+    name: &str,
     done: &AtomicU64,
     waits: &std::sync::Mutex<Vec<Duration>>,
 ) -> Result<(), Error> {
     let take = client.prepare(TAKE).await?;
     let give_back = client.prepare(GIVE_BACK).await?;
-    let (name, owner) = (format!("job/{number}"), format!("worker-{number}"));
+    let owner = format!("worker-of-{name}");
     loop {
         let asked = Instant::now();
         let row = client.query_one(&take, &[&name, &owner]).await?;
