@@ -6,6 +6,9 @@ use leasehold_store::{Chunk, ChunkWriter, Pruned, Seq};
 use crate::recovery::LoadedBytes;
 use crate::request::Request;
 
+/// So many bytes of records are read back within a moment. A small table is not worth more of them before its next
+/// snapshot: whoever takes over has to load them first.
+const RECORDS_MIN: u64 = 16 << 20;
 /// How many entries are taken from the table at a time: a short pause each.
 const ENTRIES_AT_ONCE: usize = 256;
 /// What has changed is in a snapshot after so long, so that who reads the store with other means finds it there...
@@ -18,7 +21,7 @@ const RETRY_AFTER: Millis = Millis::from_secs(5);
 /// The life of one snapshot after another.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
-    /// How many bytes of records are due for a snapshot.
+    /// So many bytes of records are due for a snapshot, however large it is.
     bytes_max: u64,
     /// Of records that neither the last snapshot nor the one that is being written has.
     bytes_since: u64,
@@ -74,11 +77,17 @@ impl Snapshots {
     pub(crate) fn due_at(&self) -> Option<Timestamp> {
         let age_max = match self.bytes_since {
             0 => None,
-            bytes if bytes >= self.bytes_max => Some(Millis::ZERO),
+            bytes if bytes >= self.bytes_due() => Some(Millis::ZERO),
             bytes => (bytes >= self.size / WORTH).then_some(AGE_MAX),
         };
         let is_idle = matches!(self.stage, Stage::Idle);
         age_max.filter(|_| is_idle).map(|age| self.since.plus(age).max(self.not_before))
+    }
+
+    /// How many bytes of records are due for a snapshot: as many as the last one took, within limits. So a large table is not
+    /// written over and over, and the records of a small one are loaded quickly.
+    fn bytes_due(&self) -> u64 {
+        self.bytes_max.min(self.size.max(RECORDS_MIN))
     }
 
     /// Begins a snapshot if one is due. Called when the journal is up to the table with this record, which may still be
@@ -166,4 +175,31 @@ fn next_chunk(table: &mut LockTable, epoch: Epoch, as_of: Seq, index: u32) -> Ch
         }
     }
     writer.seal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1000);
+
+    /// Whether a leader that found a snapshot and records of this size takes the next one at once.
+    fn is_due(bytes_max: u64, snapshot: u64, records: u64) -> bool {
+        Snapshots::new(bytes_max, NOW, LoadedBytes { snapshot, records }).due_at() == Some(NOW)
+    }
+
+    #[test]
+    fn records_are_due_when_they_are_as_much_as_the_last_snapshot() {
+        let mib = |count: u64| count << 20;
+        assert!(!is_due(mib(64), 0, mib(16) - 1), "so few are loaded quickly");
+        assert!(is_due(mib(64), 0, mib(16)));
+        assert!(is_due(mib(64), mib(1), mib(16)));
+        assert!(
+            !is_due(mib(64), mib(40), mib(40) - 1),
+            "a large table is not written again and again"
+        );
+        assert!(is_due(mib(64), mib(40), mib(40)));
+        assert!(is_due(mib(64), mib(400), mib(64)), "more than that is never left");
+        assert!(is_due(2000, 0, 2000), "fewer can be wished for");
+    }
 }

@@ -107,6 +107,7 @@ macro_rules! conformance_tests {
             records_are_there_after_reopening
             every_kind_of_transition_comes_back
             large_journal_is_loaded_in_pages
+            journal_of_many_small_records_is_loaded_whole
             record_out_of_order_is_refused
             record_of_an_epoch_that_never_led_is_refused
             each_campaign_raises_the_epoch

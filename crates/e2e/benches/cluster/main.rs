@@ -134,7 +134,7 @@ async fn pairs(
     session: Option<Session>,
     commits: &mut String,
 ) -> Result<Load, String> {
-    let server =
+    let mut server =
         Server::start_with(&["--store", store]).await.map_err(|error| error.to_string())?;
     let is_session = session.is_some();
     let mut link = Link::open(server.address().port(), session).await?;
@@ -143,6 +143,8 @@ async fn pairs(
         false => own_locks(server.pid(), &mut link).await,
     };
     *commits = commits_of(&server).await;
+    // The next one need not wait until nobody confirms this one's leadership.
+    server.stop().await.map_err(|error| error.to_string())?;
     load
 }
 

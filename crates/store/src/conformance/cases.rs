@@ -83,6 +83,14 @@ pub async fn large_journal_is_loaded_in_pages(harness: &dyn Harness) {
     assert_eq!(loaded(&store, epoch).await, records(1, 12));
 }
 
+/// More than any store looks at for one page.
+pub async fn journal_of_many_small_records_is_loaded_whole(harness: &dyn Harness) {
+    let store = harness.open().await;
+    let epoch = lead(&store).await;
+    append_all(&store, epoch, 1, 2100).await;
+    assert_eq!(loaded(&store, epoch).await, records(1, 2100));
+}
+
 pub async fn record_out_of_order_is_refused(harness: &dyn Harness) {
     let store = harness.open().await;
     let epoch = lead(&store).await;

@@ -12,15 +12,11 @@ use crate::stored::{PAGE_BYTES, PageWriter, stored_batch, stored_chunk};
 
 const TASK: &str = "the journal cannot be read";
 
-/// So many rows are looked at for one page at most.
-const PAGE_ROWS: usize = 4096;
+/// So many rows are looked at for one page at most. They have numbers without a gap.
+const PAGE_ROWS: usize = 2048;
 
-/// What was read of a page before anybody has looked at the bytes.
-struct Rows {
-    rows: Vec<(i64, Arc<[u8]>)>,
-    /// There are no more after these.
-    is_last: bool,
-}
+/// A row as it was read: its number and its bytes.
+type Stored = (i64, Arc<[u8]>);
 
 impl Inner {
     pub(super) async fn load(&self, epoch: Epoch, from: Position) -> Result<Page, Error> {
@@ -40,13 +36,13 @@ impl Inner {
     }
 
     async fn load_chunks(&self, snapshot: Complete, from: u32) -> Result<Page, Error> {
-        let source = format!("{} WHERE group_id = $1 AND snapshot = $2", self.tables.chunks);
+        let chunks = ["chunk", &self.tables.chunks, "group_id = $1 AND snapshot = $2", "$3"];
         let values = [self.group.into(), snapshot.id, from.into()];
-        let rows = self.read_rows("chunk", &source, "$3", &values).await?;
+        let rows = self.read_rows(chunks, &values).await?;
         let as_of = snapshot.as_of;
         let mut page = PageWriter::default();
         let mut index = from;
-        for (found, bytes) in rows.rows {
+        for (found, bytes) in rows {
             if found != i64::from(index) {
                 return Err(missing_chunk(as_of, index));
             }
@@ -54,70 +50,69 @@ impl Inner {
             page.push(Loaded::Chunk(stored_chunk(as_of, index, bytes)?), len);
             index += 1;
         }
-        if !rows.is_last {
-            return Ok(page.until(Position::Chunk { as_of, index }));
-        }
-        if index != snapshot.chunks {
+        if index == from {
             return Err(missing_chunk(as_of, index));
         }
-        Ok(page.until(Position::After(as_of)))
+        Ok(page.until(match index < snapshot.chunks {
+            true => Position::Chunk { as_of, index },
+            false => Position::After(as_of),
+        }))
     }
 
     async fn load_records(&self, after: Seq, end: Seq) -> Result<Page, Error> {
         // From the record before, which is always kept: if it is not there, others may be missing too.
-        let source = format!("{} WHERE group_id = $1", self.tables.journal);
+        let records = ["seq", &self.tables.journal, "group_id = $1", "$2"];
         let values = [self.group.into(), signed(after.0)];
-        let mut rows = self.read_rows("seq", &source, "$2", &values).await?;
+        let mut rows = self.read_rows(records, &values).await?;
         if after != Seq(0) {
-            match rows.rows.first() {
-                Some((first, _)) if *first == signed(after.0) => drop(rows.rows.remove(0)),
+            match rows.first() {
+                Some((first, _)) if *first == signed(after.0) => drop(rows.remove(0)),
                 Some(_) | None => return Err(missing_record(after)),
             }
         }
-        let count = rows.rows.len();
         let mut page = PageWriter::default();
         let mut last = after;
-        for (at, (found, bytes)) in rows.rows.into_iter().enumerate() {
+        for (found, bytes) in rows {
             let seq = last.next();
             if Seq(unsigned(found)) != seq {
                 return Err(missing_record(seq));
             }
             let len = bytes.len();
-            let is_last = rows.is_last && at + 1 == count;
-            page.push(stored_batch(seq, bytes, is_last)?, len);
+            // After the end there can only be one that was found torn, until another has taken its place.
+            page.push(stored_batch(seq, bytes, seq >= end)?, len);
             last = seq;
         }
-        if !rows.is_last {
-            return Ok(page.until(Position::After(last)));
+        match last < end {
+            true if last == after => Err(missing_record(last.next())),
+            true => Ok(page.until(Position::After(last))),
+            false => Ok(page.end()),
         }
-        if last < end {
-            return Err(missing_record(last.next()));
-        }
-        Ok(page.end())
     }
 
-    /// Reads until it is a page full: the first row of all, and those before which there is not a page yet.
+    /// Reads until it is a page full: the first row of all, and those before which there is not a page yet. How far that
+    /// is comes from the lengths alone, which `OFFSET 0` has taken before anything is sorted, and from numbers on both sides: a
+    /// planner that knows nothing of a young table would sort all of it, records and all.
     async fn read_rows(
         &self,
-        key: &str,
-        source: &str,
-        from: &str,
+        [key, table, of, from]: [&str; 4],
         values: &[i64],
-    ) -> Result<Rows, Error> {
+    ) -> Result<Vec<Stored>, Error> {
         let query = format!(
-            "SELECT {key}::bigint, record, looked_at FROM (
-                 SELECT {key}, record, count(*) OVER () AS looked_at,
-                     sum(octet_length(record)) OVER (ORDER BY {key}) - octet_length(record) AS before
-                 FROM (SELECT {key}, record FROM {source} AND {key} >= {from}
-                     ORDER BY {key} LIMIT {PAGE_ROWS}) AS looked
-             ) AS counted WHERE before < {PAGE_BYTES} ORDER BY {key}"
+            "WITH page AS (
+                 SELECT max({key}) AS last FROM (
+                     SELECT {key}, sum(length) OVER (ORDER BY {key}) - length AS before FROM (
+                         SELECT {key}, octet_length(record) AS length FROM {table}
+                         WHERE {of} AND {key} >= {from} AND {key} < {from} + {PAGE_ROWS} OFFSET 0
+                     ) AS lengths
+                 ) AS counted WHERE before < {PAGE_BYTES}
+             )
+             SELECT {key}::bigint, record FROM page, {table}
+             WHERE {of} AND {key} >= {from} AND {key} <= last ORDER BY {key}"
         );
         let found = self.others.read(&query, values).await;
         let found = found.map_err(|failure| failure.unavailable(TASK))?;
-        let looked_at = found.first().map_or(0, |row| row.get::<_, i64>(2));
-        let is_last = signed(found.len() as u64) == looked_at && found.len() < PAGE_ROWS;
         let rows = found.iter().map(|row| (row.get(0), row.get::<_, &[u8]>(1).into()));
-        Ok(Rows { rows: rows.collect(), is_last })
+        Ok(rows.collect())
     }
 }
 
