@@ -49,7 +49,7 @@ const MANY: usize = 16;
 pub struct Runner {
     pub candidate: Candidate,
     pub recovery: Recovery,
-    /// After so many bytes of records at most a snapshot is taken: earlier, if the last one was smaller.
+    /// After so many bytes of records a snapshot is taken, at the latest.
     pub snapshot_bytes: u64,
     /// How many events are remembered for watchers that come back.
     pub events_len_max: usize,

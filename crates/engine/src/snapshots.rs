@@ -6,9 +6,9 @@ use leasehold_store::{Chunk, ChunkWriter, Pruned, Seq};
 use crate::recovery::LoadedBytes;
 use crate::request::Request;
 
-/// So many bytes of records are read back within a moment. A small table is not worth more of them before its next
-/// snapshot: whoever takes over has to load them first.
-const RECORDS_MIN: u64 = 16 << 20;
+/// A server that takes over has to load the records first. With so few it has done so within half a second; a small table
+/// is not worth more of them before its next snapshot.
+const RECORDS_MIN: u64 = 32 << 20;
 /// How many entries are taken from the table at a time: a short pause each.
 const ENTRIES_AT_ONCE: usize = 256;
 /// What has changed is in a snapshot after so long, so that who reads the store with other means finds it there...
@@ -23,6 +23,8 @@ const RETRY_AFTER: Millis = Millis::from_secs(5);
 pub(crate) struct Snapshots {
     /// So many bytes of records are due for a snapshot, however large it is.
     bytes_max: u64,
+    /// Nor is one due for fewer.
+    bytes_min: u64,
     /// Of records that neither the last snapshot nor the one that is being written has.
     bytes_since: u64,
     /// When the last one began, or the first record without one came.
@@ -53,10 +55,16 @@ enum Stage {
 impl Snapshots {
     /// Those of a new leader, which has loaded a snapshot and records of this size. What others have left counts as if it
     /// had been written now: leaders that follow each other quickly would else never get to a snapshot.
-    pub(crate) fn new(bytes_max: u64, now: Timestamp, loaded: LoadedBytes) -> Snapshots {
+    pub(crate) fn new(
+        bytes_max: u64,
+        is_shared: bool,
+        now: Timestamp,
+        loaded: LoadedBytes,
+    ) -> Snapshots {
         let found = if planted!("journal-counted-anew") { 0 } else { loaded.records };
         Snapshots {
             bytes_max,
+            bytes_min: if is_shared { RECORDS_MIN.min(bytes_max) } else { bytes_max },
             bytes_since: found,
             since: now,
             begun_with: None,
@@ -87,7 +95,7 @@ impl Snapshots {
     /// How many bytes of records are due for a snapshot: as many as the last one took, within limits. So a large table is not
     /// written over and over, and the records of a small one are loaded quickly.
     fn bytes_due(&self) -> u64 {
-        self.bytes_max.min(self.size.max(RECORDS_MIN))
+        self.size.clamp(self.bytes_min, self.bytes_max)
     }
 
     /// Begins a snapshot if one is due. Called when the journal is up to the table with this record, which may still be
@@ -184,22 +192,35 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1000);
 
     /// Whether a leader that found a snapshot and records of this size takes the next one at once.
-    fn is_due(bytes_max: u64, snapshot: u64, records: u64) -> bool {
-        Snapshots::new(bytes_max, NOW, LoadedBytes { snapshot, records }).due_at() == Some(NOW)
+    fn is_due(bytes_max: u64, is_shared: bool, snapshot: u64, records: u64) -> bool {
+        let loaded = LoadedBytes { snapshot, records };
+        Snapshots::new(bytes_max, is_shared, NOW, loaded).due_at() == Some(NOW)
+    }
+
+    const fn mib(count: u64) -> u64 {
+        count << 20
     }
 
     #[test]
     fn records_are_due_when_they_are_as_much_as_the_last_snapshot() {
-        let mib = |count: u64| count << 20;
-        assert!(!is_due(mib(64), 0, mib(16) - 1), "so few are loaded quickly");
-        assert!(is_due(mib(64), 0, mib(16)));
-        assert!(is_due(mib(64), mib(1), mib(16)));
-        assert!(
-            !is_due(mib(64), mib(40), mib(40) - 1),
-            "a large table is not written again and again"
-        );
-        assert!(is_due(mib(64), mib(40), mib(40)));
-        assert!(is_due(mib(64), mib(400), mib(64)), "more than that is never left");
-        assert!(is_due(2000, 0, 2000), "fewer can be wished for");
+        let is_due = |snapshot, records| is_due(mib(64), true, snapshot, records);
+        assert!(!is_due(0, mib(32) - 1), "so few are loaded quickly");
+        assert!(is_due(0, mib(32)));
+        assert!(is_due(mib(1), mib(32)));
+        assert!(!is_due(mib(40), mib(40) - 1), "a large table is not written again and again");
+        assert!(is_due(mib(40), mib(40)));
+        assert!(is_due(mib(400), mib(64)), "more than that is never left");
+    }
+
+    #[test]
+    fn nobody_takes_over_from_a_server_with_a_store_of_its_own() {
+        assert!(!is_due(mib(64), false, 0, mib(64) - 1));
+        assert!(is_due(mib(64), false, 0, mib(64)));
+    }
+
+    #[test]
+    fn fewer_records_can_be_wished_for() {
+        assert!(!is_due(2000, true, 0, 1999));
+        assert!(is_due(2000, true, 0, 2000));
     }
 }

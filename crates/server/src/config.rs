@@ -53,7 +53,7 @@ pub struct Config {
     pub history: HistoryLimits,
     pub grace: Grace,
     pub limits: Limits,
-    /// After so many bytes of records at most a snapshot is taken: earlier, if the last one was smaller.
+    /// After so many bytes of records a snapshot is taken, at the latest.
     pub snapshot_bytes: u64,
 }
 

@@ -85,9 +85,11 @@ impl Member {
         };
         let engine =
             Engine::new(settings, recovered.table, recovered.next_seq, recovered.unwritten);
+        let snapshots =
+            Snapshots::new(self.plan.snapshot_bytes, self.traits.shared, now, recovered.loaded);
         let work = Leading {
             engine,
-            snapshots: Snapshots::new(self.plan.snapshot_bytes, now, recovered.loaded),
+            snapshots,
             appending_bytes: 0,
             unsettled: false,
             riding_since: None,
