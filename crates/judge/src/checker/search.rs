@@ -68,6 +68,11 @@ impl Phantom {
 }
 
 impl Configuration {
+    /// What two of them must have in common for one to be better than the other.
+    fn kin(&self) -> (&[usize], Token) {
+        (&self.done, self.state.token())
+    }
+
     /// Whether it explains all that the other explains.
     fn is_better_than(&self, other: &Configuration) -> bool {
         self.done == other.done && self.state.is_better_than(&other.state)
@@ -259,14 +264,20 @@ impl Search {
         self.forget_needless();
     }
 
-    /// Keeps of several configurations only those that can explain something that no other one can.
+    /// Keeps of several configurations only those that can explain something that no other one can. There may be thousands;
+    /// only those that agree in what is done can be compared, so they are put side by side first.
     fn forget_needless(&mut self) {
+        self.configurations.sort_by(|one, other| one.kin().cmp(&other.kin()));
         let mut kept: Vec<Configuration> = Vec::with_capacity(self.configurations.len());
+        let mut first_of_kin = 0;
         for new in self.configurations.drain(..) {
-            if kept.iter().any(|old| old.is_better_than(&new)) {
+            if kept.last().is_some_and(|last| last.kin() != new.kin()) {
+                first_of_kin = kept.len();
+            }
+            if kept[first_of_kin..].iter().any(|old| old.is_better_than(&new)) {
                 continue;
             }
-            kept.retain(|old| !new.is_better_than(old));
+            kept.extract_if(first_of_kin.., |old| new.is_better_than(old)).for_each(drop);
             kept.push(new);
         }
         self.configurations = kept;

@@ -32,6 +32,11 @@ struct Held {
 }
 
 impl State {
+    /// The highest token given.
+    pub(super) fn token(&self) -> Token {
+        self.token
+    }
+
     /// The state after the operation took effect, at the earliest possible moment. `None` if it cannot take effect in this
     /// state, or not up to `limit`.
     pub(super) fn after(&self, operation: &Operation, limit: Moment) -> Option<State> {
