@@ -6,8 +6,8 @@ use leasehold_store::{Chunk, ChunkWriter, Pruned, Seq};
 use crate::recovery::LoadedBytes;
 use crate::request::Request;
 
-/// A server that takes over has to load the records first. With so few it has done so within half a second; a small table
-/// is not worth more of them before its next snapshot.
+/// A server that takes over has to load the records first. With so few it has done so within a second; a small table is
+/// not worth more of them before its next snapshot.
 const RECORDS_MIN: u64 = 32 << 20;
 /// How many entries are taken from the table at a time: a short pause each.
 const ENTRIES_AT_ONCE: usize = 256;
