@@ -8,7 +8,7 @@ mod common;
 
 use common::certificates::{Certificates, text};
 use common::shared;
-use leasehold_store::conformance::servers::{Pgbouncer, Postgres, Proxy};
+use leasehold_store::conformance::servers::{Pgbouncer, Postgres, Proxy, Way};
 use leasehold_store::conformance::{Harm, Harness, Mishap, Step};
 use leasehold_store::postgres::PostgresJournal;
 use leasehold_store::{Batch, Journal, Location, PostgresLocation, Seq};
@@ -198,6 +198,29 @@ fn appends_survive_a_server_that_crashes() {
     });
 }
 
+/// Its last statement looked for the function, by its name in digits.
+fn end_connection_for_appends(schema: &str) {
+    let end = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+         WHERE query LIKE '%' || encode('\"{schema}\".append', 'hex') || '%'
+         AND pid <> pg_backend_pid()"
+    );
+    assert_eq!(tokio::task::block_in_place(|| server().sql(&end)), "1");
+}
+
+#[test]
+fn connection_that_ended_between_two_appends_is_no_failure() {
+    block_on(async {
+        let store = open_on(server().port(), "between", 5000).await;
+        let epoch = shared::lead(&store, "node-1").await;
+        for seq in 1..=3 {
+            store.append(common::batch(epoch, seq)).await.expect("it can be written");
+            end_connection_for_appends("between");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    });
+}
+
 #[test]
 fn appends_survive_connections_that_are_ended() {
     block_on(async {
@@ -205,12 +228,7 @@ fn appends_survive_connections_that_are_ended() {
         shared::appends_survive(&store, async {
             for _ in 0..5 {
                 tokio::time::sleep(std::time::Duration::from_millis(60)).await;
-                tokio::task::block_in_place(|| {
-                    server().sql(
-                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                         WHERE query LIKE '%\"ended\".journal%' AND pid <> pg_backend_pid()",
-                    )
-                });
+                end_connection_for_appends("ended");
             }
         })
         .await;
@@ -309,15 +327,54 @@ fn tables_may_be_made_by_many_at_once() {
 
 #[test]
 fn tables_of_before_are_brought_up_to_date() {
+    let older_function = "CREATE FUNCTION before.append (integer, bigint, bigint, bigint, bytea)
+        RETURNS boolean LANGUAGE sql AS 'SELECT false'";
     block_on(async {
-        let parameters = "schema=before&timeout_ms=20000";
-        drop(PostgresJournal::open(&location(&server().url(parameters)), 0).await);
-        server().sql("DROP FUNCTION before.append; UPDATE before.schema_version SET version = 1");
-        let opened = PostgresJournal::open(&location(&server().url(parameters)), 0).await;
-        let store: shared::Store = Arc::new(opened.expect("it can be opened"));
+        for (version, function) in [(1, "SELECT 1"), (2, older_function)] {
+            let open = || async { open_on(server().port(), "before", 20_000).await };
+            drop(open().await);
+            server().sql(&format!(
+                "DROP FUNCTION before.append; {function};
+                 UPDATE before.schema_version SET version = {version}"
+            ));
+            let store = open().await;
+            let epoch = shared::lead(&store, "node-1").await;
+            store.append(Batch::new(epoch, Seq(1), [])).await.expect("it can be written");
+            assert_eq!(server().sql("SELECT version FROM before.schema_version"), "3");
+            server().sql("DROP SCHEMA before CASCADE");
+        }
+    });
+}
+
+/// A pooler that does not know of it ends the connection.
+#[test]
+fn function_that_cannot_be_called_is_part_of_a_statement() {
+    block_on(async {
+        let proxy = Proxy::start(server().port());
+        proxy.set(Way::NoCalls);
+        let store = open_on(proxy.port(), "no_calls", 20_000).await;
         let epoch = shared::lead(&store, "node-1").await;
-        store.append(Batch::new(epoch, Seq(1), [])).await.expect("it can be written");
-        assert_eq!(server().sql("SELECT version FROM before.schema_version"), "2");
+        for seq in 1..=3 {
+            store.append(common::batch(epoch, seq)).await.expect("it can be written");
+        }
+        assert_eq!(shared::loaded(&store, epoch).await, [1, 2, 3]);
+    });
+}
+
+/// Somebody has made the tables anew, or the database was brought back from a dump: the function has another number.
+#[test]
+fn function_that_was_made_anew_is_found() {
+    block_on(async {
+        let store = open_on(server().port(), "anew", 20_000).await;
+        let epoch = shared::lead(&store, "node-1").await;
+        store.append(common::batch(epoch, 1)).await.expect("it can be written");
+        let definition = server()
+            .sql("SELECT pg_get_functiondef(oid) FROM pg_proc WHERE oid = 'anew.append'::regproc");
+        server().sql(&format!("DROP FUNCTION anew.append; {definition}"));
+        let answer = store.append(common::batch(epoch, 2)).await;
+        assert!(matches!(answer, Err(leasehold_store::Error::Unavailable { .. })), "{answer:?}");
+        store.append(common::batch(epoch, 2)).await.expect("it can be written");
+        assert_eq!(shared::loaded(&store, epoch).await, [1, 2]);
     });
 }
 
@@ -338,7 +395,7 @@ fn opening_says_what_is_wrong() {
         server()
             .sql("CREATE SCHEMA newer; CREATE TABLE newer.schema_version AS SELECT 9 AS version");
         let said = open_error(&server().url("schema=newer")).await;
-        assert!(said.contains("has schema 9, this build knows schemas up to 2"), "{said}");
+        assert!(said.contains("has schema 9, this build knows schemas up to 3"), "{said}");
     });
 }
 
@@ -359,6 +416,7 @@ fn way_is_protected_as_it_was_asked_for() {
         own.url(&parameters).replace("127.0.0.1", host)
     };
     block_on(async {
+        let mut appended = 0;
         for (host, sslmode) in [
             ("127.0.0.1", "verify-full"),
             ("localhost", "verify-full"),
@@ -370,6 +428,8 @@ fn way_is_protected_as_it_was_asked_for() {
             let opened = PostgresJournal::open(&location, 0).await;
             let store: shared::Store = Arc::new(opened.expect("it can be opened"));
             let epoch = shared::lead(&store, "node-1").await;
+            appended += 1;
+            store.append(common::batch(epoch, appended)).await.expect("it can be written");
             store.confirm(epoch).await.expect("it leads");
             store.resign(epoch).await.expect("it leads");
         }

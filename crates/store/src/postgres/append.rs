@@ -14,7 +14,8 @@ use std::sync::atomic::Ordering;
 
 use leasehold_core::Epoch;
 
-use super::connection::bytes_expression;
+use super::call::{Function, Value};
+use super::connection::{Failure, bytes_expression};
 use super::{Inner, Known, signed, unsigned};
 use crate::error::{Conflict, Error};
 use crate::journal::{Loaded, Seq};
@@ -35,13 +36,14 @@ impl Inner {
         if batch.bytes().len() > super::RECORD_BYTES_MAX {
             return Err(Error::unavailable("the record is too large"));
         }
-        let rows = match known.torn {
-            Some(torn) if torn == batch.seq() => {
-                self.appends.write(&self.replacement(&batch, attempt)).await
+        let appended = match (known.torn, &self.append) {
+            (Some(torn), _) if torn == batch.seq() => {
+                self.written(&self.replacement(&batch, attempt)).await
             }
-            Some(_) | None => self.appends.append(&self.addition(&batch, attempt)).await,
+            (_, Some(function)) => self.call(function, &batch, attempt).await,
+            (_, None) => self.written(&self.addition(&batch, attempt)).await,
         };
-        if rows.map_err(|failure| failure.of_append())?.is_empty() {
+        if !appended.map_err(|failure| failure.of_append())? {
             return Err(self.not_appended(&batch, attempt).await);
         }
         if known.mishap == Some(Mishap::Written) {
@@ -51,14 +53,33 @@ impl Inner {
         Ok(())
     }
 
+    async fn call(&self, append: &Function, batch: &Batch, attempt: i64) -> Result<bool, Failure> {
+        let arguments = [
+            Value::Integer(self.group),
+            Value::Bigint(signed(batch.epoch().0)),
+            Value::Bigint(attempt),
+            Value::Bigint(signed(batch.seq().0)),
+            Value::Bytes(batch.bytes()),
+            Value::Integer(self.wait_ms),
+        ];
+        // The bytes of a boolean.
+        Ok(append.call(&arguments).await? == [1])
+    }
+
+    /// Whether a statement did anything.
+    async fn written(&self, statement: &str) -> Result<bool, Failure> {
+        Ok(!self.appends.write(statement).await?.is_empty())
+    }
+
     fn addition(&self, batch: &Batch, attempt: i64) -> String {
         format!(
-            "SELECT 1 WHERE {}({}, {}, {attempt}, {}, {})",
+            "SELECT 1 WHERE {}({}, {}, {attempt}, {}, {}, {})",
             self.tables.append,
             self.group,
             signed(batch.epoch().0),
             signed(batch.seq().0),
             bytes_expression(batch.bytes()),
+            self.wait_ms,
         )
     }
 

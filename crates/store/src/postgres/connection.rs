@@ -7,33 +7,30 @@
 
 use std::fmt::Write as _;
 use std::future::Future;
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::config::{SslMode, SslNegotiation, TargetSessionAttrs};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, NoTls, Row, SimpleQueryMessage, SimpleQueryRow};
+use tokio_postgres::{Client, Config, Connection, Row, SimpleQueryMessage, SimpleQueryRow, Socket};
 
-use super::tls::{self, RustlsConnect};
+use super::line::{Duplex, Line, Splice};
+use super::tls::{self, Protection};
 use crate::error::{Cause, Error, OpenError};
 use crate::location::{PostgresLocation, Tls};
 
 /// How to connect.
 pub(super) struct Connector {
     config: Config,
-    tls: Option<RustlsConnect>,
+    protection: Option<Protection>,
     pub(super) timeout: Duration,
     /// What each transaction that writes begins with.
     settings: String,
-    /// What an append begins with, which looks after the rest itself.
-    append_settings: String,
-    /// Whether transactions are what they are by default.
-    has_defaults: AtomicBool,
 }
 
 /// What became of a call that failed.
@@ -42,7 +39,7 @@ pub(super) enum Failure {
     /// It was never sent, or the server says that it did nothing.
     Nothing { what: String, cause: Cause },
     /// Nobody knows.
-    Unknown { what: String, cause: Option<Cause> },
+    Unknown { what: String, cause: Cause },
 }
 
 /// A way to the server for one call after the other.
@@ -82,37 +79,38 @@ impl Connector {
         if location.hosts.len() > 1 {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        let tls = match location.tls {
-            Tls::Off => {
-                config.ssl_mode(SslMode::Disable);
-                None
-            }
+        // What the library takes for the handshake is ours, and so is whether there is one.
+        config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+        let protection = match location.tls {
+            Tls::Off => None,
             Tls::Unverified | Tls::VerifyAuthority | Tls::Verify => {
-                config.ssl_mode(SslMode::Require);
-                Some(tls::connector(location)?)
+                Some(tls::protection(location)?)
             }
         };
-        Ok(Connector {
-            config,
-            tls,
-            timeout: location.timeout,
-            settings: settings(location.timeout),
-            append_settings: append_settings(location.timeout),
-            has_defaults: AtomicBool::new(false),
-        })
+        let timeout = location.timeout;
+        Ok(Connector { config, protection, timeout, settings: settings(timeout) })
     }
 
-    async fn connect(&self) -> Result<Session, tokio_postgres::Error> {
-        match &self.tls {
-            None => {
-                let (client, connection) = self.config.connect(NoTls).await?;
-                Ok(Session::new(client, connection))
-            }
-            Some(tls) => {
-                let (client, connection) = self.config.connect(tls.clone()).await?;
-                Ok(Session::new(client, connection))
-            }
-        }
+    async fn connect(
+        &self,
+        splice: &Splice,
+    ) -> Result<(Client, Connection<Socket, Line>), Failure> {
+        let connected = self.config.connect(splice.clone()).await;
+        connected.map_err(|error| Failure::nothing(reason_not_connected(&error), error))
+    }
+
+    /// A connection that is ready to be spoken through.
+    pub(super) async fn connect_without_library(&self) -> Result<Box<dyn Duplex>, Failure> {
+        let splice = Splice::new(self.protection.clone());
+        drop(self.connect(&splice).await?);
+        let kept = || io::Error::other("the library has kept it");
+        splice.take().ok_or_else(|| Failure::nothing("there is no connection", kept()))
+    }
+
+    /// How long a call may wait for others before the server gives up.
+    pub(super) fn lock_timeout_ms(&self) -> i32 {
+        // Nothing would be for ever.
+        i32::try_from(self.timeout.as_millis() * 2 / 5).unwrap_or(i32::MAX).max(1)
     }
 }
 
@@ -130,16 +128,8 @@ fn settings(timeout: Duration) -> String {
     )
 }
 
-/// Each statement before an append costs a tenth of it.
-fn append_settings(timeout: Duration) -> String {
-    format!("SET LOCAL statement_timeout = {}; ", timeout.as_millis() * 2 / 5)
-}
-
 impl Session {
-    fn new<C>(client: Client, connection: C) -> Session
-    where
-        C: Future<Output = Result<(), tokio_postgres::Error>> + Send + 'static,
-    {
+    fn new((client, connection): (Client, Connection<Socket, Line>)) -> Session {
         // What breaks it is told to whoever waits for an answer.
         let connection = tokio::spawn(async move { drop(connection.await) }).abort_handle();
         Session { client, connection }
@@ -153,30 +143,7 @@ impl Lane {
 
     /// Runs statements that write, as one transaction; the rows of them all.
     pub(super) async fn write(&self, statements: &str) -> Result<Vec<SimpleQueryRow>, Failure> {
-        self.run(&self.connector.settings, statements).await
-    }
-
-    /// Runs the statement of an append.
-    pub(super) async fn append(&self, statement: &str) -> Result<Vec<SimpleQueryRow>, Failure> {
-        match self.connector.has_defaults.load(Ordering::Relaxed) {
-            true => self.run(&self.connector.append_settings, statement).await,
-            false => self.write(statement).await,
-        }
-    }
-
-    /// Looks whether transactions are what they are by default, unless the role or the database was told otherwise. If
-    /// that changes later, appends may be refused, but no record is written that should not be.
-    pub(super) async fn look_for_defaults(&self) -> Result<(), Failure> {
-        let query = "SELECT current_setting('default_transaction_isolation') = 'read committed'
-             AND current_setting('default_transaction_read_only') = 'off'";
-        let rows = self.read(query, &[]).await?;
-        let has_defaults = rows.first().is_some_and(|row| row.get(0));
-        self.connector.has_defaults.store(has_defaults, Ordering::Relaxed);
-        Ok(())
-    }
-
-    async fn run(&self, settings: &str, statements: &str) -> Result<Vec<SimpleQueryRow>, Failure> {
-        let sql = format!("{settings}{statements}");
+        let sql = format!("{}{statements}", self.connector.settings);
         let session = self.session().await?;
         let answer = session.client.simple_query(&sql);
         let messages = self.answered(&session, answer).await?;
@@ -187,6 +154,14 @@ impl Lane {
             }
         }
         Ok(rows)
+    }
+
+    /// Whether transactions are what they are by default, because neither the role nor the database was told otherwise.
+    pub(super) async fn has_defaults(&self) -> Result<bool, Failure> {
+        let query = "SELECT current_setting('default_transaction_isolation') = 'read committed'
+             AND current_setting('default_transaction_read_only') = 'off'";
+        let rows = self.read(query, &[]).await?;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
     }
 
     /// Asks something that changes nothing.
@@ -204,9 +179,9 @@ impl Lane {
             return Ok(session.clone());
         }
         *session = None;
-        let made = match timeout(self.connector.timeout, self.connector.connect()).await {
-            Ok(Ok(made)) => Arc::new(made),
-            Ok(Err(error)) => return Err(Failure::nothing(reason_not_connected(&error), error)),
+        let splice = Splice::new(self.connector.protection.clone());
+        let made = match timeout(self.connector.timeout, self.connector.connect(&splice)).await {
+            Ok(made) => Arc::new(Session::new(made?)),
             Err(late) => return Err(Failure::nothing("it does not answer", late)),
         };
         *session = Some(made.clone());
@@ -248,57 +223,71 @@ fn reason_not_connected(error: &tokio_postgres::Error) -> &'static str {
 }
 
 impl Failure {
-    fn nothing(what: &str, cause: impl std::error::Error + Send + Sync + 'static) -> Failure {
+    pub(super) fn nothing(
+        what: &str,
+        cause: impl std::error::Error + Send + Sync + 'static,
+    ) -> Failure {
         Failure::Nothing { what: what.into(), cause: Arc::new(cause) }
     }
 
-    fn unknown(what: &str, cause: impl std::error::Error + Send + Sync + 'static) -> Failure {
-        Failure::Unknown { what: what.into(), cause: Some(Arc::new(cause)) }
+    pub(super) fn unknown(
+        what: &str,
+        cause: impl std::error::Error + Send + Sync + 'static,
+    ) -> Failure {
+        Failure::Unknown { what: what.into(), cause: Arc::new(cause) }
+    }
+
+    /// The server says why not.
+    pub(super) fn of_refusal(
+        severity: &str,
+        code: &str,
+        cause: impl std::error::Error + Send + Sync + 'static,
+    ) -> Failure {
+        match is_certain(severity, code) {
+            true => Failure::nothing("it refuses", cause),
+            false => Failure::unknown("it broke off", cause),
+        }
     }
 
     fn of(error: tokio_postgres::Error) -> Failure {
-        match error.as_db_error() {
-            Some(refusal) if is_certain(refusal) => Failure::nothing("it refuses", error),
-            Some(_) => Failure::unknown("it broke off", error),
+        match error
+            .as_db_error()
+            .map(|refusal| (refusal.severity().to_owned(), refusal.code().clone()))
+        {
+            Some((severity, code)) => Failure::of_refusal(&severity, code.code(), error),
             None => Failure::unknown("the connection broke", error),
         }
     }
 
+    /// Of something that would have changed nothing.
+    pub(super) fn of_nothing(self) -> Failure {
+        let (Failure::Nothing { what, cause } | Failure::Unknown { what, cause }) = self;
+        Failure::Nothing { what, cause }
+    }
+
     /// The SQLSTATE, if the server gave one.
     pub(super) fn code(&self) -> Option<SqlState> {
-        let cause = match self {
-            Failure::Nothing { cause, .. } => cause,
-            Failure::Unknown { cause, .. } => cause.as_ref()?,
-        };
+        let (Failure::Nothing { cause, .. } | Failure::Unknown { cause, .. }) = self;
         cause.downcast_ref::<tokio_postgres::Error>()?.code().cloned()
     }
 
     /// For everything but an append: it may be tried again whatever came of it.
     pub(super) fn unavailable(self, task: &str) -> Error {
-        match self {
-            Failure::Nothing { what, cause } => {
-                Error::Unavailable { what: format!("{task}: {what}"), cause: Some(cause) }
-            }
-            Failure::Unknown { what, cause } => {
-                Error::Unavailable { what: format!("{task}: {what}"), cause }
-            }
-        }
+        let (Failure::Nothing { what, cause } | Failure::Unknown { what, cause }) = self;
+        Error::Unavailable { what: format!("{task}: {what}"), cause: Some(cause) }
     }
 
     /// For an append.
     pub(super) fn of_append(self) -> Error {
         match self {
             Failure::Nothing { what, cause } => Error::Unavailable { what, cause: Some(cause) },
-            Failure::Unknown { what, cause } => Error::OutcomeUnknown { what, cause },
+            Failure::Unknown { what, cause } => Error::OutcomeUnknown { what, cause: Some(cause) },
         }
     }
 
     pub(super) fn of_opening(self, store: &str) -> OpenError {
-        let (what, cause) = match self {
-            Failure::Nothing { what, cause } => (what, Some(cause)),
-            Failure::Unknown { what, cause } => (what, cause),
-        };
-        OpenError::Failed { store: store.into(), what, cause }
+        let (Failure::Nothing { what, cause } | Failure::Unknown { what, cause }) = self;
+        OpenError::Failed { store: store.into(), what, cause: Some(cause) }
     }
 }
 
@@ -306,10 +295,9 @@ impl Failure {
 ///
 /// One that ends the connection does not, since it may have come after the commit; nor does one of a pooler that has
 /// lost its server, nor one that says itself that it does not know.
-fn is_certain(error: &DbError) -> bool {
-    let code = error.code().code();
+fn is_certain(severity: &str, code: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
-    error.severity() == "ERROR"
+    severity == "ERROR"
         && !matches!(class, "08" | "58" | "XX")
         && !code.starts_with("57P")
         && code != SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN.code()

@@ -6,10 +6,13 @@ use super::connection::{Failure, Lane};
 use crate::error::OpenError;
 
 /// The schema that this build writes, and the highest it can read.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// What a row may have on a page.
 const PAGE_BYTES: u32 = 8160;
+/// What the function that appends a record is given: group, epoch, attempt, sequence number, record, and how long it may
+/// wait for others.
+const APPEND_TYPES: [&str; 6] = ["integer", "bigint", "bigint", "bigint", "bytea", "integer"];
 /// How often the tables are tried to be made, when another server makes them in the same moment.
 const TRIES: usize = 5;
 
@@ -23,6 +26,7 @@ pub(super) struct Tables {
     pub(super) servers: String,
     /// The function that appends a record.
     pub(super) append: String,
+    pub(super) append_signature: String,
 }
 
 impl Tables {
@@ -35,6 +39,7 @@ impl Tables {
             chunks: format!("{schema}.chunks"),
             servers: format!("{schema}.servers"),
             append: format!("{schema}.append"),
+            append_signature: format!("{schema}.append({})", APPEND_TYPES.join(", ")),
             schema,
         }
     }
@@ -95,17 +100,22 @@ impl Tables {
         )
     }
 
-    // The plans of what is in a function are kept by whichever connection runs it. So it costs a third of what it does
-    // as statements, and no pooler has to know.
+    // The plans of what is in a function are kept by whichever connection runs it, and no pooler has to know. An
+    // expression costs less than a `PERFORM`.
     fn create_append(&self) -> String {
         let Tables { leadership, journal, append, .. } = self;
+        let [group, epoch, attempt, seq, record, wait_ms] = APPEND_TYPES;
         format!(
-            "CREATE OR REPLACE FUNCTION {append} (of_group integer, of_epoch bigint, of_attempt bigint,
-                 of_seq bigint, of_record bytea) RETURNS boolean LANGUAGE plpgsql AS $append$
+            "CREATE OR REPLACE FUNCTION {append} (of_group {group}, of_epoch {epoch}, of_attempt {attempt},
+                 of_seq {seq}, of_record {record}, wait_ms {wait_ms})
+             RETURNS boolean LANGUAGE plpgsql AS $append$
+             DECLARE
+                 setting text;
              BEGIN
                  IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
-                     PERFORM set_config('synchronous_commit', 'on', true);
+                     setting := set_config('synchronous_commit', 'on', true);
                  END IF;
+                 setting := set_config('lock_timeout', wait_ms::text, true);
                  UPDATE {leadership} SET last_seq = of_seq WHERE group_id = of_group AND leads
                      AND epoch = of_epoch AND attempt = of_attempt AND last_seq + 1 = of_seq;
                  IF NOT FOUND THEN
@@ -118,7 +128,8 @@ impl Tables {
         )
     }
 
-    /// From schema 1, which had no function and larger rows.
+    /// From schema 1, which had no function and larger rows, and schema 2, whose function did not know how long it may wait.
+    /// Servers that still use that one go on.
     fn upgrade(&self) -> String {
         let Tables { version, journal, .. } = self;
         format!(
@@ -138,7 +149,6 @@ pub(super) async fn prepare(
 ) -> Result<(), OpenError> {
     let failed = |failure: Failure| failure.of_opening(store);
     check_durable(lane, store).await?;
-    lane.look_for_defaults().await.map_err(failed)?;
     match version(lane, tables).await.map_err(failed)? {
         Some(found) if found > i64::from(SCHEMA) => {
             let found = u32::try_from(found).unwrap_or(u32::MAX);

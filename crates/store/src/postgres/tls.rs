@@ -1,12 +1,9 @@
 //! TLS for the connection, by rustls.
 
 use std::fs;
-use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -16,21 +13,40 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_postgres::Socket;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::error::OpenError;
 use crate::location::{PostgresLocation, Tls};
 
-/// Makes TLS connections for one server.
+/// A connection begins in the clear, and with the question whether the server can do better.
+const CAN_YOU: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+const YES: u8 = b'S';
+
+/// How connections are protected.
 #[derive(Clone)]
-pub(super) struct RustlsConnect {
+pub(super) struct Protection {
     config: Arc<ClientConfig>,
 }
 
-pub(super) fn connector(location: &PostgresLocation) -> Result<RustlsConnect, OpenError> {
+impl Protection {
+    /// Asks the server of that name for it.
+    pub(super) async fn of(
+        self,
+        name: ServerName<'static>,
+        mut socket: Socket,
+    ) -> io::Result<TlsStream<Socket>> {
+        socket.write_all(&CAN_YOU).await?;
+        if socket.read_u8().await? != YES {
+            return Err(io::Error::other("the server does not offer TLS"));
+        }
+        TlsConnector::from(self.config).connect(name, socket).await
+    }
+}
+
+pub(super) fn protection(location: &PostgresLocation) -> Result<Protection, OpenError> {
     let failed =
         |what: String| OpenError::Failed { store: location.to_string(), what, cause: None };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -56,7 +72,7 @@ pub(super) fn connector(location: &PostgresLocation) -> Result<RustlsConnect, Op
         }
         (None | Some(_), None) | (None, Some(_)) => builder.with_no_client_auth(),
     };
-    Ok(RustlsConnect { config: Arc::new(config) })
+    Ok(Protection { config: Arc::new(config) })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -156,78 +172,5 @@ impl ServerCertVerifier for Verifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-impl<S> MakeTlsConnect<S> for RustlsConnect
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    type Stream = Protected<S>;
-    type TlsConnect = Handshake;
-    type Error = rustls::pki_types::InvalidDnsNameError;
-
-    fn make_tls_connect(&mut self, domain: &str) -> Result<Handshake, Self::Error> {
-        let name = ServerName::try_from(domain)?.to_owned();
-        Ok(Handshake { connector: TlsConnector::from(self.config.clone()), name })
-    }
-}
-
-/// A handshake that is to come.
-pub(super) struct Handshake {
-    connector: TlsConnector,
-    name: ServerName<'static>,
-}
-
-impl<S> TlsConnect<S> for Handshake
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    type Stream = Protected<S>;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Protected<S>>> + Send>>;
-
-    fn connect(self, stream: S) -> Self::Future {
-        Box::pin(async move {
-            let stream = self.connector.connect(self.name, stream).await?;
-            Ok(Protected(Box::new(stream)))
-        })
-    }
-}
-
-/// A protected connection.
-pub(super) struct Protected<S>(Box<TlsStream<S>>);
-
-impl<S: AsyncRead + AsyncWrite + Unpin> tokio_postgres::tls::TlsStream for Protected<S> {
-    fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Protected<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_read(context, buffer)
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Protected<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_shutdown(context)
     }
 }
