@@ -28,11 +28,12 @@ pub struct Handle {
     pub(crate) wishes: mpsc::UnboundedSender<Wish>,
 }
 
-/// What the other groups of this server make of this one.
+/// What the rest of this server makes of its part in a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wish {
     HandOver,
     Hesitate(Duration),
+    Look,
 }
 
 impl Handle {
@@ -97,6 +98,11 @@ impl Handle {
     /// When nobody leads, others may ask first for so long.
     pub fn hesitate(&self, length: Duration) {
         let _ = self.wishes.send(Wish::Hesitate(length));
+    }
+
+    /// The leader does not serve, as somebody has found out: looks soon whether there is another.
+    pub fn look(&self) {
+        let _ = self.wishes.send(Wish::Look);
     }
 
     /// How the engine is doing now.

@@ -234,6 +234,13 @@ impl Member {
         self.hesitation = part(length, 1);
     }
 
+    /// The leader does not serve: looks soon whether there is another, however often this is said.
+    pub fn look(&mut self, now: Timestamp) {
+        if matches!(self.role, Role::Following(_)) && self.store_failure.is_none() {
+            self.leadership_at = self.leadership_at.min(now.plus(self.look_soon()));
+        }
+    }
+
     // What goes out.
 
     /// Everything that may be shown by now, put behind what is in `outputs`.

@@ -26,9 +26,11 @@ use crate::replies::Replies;
 use crate::request::{Answering, Asking, Lane, Request, Response};
 use crate::status::{Condition, Phase, Status};
 
-/// How long the engine stays awake for the answer of a store that usually takes no longer: to be woken up would take
-/// about as long as half a sync.
-const AWAKE: Duration = Duration::from_micros(250);
+/// A store that can be as quick as that is worth staying awake for: to be woken up would take about as long as half a
+/// sync.
+const QUICK: Duration = Duration::from_micros(250);
+/// For so long. It is not always as quick as it can be, and who falls asleep just before the answer has lost both.
+const AWAKE: Duration = Duration::from_micros(500);
 
 /// With a store that takes so long for a record it pays to wait for those who were just answered: see [`Lull`]. With a
 /// quicker one it is better to decide what some ask while the record of the others is written.
@@ -268,6 +270,7 @@ impl Task {
                 Happened::LullOver => self.lull = None,
                 Happened::Wish(Wish::HandOver) => self.member.hand_over(now),
                 Happened::Wish(Wish::Hesitate(length)) => self.member.hesitate(length),
+                Happened::Wish(Wish::Look) => self.member.look(now),
                 Happened::Stop | Happened::Orphaned => {
                     self.orphaned |= matches!(happened, Happened::Orphaned);
                     self.stopping = true;
@@ -292,7 +295,7 @@ impl Task {
         calls: &mut Vec<Parcel>,
     ) -> Happened {
         let room = self.member.has_room();
-        let awake_until = self.appending.as_ref().filter(|_| self.pace < AWAKE);
+        let awake_until = self.appending.as_ref().filter(|_| self.pace < QUICK);
         let awake_until = awake_until.map(|appending| appending.since + AWAKE);
         let lull_until = self.lull.as_ref().filter(|_| self.member.awaited_len() > 0);
         let lull_until = lull_until.map(|lull| lull.until);
@@ -399,7 +402,7 @@ impl Task {
             return Portion::Whole;
         };
         self.crowd = waiting.max(self.crowd * CROWD_KEPT);
-        let rest = if self.pace < AWAKE { took * 7 / 4 } else { took };
+        let rest = if self.pace < QUICK { took * 7 / 4 } else { took };
         let has_rested =
             (AT_ONCE..SLOW).contains(&took) && (rest..took * 4).contains(&at.elapsed());
         if has_rested && waiting > 0.75 * self.crowd { Portion::Half } else { Portion::Whole }

@@ -31,6 +31,8 @@ struct Server {
     stopped: bool,
     under_way: [Option<(u64, Answering)>; 3],
     answers: Vec<(CallId, Result<Reply, CallError>)>,
+    /// How often it has asked who leads.
+    looks: usize,
 }
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -140,6 +142,7 @@ impl Server {
             stopped: false,
             under_way: [const { None }; 3],
             answers: Vec::new(),
+            looks: 0,
         }
     }
 
@@ -153,6 +156,7 @@ impl Server {
             let quiet = asked.is_empty();
             for Asking { id, request } in asked {
                 let lane = request.lane() as usize;
+                self.looks += usize::from(matches!(request, Request::Leader));
                 let answering: Answering = match self.cut_off {
                     true => Box::pin(std::future::ready(unreachable(&request))),
                     false => request.put_to(journal),
@@ -362,6 +366,38 @@ fn a_planned_stop_hands_over_within_half_a_second() {
     assert!(group.servers[0].member.is_stopped());
     let leader = group.leader().expect("another one");
     assert_eq!(group.state(leader, "job/x"), Ok(LockState::Free), "the release was written");
+}
+
+#[test]
+fn who_hears_that_the_leader_does_not_serve_takes_over_at_once() {
+    // Whenever it has looked last.
+    for phase in 0..200 {
+        let mut group = Group::new(2);
+        group.pass(2000 + phase);
+        let now = group.servers[0].now;
+        group.servers[0].member.stop(now);
+        for _ in 0..25 {
+            let now = group.servers[1].now;
+            group.servers[1].member.look(now);
+            group.pass(1);
+        }
+        assert_eq!(group.leader(), Some(1), "{phase}");
+    }
+}
+
+#[test]
+fn a_leader_that_serves_after_all_is_looked_at_now_and_then() {
+    let mut group = Group::new(2);
+    group.pass(2000);
+    group.servers[1].looks = 0;
+    for _ in 0..1000 {
+        let now = group.servers[1].now;
+        group.servers[1].member.look(now);
+        group.pass(1);
+    }
+    let looks = group.servers[1].looks;
+    assert!((45..=50).contains(&looks), "{looks} times in a second");
+    assert_eq!(group.leader(), Some(0));
 }
 
 #[test]

@@ -8,14 +8,14 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, HOST, ORIGIN, TE, TRANSFER_ENCODING, UPGRADE};
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version};
 use axum::response::Response;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use leasehold_api::{Code, Problem};
 use leasehold_core::Namespace;
-use leasehold_engine::Phase;
+use leasehold_engine::{Handle, Phase};
 
 use crate::app::App;
 use crate::http::input;
@@ -25,6 +25,7 @@ use crate::problem::Failure;
 const FORWARDED: HeaderName = HeaderName::from_static("leasehold-forwarded");
 /// Which namespace a gRPC call is about, percent-encoded: its message is not looked at on the way.
 const NAMESPACE: HeaderName = HeaderName::from_static("leasehold-namespace");
+const GRPC_UNAVAILABLE: &[u8] = b"14";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_MS: u64 = 250;
@@ -51,8 +52,20 @@ impl Forwarder {
         Forwarder { http1, http2: builder.build(connector) }
     }
 
-    /// The leader's answer.
+    /// The leader's answer. If that is that it does not serve, there may be another one soon.
     pub(crate) async fn send(
+        &self,
+        Elsewhere { engine, leader }: &Elsewhere<'_>,
+        request: Request<Body>,
+    ) -> Result<Response, Failure> {
+        let answer = self.send_to(leader, request).await;
+        if answer.as_ref().map_or(true, does_not_serve) {
+            engine.look();
+        }
+        answer
+    }
+
+    async fn send_to(
         &self,
         leader: &Authority,
         request: Request<Body>,
@@ -85,17 +98,30 @@ impl Forwarder {
     }
 }
 
+fn does_not_serve(response: &Response) -> bool {
+    let status = response.headers().get("grpc-status").map(HeaderValue::as_bytes);
+    response.status() == StatusCode::SERVICE_UNAVAILABLE || status == Some(GRPC_UNAVAILABLE)
+}
+
+/// Where a request has to go.
+pub(crate) struct Elsewhere<'a> {
+    /// Ours, of that group.
+    engine: &'a Handle,
+    leader: Authority,
+}
+
 /// Where the request has to go, if that is not here.
-pub(crate) fn leader_of<B>(app: &App, request: &Request<B>) -> Option<Authority> {
+pub(crate) fn elsewhere<'a, B>(app: &'a App, request: &Request<B>) -> Option<Elsewhere<'a>> {
     if request.headers().contains_key(FORWARDED) || !is_about_locks(request.uri().path()) {
         return None;
     }
-    let status = app.groups.engine(&namespace_of(request)?).status();
+    let engine = app.groups.engine(&namespace_of(request)?);
+    let status = engine.status();
     if status.phase != Phase::Following {
         return None;
     }
     let address: Uri = status.leader?.address.parse().ok()?;
-    address.authority().cloned()
+    Some(Elsewhere { engine, leader: address.authority()?.clone() })
 }
 
 /// What every server answers for itself: how it is, and what it is.

@@ -101,9 +101,9 @@ pub(crate) struct Routers {
 /// Answers one gRPC call, unless its own deadline passes first.
 async fn call(app: &App, router: Router, request: Request<Incoming>, request_id: &str) -> Response {
     let mut request = request.map(Body::new);
-    if let Some(leader) = forward::leader_of(app, &request) {
+    if let Some(elsewhere) = forward::elsewhere(app, &request) {
         name(&mut request, request_id);
-        return match app.forwarder.send(&leader, request).await {
+        return match app.forwarder.send(&elsewhere, request).await {
             Ok(response) => response,
             Err(failure) => grpc::refusal(failure, request_id),
         };
@@ -130,11 +130,11 @@ async fn serve(
     mut request: Request<Body>,
     request_id: &str,
 ) -> Response {
-    let Some(leader) = forward::leader_of(app, &request) else {
+    let Some(elsewhere) = forward::elsewhere(app, &request) else {
         return dispatch(router, request).await.into_response();
     };
     name(&mut request, request_id);
-    app.forwarder.send(&leader, request).await.into_response()
+    app.forwarder.send(&elsewhere, request).await.into_response()
 }
 
 /// Gives the request its id to take along.

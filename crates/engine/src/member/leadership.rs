@@ -103,6 +103,10 @@ impl Member {
         part(self.plan.candidate.lease, 15)
     }
 
+    pub(super) fn look_soon(&self) -> Millis {
+        part(self.plan.candidate.lease, 150)
+    }
+
     pub(super) fn looked(&mut self, now: Timestamp, result: Result<Option<Leader>, Error>) {
         match result {
             Ok(leader) => {
