@@ -1,6 +1,7 @@
 //! Three servers on three etcd nodes: how much they manage, and how long clients do without when the leader goes.
 
 use std::net::SocketAddr;
+use std::ops::RangeFrom;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -66,22 +67,22 @@ enum Going {
 /// How long acquires are not answered from the signal on, asked at a server that stays.
 async fn times(servers: &mut [Server], going: Going) -> Result<Vec<Duration>> {
     let recorder = Recorder::default();
-    let mut times = Vec::new();
+    let (mut times, mut locks) = (Vec::new(), 0..);
     for round in 0..ROUNDS {
         let leader = leader(servers).await?;
         let other = servers[(leader + 1) % SERVERS].address();
         let mut client = Client::new(other, round, &recorder).impatient(Duration::from_secs(5));
-        acquired(&mut client, 2 * round).await?;
+        acquired(&mut client, &mut locks).await?;
         let since = Instant::now();
         match going {
             Going::Killed => {
                 servers[leader].kill()?;
-                times.push(acquired(&mut client, 2 * round + 1).await? - since);
+                times.push(acquired(&mut client, &mut locks).await? - since);
             }
             Going::Stopped => {
                 let stopping = servers[leader].stop();
                 let (stopped, longest) =
-                    tokio::join!(stopping, longest_without(&mut client, 2 * round + 1, since));
+                    tokio::join!(stopping, longest_without(&mut client, &mut locks, since));
                 ensure!(stopped?.success(), "it did not stop as asked");
                 times.push(longest?);
             }
@@ -93,10 +94,14 @@ async fn times(servers: &mut [Server], going: Going) -> Result<Vec<Duration>> {
 
 /// Asks all the time while the leader changes: how long there was no answer, at most. Right after the signal it may still
 /// be the old leader that answers.
-async fn longest_without(client: &mut Client, lock: u32, since: Instant) -> Result<Duration> {
+async fn longest_without(
+    client: &mut Client,
+    locks: &mut RangeFrom<u32>,
+    since: Instant,
+) -> Result<Duration> {
     let (mut last, mut longest) = (since, Duration::ZERO);
     while since.elapsed() < CHANGE_MAX {
-        let answered = acquired(client, lock).await?;
+        let answered = acquired(client, locks).await?;
         longest = longest.max(answered - last);
         last = answered;
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -104,18 +109,20 @@ async fn longest_without(client: &mut Client, lock: u32, since: Instant) -> Resu
     Ok(longest)
 }
 
-/// Asks until it is answered; when that was.
-async fn acquired(client: &mut Client, lock: u32) -> Result<Instant> {
+/// Asks until it is answered; when that was. Each time for another lock: a release may get lost while the leader changes.
+async fn acquired(client: &mut Client, locks: &mut RangeFrom<u32>) -> Result<Instant> {
     let since = Instant::now();
-    loop {
-        if let Outcome::Done(lease) = client.acquire(lock, Ask::exclusive(TTL)).await {
+    for lock in locks {
+        let outcome = client.acquire(lock, Ask::exclusive(TTL)).await;
+        if let Outcome::Done(lease) = outcome {
             let when = Instant::now();
             let _ = client.release(&lease).await;
             return Ok(when);
         }
-        ensure!(since.elapsed() < LEADER_TIMEOUT, "nobody serves");
+        ensure!(since.elapsed() < LEADER_TIMEOUT, "nobody serves: {outcome:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    unreachable!("there are always more locks")
 }
 
 async fn leader(servers: &[Server]) -> Result<usize> {
