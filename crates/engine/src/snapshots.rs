@@ -6,9 +6,15 @@ use leasehold_store::{Chunk, ChunkWriter, Pruned, Seq};
 use crate::recovery::LoadedBytes;
 use crate::request::Request;
 
-/// A server that takes over has to load the records first. With so few it has done so within a second; a small table is
-/// not worth more of them before its next snapshot.
-const RECORDS_MIN: u64 = 32 << 20;
+/// A server that takes over has to load the records first, which takes about a second for 32 MiB. So in a store that
+/// others share the next snapshot of a small table is due for few of them...
+const RECORDS_MIN: u64 = 4 << 20;
+const RECORDS_MAX: u64 = 32 << 20;
+/// ...but not for less than so many times what the last one took.
+const WORTH_ANEW: u64 = 4;
+/// To remove records costs as much for a few as for many snapshots, so it waits for so many times as much, if that is no more
+/// than the most.
+const PRUNE_EVERY: u64 = 8;
 /// How many entries are taken from the table at a time: a short pause each.
 const ENTRIES_AT_ONCE: usize = 256;
 /// What has changed is in a snapshot after so long, so that who reads the store with other means finds it there...
@@ -23,10 +29,14 @@ const RETRY_AFTER: Millis = Millis::from_secs(5);
 pub(crate) struct Snapshots {
     /// So many bytes of records are due for a snapshot, however large it is.
     bytes_max: u64,
-    /// Nor is one due for fewer.
-    bytes_min: u64,
+    /// Others may have to load it at any time.
+    is_shared: bool,
     /// Of records that neither the last snapshot nor the one that is being written has.
     bytes_since: u64,
+    /// Of records that are in the store, as far as is known.
+    bytes_kept: u64,
+    /// Whether records go when the one that is being written is there.
+    prunes: bool,
     /// When the last one began, or the first record without one came.
     since: Timestamp,
     /// The same two for the one that is being written: if nothing comes of it, they count again.
@@ -64,8 +74,10 @@ impl Snapshots {
         let found = if planted!("journal-counted-anew") { 0 } else { loaded.records };
         Snapshots {
             bytes_max,
-            bytes_min: if is_shared { RECORDS_MIN.min(bytes_max) } else { bytes_max },
+            is_shared,
             bytes_since: found,
+            bytes_kept: found,
+            prunes: true,
             since: now,
             begun_with: None,
             size: loaded.snapshot,
@@ -79,6 +91,7 @@ impl Snapshots {
             self.since = self.since.max(now);
         }
         self.bytes_since += bytes as u64;
+        self.bytes_kept += bytes as u64;
     }
 
     /// When a snapshot is due although nothing more is written.
@@ -92,16 +105,28 @@ impl Snapshots {
         age_max.filter(|_| is_idle).map(|age| self.since.plus(age).max(self.not_before))
     }
 
-    /// How many bytes of records are due for a snapshot: as many as the last one took, within limits. So a large table is not
-    /// written over and over, and the records of a small one are loaded quickly.
+    /// How many bytes of records are due for a snapshot. A large table is not written over and over, and the records of a
+    /// small one are loaded quickly.
     fn bytes_due(&self) -> u64 {
-        self.size.clamp(self.bytes_min, self.bytes_max)
+        if !self.is_shared {
+            return self.bytes_max;
+        }
+        let few = (self.size * WORTH_ANEW).clamp(RECORDS_MIN, RECORDS_MAX);
+        self.size.max(few).min(self.bytes_max)
+    }
+
+    /// Whether so much has gathered that some of it should go. In quiet times it costs nobody anything.
+    fn has_to_prune(&self) -> bool {
+        let due = self.bytes_due();
+        let is_quiet = self.bytes_since < due;
+        is_quiet || !self.is_shared || self.bytes_kept >= (due * PRUNE_EVERY).min(RECORDS_MAX)
     }
 
     /// Begins a snapshot if one is due. Called when the journal is up to the table with this record, which may still be
     /// on its way: the snapshot is as of it.
     pub(crate) fn begin_if_due(&mut self, now: Timestamp, table: &mut LockTable, record: Seq) {
         if self.due_at().is_some_and(|at| at <= now) {
+            self.prunes = self.has_to_prune();
             self.begun_with = Some((self.bytes_since, self.since));
             (self.bytes_since, self.since, self.size) = (0, now, 0);
             table.begin_snapshot();
@@ -142,14 +167,14 @@ impl Snapshots {
     /// The snapshot is the one that will be loaded: what lies before it can go.
     pub(crate) fn committed(&mut self) {
         self.begun_with = None;
-        self.stage = Stage::Pruning;
+        self.stage = if self.prunes { Stage::Pruning } else { Stage::Idle };
     }
 
     pub(crate) fn pruned(&mut self, pruned: Pruned) {
-        self.stage = match pruned {
-            Pruned::More => Stage::Pruning,
-            Pruned::Done => Stage::Idle,
-        };
+        match pruned {
+            Pruned::More => {}
+            Pruned::Done => (self.stage, self.bytes_kept) = (Stage::Idle, self.bytes_since),
+        }
     }
 
     /// The record that it may be as of was not written and will be written with more in it: then the snapshot is of a
@@ -204,9 +229,12 @@ mod tests {
     #[test]
     fn records_are_due_when_they_are_as_much_as_the_last_snapshot() {
         let is_due = |snapshot, records| is_due(mib(64), true, snapshot, records);
-        assert!(!is_due(0, mib(32) - 1), "so few are loaded quickly");
-        assert!(is_due(0, mib(32)));
-        assert!(is_due(mib(1), mib(32)));
+        assert!(!is_due(0, mib(4) - 1), "so few are loaded quickly");
+        assert!(is_due(0, mib(4)));
+        assert!(is_due(mib(1), mib(4)));
+        assert!(!is_due(mib(2), mib(8) - 1), "it should be worth it");
+        assert!(is_due(mib(2), mib(8)));
+        assert!(is_due(mib(30), mib(32)));
         assert!(!is_due(mib(40), mib(40) - 1), "a large table is not written again and again");
         assert!(is_due(mib(40), mib(40)));
         assert!(is_due(mib(400), mib(64)), "more than that is never left");
@@ -216,6 +244,46 @@ mod tests {
     fn nobody_takes_over_from_a_server_with_a_store_of_its_own() {
         assert!(!is_due(mib(64), false, 0, mib(64) - 1));
         assert!(is_due(mib(64), false, 0, mib(64)));
+    }
+
+    /// How many of ten snapshots of a small table under load are followed by a pruning.
+    fn prunings_of_ten(bytes_max: u64, is_shared: bool) -> usize {
+        let loaded = LoadedBytes { snapshot: 0, records: 0 };
+        let mut snapshots = Snapshots::new(bytes_max, is_shared, NOW, loaded);
+        let mut prunings = 0;
+        for _ in 0..10 {
+            let due = snapshots.bytes_due();
+            snapshots.appended(NOW, usize::try_from(due).expect("it is small"));
+            snapshots.begin_if_due(NOW, &mut table(), Seq(1));
+            snapshots.committed();
+            if matches!(snapshots.stage, Stage::Pruning) {
+                prunings += 1;
+                snapshots.pruned(Pruned::More);
+                snapshots.pruned(Pruned::Done);
+            }
+            assert!(matches!(snapshots.stage, Stage::Idle));
+        }
+        prunings
+    }
+
+    fn table() -> LockTable {
+        LockTable::new(leasehold_core::Limits::default(), 1)
+    }
+
+    #[test]
+    fn records_go_less_often_than_snapshots_come() {
+        assert_eq!(prunings_of_ten(mib(64), true), 1);
+        assert_eq!(prunings_of_ten(2000, true), 1);
+        assert_eq!(prunings_of_ten(mib(64), false), 10);
+    }
+
+    #[test]
+    fn records_go_in_quiet_times() {
+        let loaded = LoadedBytes { snapshot: 0, records: 1000 };
+        let mut snapshots = Snapshots::new(mib(64), true, NOW, loaded);
+        snapshots.begin_if_due(NOW.plus(AGE_MAX), &mut table(), Seq(1));
+        snapshots.committed();
+        assert!(matches!(snapshots.stage, Stage::Pruning));
     }
 
     #[test]
