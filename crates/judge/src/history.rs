@@ -3,12 +3,19 @@
 //! All moments are read from one monotonic clock of one machine, so that they can be compared with each other and with
 //! lengths of leases.
 
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::ops::Add;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 /// A moment, in nanoseconds since the history began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Moment(pub u64);
 
 impl Moment {
@@ -29,7 +36,7 @@ pub type Token = u64;
 /// One lock out of those that a history is about.
 pub type LockIndex = u32;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Mode {
     Exclusive,
     Shared,
@@ -42,7 +49,7 @@ impl Mode {
 }
 
 /// What was asked, and what came of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// `waited`: the request was ready to stand in the queue.
     Acquire {
@@ -66,7 +73,7 @@ pub enum Event {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Acquired {
     Granted(Token),
     /// Somebody else was in the way.
@@ -76,7 +83,7 @@ pub enum Acquired {
 }
 
 /// What came of a renewal or a release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kept {
     Done,
     /// The lease is no longer there.
@@ -85,7 +92,7 @@ pub enum Kept {
     Unknown,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
     pub client: u32,
     pub lock: LockIndex,
@@ -128,4 +135,20 @@ impl Recorder {
     pub fn take(&self) -> Vec<Operation> {
         std::mem::take(&mut *self.operations.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Writes a history down, an operation a line, to be judged again later.
+pub fn save(path: &Path, history: &[Operation]) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    for operation in history {
+        serde_json::to_writer(&mut file, operation)?;
+        file.write_all(b"\n")?;
+    }
+    file.flush()
+}
+
+/// What was saved.
+pub fn load(path: &Path) -> io::Result<Vec<Operation>> {
+    let lines = BufReader::new(File::open(path)?).lines();
+    lines.map(|line| Ok(serde_json::from_str(&line?)?)).collect()
 }

@@ -1,5 +1,6 @@
 //! Three servers around one store, in a storm of faults.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use leasehold_api::Code;
 use leasehold_e2e::checker::{Rules, check};
 use leasehold_e2e::client::{Ask, Client, Lease, Outcome, bound_unknown_to};
 use leasehold_e2e::cluster::{Cluster, Store, note_leaders};
-use leasehold_e2e::history::Recorder;
+use leasehold_e2e::history::{Recorder, save};
 use leasehold_e2e::is_full;
 use leasehold_e2e::random::Random;
 use leasehold_e2e::worker::Worker;
@@ -161,6 +162,9 @@ async fn storm(store: Store, seed: u64) -> Result<()> {
     watcher.abort();
     let mut history = recorder.take();
     bound_unknown_to(&mut history, UNKNOWN_FOR);
+    let saved = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("storm-{seed}.jsonl"));
+    save(&saved, &history)?;
+    println!("{} operations to judge, in {}", history.len(), saved.display());
     let checked = check(&history, Rules::default())?;
     tell(began.elapsed(), &faults);
     println!("{kept} grants seen again after one, {refused} times told to come back: {checked:?}");

@@ -1,20 +1,13 @@
 //! The search through the explanations of one lock's history.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
-use super::state::State;
+use super::state::{ByMode, MODES, Phantom, State};
 use super::{Fault, Rules, moments};
 use crate::history::{Acquired, Event, Kept, LockIndex, Mode, Moment, Operation, Token};
 
 /// How many operations before a fault are shown.
 const SHOWN_LEN: usize = 12;
-
-const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
-
-fn place(mode: Mode) -> usize {
-    usize::from(mode == Mode::Shared)
-}
 
 /// One way to explain what was seen so far.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,40 +24,19 @@ pub(super) struct Search {
     configurations: Vec<Configuration>,
     /// Called and not answered.
     open: Vec<usize>,
-    /// Those that asked for each mode.
-    phantoms: [Phantom; 2],
+    /// Acquires without an answer, by what they asked for.
+    phantoms: ByMode<Phantom>,
     /// Whether each token was told to somebody, and if not, what was asked about it nevertheless and never answered. That
     /// can be in the moment it is told, and counts from then on.
     tokens: HashMap<Token, Told>,
     /// Until when requests for each mode that stood in the queue were there.
-    queued_until: [Option<Moment>; 2],
+    queued_until: ByMode<Option<Moment>>,
     configurations_most: usize,
 }
 
 enum Told {
     NotYet(Vec<Operation>),
     Yes,
-}
-
-/// Acquires without an answer: if one was granted, nobody knows the token, so nothing but refusals can come of it.
-#[derive(Clone, Copy, Default)]
-struct Phantom {
-    ttl: Duration,
-    until: Option<Moment>,
-}
-
-impl Phantom {
-    fn may_be_granted(&mut self, ttl: Duration, returned: Moment) {
-        self.ttl = self.ttl.max(ttl);
-        self.until = self.until.max(Some(returned + ttl));
-    }
-
-    /// What may not have ended when the server was stopped, at `invoked` at the earliest, stands in full again.
-    fn restart(&mut self, (invoked, returned): (Moment, Moment), late_max: Duration) {
-        if self.until.is_some_and(|until| until + late_max >= invoked) {
-            self.until = self.until.max(Some(returned + self.ttl));
-        }
-    }
 }
 
 impl Configuration {
@@ -101,9 +73,9 @@ impl Search {
             rules,
             configurations: vec![Configuration { state: State::default(), done: Vec::new() }],
             open: Vec::new(),
-            phantoms: [Phantom::default(); 2],
+            phantoms: ByMode::default(),
             tokens: HashMap::new(),
-            queued_until: [None; 2],
+            queued_until: ByMode::default(),
             configurations_most: 1,
         }
     }
@@ -124,11 +96,12 @@ impl Search {
     fn call(&mut self, index: usize) {
         let operation = self.operations[index];
         if let Event::Acquire { mode, ttl, outcome: Acquired::Unknown, .. } = operation.event {
-            self.phantoms[place(mode)].may_be_granted(ttl, operation.returned);
+            self.phantoms.of_mut(mode).may_hold(ttl, operation.returned);
         }
         if let Event::Restart { .. } = operation.event {
-            let (when, late_max) = ((operation.invoked, operation.returned), self.rules.late_max);
-            self.phantoms.iter_mut().for_each(|phantom| phantom.restart(when, late_max));
+            for mode in MODES {
+                self.phantoms.of_mut(mode).restart(&operation, self.rules.late_max);
+            }
         }
         if operation.returned < Moment::NEVER {
             self.open.push(index);
@@ -190,7 +163,7 @@ impl Search {
         limit: Moment,
     ) -> impl Iterator<Item = Configuration> + 'a {
         self.open.iter().filter(|index| !from.done.contains(index)).filter_map(move |&index| {
-            let state = from.state.after(&self.operations[index], limit)?;
+            let state = from.state.after(&self.operations[index], limit, self.rules.late_max)?;
             let mut after = Configuration { state, done: from.done.clone() };
             after.done.push(index);
             self.mark_refusals(&mut after);
@@ -230,9 +203,8 @@ impl Search {
     }
 
     fn is_behind_phantom(&self, mode: Mode, operation: &Operation) -> bool {
-        MODES.into_iter().filter(|other| other.conflicts_with(mode)).any(|other| {
-            let until = self.phantoms[place(other)].until;
-            until.is_some_and(|until| operation.invoked <= until + self.rules.late_max)
+        self.phantoms.against(mode).any(|phantom| {
+            phantom.until().is_some_and(|until| operation.invoked <= until + self.rules.late_max)
         })
     }
 
@@ -241,7 +213,7 @@ impl Search {
             let mut open = self.open.iter().map(|&index| &self.operations[index]);
             open.any(|queued| queued != operation && queued_mode(queued) == Some(other))
         };
-        let is_over = |other: Mode| self.queued_until[place(other)] >= Some(operation.invoked);
+        let is_over = |other: Mode| self.queued_until.of(other) >= Some(operation.invoked);
         let mut others = MODES.into_iter().filter(|other| other.conflicts_with(mode));
         others.any(|other| is_over(other) || is_open(other))
     }
@@ -253,8 +225,7 @@ impl Search {
             configuration.done.retain(|&done| done != index);
         }
         if let Some(mode) = queued_mode(&operation) {
-            let until = &mut self.queued_until[place(mode)];
-            *until = Some(operation.returned);
+            *self.queued_until.of_mut(mode) = Some(operation.returned);
         }
         if let Event::Acquire { outcome: Acquired::Granted(token), .. } = operation.event
             && let Some(Told::NotYet(early)) = self.tokens.insert(token, Told::Yes)

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use crate::history::{Acquired, Event, Kept, Mode, Moment, Operation, Token};
 
+pub(super) const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
+
 /// What is known about the lock. Two states that are equal explain the same futures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct State {
@@ -12,8 +14,26 @@ pub(super) struct State {
     /// The highest token given.
     token: Token,
     held: Vec<Held>,
-    /// Released, with nothing known to be durable since: a restart may bring them back.
-    released: Vec<Held>,
+    /// The longest of those in each mode that were released, with nothing known to be durable since: a restart may bring
+    /// them back.
+    released: ByMode<Option<Duration>>,
+    /// Those that a restart may have brought back.
+    returned: ByMode<Phantom>,
+}
+
+/// Somebody may hold the lock without knowing it: the grant had no answer, or a restart brought back what was released.
+/// Nobody asks for such a lease, so nothing but refusals can come of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Phantom {
+    ttl: Duration,
+    until: Option<Moment>,
+}
+
+/// Something for each mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct ByMode<T> {
+    exclusive: T,
+    shared: T,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,7 +45,7 @@ struct Held {
     deadline: Moment,
     /// Its deadline cannot be after this.
     deadline_latest: Moment,
-    /// Whether it must be there: not if it may have been released, or if only a restart can have brought it back.
+    /// Whether it must be there: not if it may have been released.
     is_certain: bool,
     /// A release without an answer may still take effect, whatever else its holder did meanwhile.
     may_be_released: bool,
@@ -39,7 +59,12 @@ impl State {
 
     /// The state after the operation took effect, at the earliest possible moment. `None` if it cannot take effect in this
     /// state, or not up to `limit`.
-    pub(super) fn after(&self, operation: &Operation, limit: Moment) -> Option<State> {
+    pub(super) fn after(
+        &self,
+        operation: &Operation,
+        limit: Moment,
+        late_max: Duration,
+    ) -> Option<State> {
         let mut state = self.clone();
         state.now = state.now.max(operation.invoked);
         match operation.event {
@@ -54,35 +79,44 @@ impl State {
                 state.renew(token, ttl, operation.returned)?;
             }
             Event::Release { token, outcome: Kept::Done } => {
-                let mut released = state.take(token)?;
-                released.make_uncertain();
-                state.released.push(released);
+                let Held { mode, ttl, .. } = state.take(token)?;
+                let longest = state.released.of_mut(mode);
+                *longest = (*longest).max(Some(ttl));
             }
             Event::Renew { token, outcome: Kept::Lost, .. }
             | Event::Release { token, outcome: Kept::Lost } => state.lose(token),
-            Event::Restart { down } => state.restart(down, operation.returned),
+            Event::Restart { down } => state.restart(down, operation, late_max),
         }
         (state.now <= operation.returned.min(limit)).then_some(state)
     }
 
     /// Whether a request in this mode, made at `invoked`, can have been refused because of a holder.
     pub(super) fn is_in_the_way(&self, mode: Mode, invoked: Moment, late_max: Duration) -> bool {
-        self.held.iter().any(|held| {
-            held.mode.conflicts_with(mode) && invoked <= held.deadline_latest + late_max
-        })
+        let may_last_until = |until: Moment| invoked <= until + late_max;
+        let mut held = self.held.iter().filter(|held| held.mode.conflicts_with(mode));
+        held.any(|held| may_last_until(held.deadline_latest))
+            || self.returned.against(mode).any(|phantom| phantom.until.is_some_and(may_last_until))
     }
 
     /// Whether it explains all that the other explains. Earlier moments do, and so does what need not be there: it can
     /// explain a refusal or an answer to its holder, and stands in nobody's way.
     pub(super) fn is_better_than(&self, other: &State) -> bool {
-        let has =
-            |held: &[Held], wanted: &Held| held.iter().any(|held| held.is_better_than(wanted));
+        let has = |wanted: &Held| self.held.iter().any(|held| held.is_better_than(wanted));
         let is_wanted = |held: &Held| other.held.iter().any(|other| other.token == held.token);
         self.now <= other.now
             && self.token == other.token
-            && other.held.iter().all(|wanted| has(&self.held, wanted))
+            && other.held.iter().all(has)
             && self.held.iter().all(|held| !held.is_certain || is_wanted(held))
-            && other.released.iter().all(|wanted| has(&self.released, wanted))
+            && MODES.into_iter().all(|mode| self.is_haunted_like(other, mode))
+    }
+
+    /// Whether as much may come back or have come back. What has come back, a restart brings back as well.
+    fn is_haunted_like(&self, other: &State, mode: Mode) -> bool {
+        let (mine, theirs) = (self.returned.of(mode), other.returned.of(mode));
+        let mine_longest = self.released.of(mode).max(mine.until.map(|_| mine.ttl));
+        mine.until >= theirs.until
+            && (theirs.until.is_none() || mine.ttl >= theirs.ttl)
+            && mine_longest >= other.released.of(mode)
     }
 
     fn grant(&mut self, mode: Mode, ttl: Duration, token: Token, returned: Moment) -> Option<()> {
@@ -95,8 +129,11 @@ impl State {
             }
         }
         self.held.retain(|held| !held.mode.conflicts_with(mode));
+        for other in MODES.into_iter().filter(|other| other.conflicts_with(mode)) {
+            *self.returned.of_mut(other) = Phantom::default();
+        }
         // The grant is durable, and so is all that came before it.
-        self.released.clear();
+        self.released = ByMode::default();
         self.token = token;
         self.held.push(Held {
             token,
@@ -144,7 +181,6 @@ impl State {
 
     /// Somebody was told that the lease is gone, so it is, for ever.
     fn lose(&mut self, token: Token) {
-        self.released.retain(|held| held.token != token);
         if let Some(held) = self.take(token)
             && held.is_certain
         {
@@ -153,17 +189,67 @@ impl State {
     }
 
     /// Every lease that cannot have ended before the server went down stands for its full length again.
-    fn restart(&mut self, down: Moment, returned: Moment) {
+    fn restart(&mut self, down: Moment, operation: &Operation, late_max: Duration) {
         self.now = self.now.max(down);
-        self.held.append(&mut self.released);
         for held in &mut self.held {
             if held.deadline > down {
                 held.deadline = held.deadline.max(self.now + held.ttl);
             }
             // A renewal without an answer may still come.
-            held.deadline_latest = held.deadline_latest.max(returned + held.ttl);
+            held.deadline_latest = held.deadline_latest.max(operation.returned + held.ttl);
         }
-        self.held.sort_by_key(|held| held.token);
+        for mode in MODES {
+            let phantom = self.returned.of_mut(mode);
+            phantom.restart(operation, late_max);
+            if let Some(ttl) = self.released.of_mut(mode).take() {
+                phantom.may_hold(ttl, operation.returned);
+            }
+        }
+    }
+}
+
+impl Phantom {
+    /// Somebody may be granted it, for this long, up to `returned`.
+    pub(super) fn may_hold(&mut self, ttl: Duration, returned: Moment) {
+        self.ttl = self.ttl.max(ttl);
+        self.until = self.until.max(Some(returned + ttl));
+    }
+
+    /// What may not have ended when the server was stopped, when the restart was called at the earliest, stands in full
+    /// again.
+    pub(super) fn restart(&mut self, restart: &Operation, late_max: Duration) {
+        if self.until.is_some_and(|until| until + late_max >= restart.invoked) {
+            self.until = self.until.max(Some(restart.returned + self.ttl));
+        }
+    }
+
+    /// Until when it may be there.
+    pub(super) fn until(&self) -> Option<Moment> {
+        self.until
+    }
+}
+
+impl<T: Copy> ByMode<T> {
+    pub(super) fn of(&self, mode: Mode) -> T {
+        match mode {
+            Mode::Exclusive => self.exclusive,
+            Mode::Shared => self.shared,
+        }
+    }
+
+    pub(super) fn of_mut(&mut self, mode: Mode) -> &mut T {
+        match mode {
+            Mode::Exclusive => &mut self.exclusive,
+            Mode::Shared => &mut self.shared,
+        }
+    }
+
+    /// Those of the modes that conflict with this one.
+    pub(super) fn against(&self, mode: Mode) -> impl Iterator<Item = T> + '_ {
+        MODES
+            .into_iter()
+            .filter(move |other| other.conflicts_with(mode))
+            .map(|other| self.of(other))
     }
 }
 

@@ -394,6 +394,40 @@ fn released_lock_may_come_back_with_a_restart_and_only_then() {
     assert!(check(&history, strict()).is_err());
 }
 
+/// What a restart brought back of leases that were released while it came about: it is told apart by nothing that anybody
+/// could ask, so it must not be followed in all its combinations.
+#[test]
+fn shared_leases_released_during_many_restarts_need_few_explanations() {
+    let at = |invoked, returned, event| Operation {
+        client: 0,
+        lock: 0,
+        invoked: Moment(invoked),
+        returned: Moment(returned),
+        event,
+    };
+    let acquire = |token| Event::Acquire {
+        mode: Mode::Shared,
+        ttl: TTL,
+        waited: false,
+        outcome: Acquired::Granted(token),
+    };
+    let release = |token| Event::Release { token, outcome: Kept::Done };
+    let mut history = Vec::new();
+    for round in 1..30 {
+        let (began, token) = (round * 1000, 2 * round);
+        history.extend([
+            at(began, began + 10, acquire(token)),
+            // It brings back what was released just before it, which is one lease or the other.
+            at(began + 20, began + 500, Event::Restart { down: Moment(began + 20) }),
+            at(began + 30, began + 40, release(token)),
+            at(began + 50, began + 60, acquire(token + 1)),
+            at(began + 70, began + 80, release(token + 1)),
+        ]);
+    }
+    let checked = check(&history, strict()).expect("a true service can do this");
+    assert!(checked.configurations < 20, "{checked:?}");
+}
+
 #[test]
 fn release_in_the_very_moment_of_the_answer_may_take_effect() {
     let at = |invoked, returned, event| Operation {
