@@ -24,6 +24,8 @@ mod location;
 mod open;
 
 mod memory;
+#[cfg(feature = "network")]
+mod tls;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(feature = "postgres")]

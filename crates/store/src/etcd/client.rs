@@ -5,16 +5,20 @@
 
 use std::fmt;
 use std::future::Future;
-use std::path::Path;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+use tonic::codegen::http::uri::{Authority, Scheme};
 use tonic::metadata::MetadataValue;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Response, Status};
 
+use super::line::Line;
 use super::proto::auth_client::AuthClient;
 use super::proto::kv_client::KvClient;
 use super::proto::maintenance_client::MaintenanceClient;
@@ -24,6 +28,7 @@ use super::proto::{
 };
 use crate::error::{Cause, Error, OpenError};
 use crate::location::{EtcdLocation, Tls, host_and_port};
+use crate::tls;
 
 /// A page of large records is the largest answer there is.
 const ANSWER_BYTES_MAX: usize = 640 << 20;
@@ -38,8 +43,11 @@ pub(super) struct Client {
 }
 
 struct Member {
-    endpoint: Endpoint,
-    channel: tokio::sync::Mutex<Option<Channel>>,
+    host: String,
+    port: u16,
+    authority: Authority,
+    protection: Option<(TlsConnector, ServerName<'static>)>,
+    line: tokio::sync::Mutex<Option<Line>>,
 }
 
 struct Credentials {
@@ -74,29 +82,30 @@ impl Client {
             what,
             cause,
         };
-        let tls = match location.tls {
+        let connector = match location.tls {
             Tls::Off => None,
             Tls::Unverified | Tls::VerifyAuthority | Tls::Verify => {
-                Some(tls(location).map_err(|what| failed(what, None))?)
+                let config = tls::config(location.tls, &location.files);
+                let mut config = config.map_err(|what| failed(what, None))?;
+                config.alpn_protocols = vec![b"h2".to_vec()];
+                Some(TlsConnector::from(Arc::new(config)))
             }
         };
         let mut members = Vec::new();
         for (host, port) in &location.hosts {
-            let scheme = if tls.is_some() { "https" } else { "http" };
-            let address = format!("{scheme}://{}", host_and_port(host, *port));
-            let wrong = |error: tonic::transport::Error| {
-                failed(format!("{host} cannot be the address of a member"), Some(Arc::new(error)))
+            let what = || format!("{host} cannot be the address of a member");
+            let authority = Authority::try_from(host_and_port(host, *port))
+                .map_err(|error| failed(what(), Some(Arc::new(error))))?;
+            let protection = match connector.clone() {
+                Some(connector) => {
+                    let name = ServerName::try_from(host.clone())
+                        .map_err(|error| failed(what(), Some(Arc::new(error))))?;
+                    Some((connector, name))
+                }
+                None => None,
             };
-            let mut endpoint = Endpoint::from_shared(address)
-                .map_err(wrong)?
-                .connect_timeout(location.timeout / 3)
-                .tcp_nodelay(true)
-                .http2_keep_alive_interval(Duration::from_secs(5))
-                .keep_alive_timeout(location.timeout);
-            if let Some(tls) = &tls {
-                endpoint = endpoint.tls_config(tls.clone()).map_err(wrong)?;
-            }
-            members.push(Member { endpoint, channel: tokio::sync::Mutex::default() });
+            let (host, port, line) = (host.clone(), *port, tokio::sync::Mutex::default());
+            members.push(Member { host, port, authority, protection, line });
         }
         let credentials = match (&location.user, &location.password) {
             (Some(user), Some(password)) => Some(Credentials {
@@ -120,16 +129,16 @@ impl Client {
     }
 
     async fn txn_to(&self, txn: TxnRequest, again: Again) -> Result<TxnResponse, Failure> {
-        self.ask(again, txn, |channel, request| async move {
-            let mut client = KvClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+        self.ask(again, txn, |line, request| async move {
+            let mut client = KvClient::new(line).max_decoding_message_size(ANSWER_BYTES_MAX);
             client.txn(request).await
         })
         .await
     }
 
     pub(super) async fn range(&self, range: RangeRequest) -> Result<RangeResponse, Failure> {
-        self.ask(Again::Yes, range, |channel, request| async move {
-            let mut client = KvClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+        self.ask(Again::Yes, range, |line, request| async move {
+            let mut client = KvClient::new(line).max_decoding_message_size(ANSWER_BYTES_MAX);
             client.range(request).await
         })
         .await
@@ -137,8 +146,8 @@ impl Client {
 
     pub(super) async fn compact(&self, revision: i64) -> Result<(), Failure> {
         let compaction = CompactionRequest { revision, physical: false };
-        self.ask(Again::No, compaction, |channel, request| async move {
-            KvClient::new(channel).compact(request).await
+        self.ask(Again::No, compaction, |line, request| async move {
+            KvClient::new(line).compact(request).await
         })
         .await
         .map(drop)
@@ -147,8 +156,8 @@ impl Client {
     /// The version of the member that is asked.
     pub(super) async fn version(&self) -> Result<String, Failure> {
         let status = self
-            .ask(Again::Yes, StatusRequest {}, |channel, request| async move {
-                MaintenanceClient::new(channel).status(request).await
+            .ask(Again::Yes, StatusRequest {}, |line, request| async move {
+                MaintenanceClient::new(line).status(request).await
             })
             .await?;
         Ok(status.version)
@@ -160,8 +169,8 @@ impl Client {
         use super::proto::{AlarmRequest, AlarmType};
         let action = if full { AlarmAction::Activate } else { AlarmAction::Deactivate };
         let status = self
-            .ask(Again::Yes, StatusRequest {}, |channel, request| async move {
-                MaintenanceClient::new(channel).status(request).await
+            .ask(Again::Yes, StatusRequest {}, |line, request| async move {
+                MaintenanceClient::new(line).status(request).await
             })
             .await?;
         let alarm = AlarmRequest {
@@ -169,8 +178,8 @@ impl Client {
             member_id: status.header.map_or(0, |header| header.member_id),
             alarm: AlarmType::Nospace.into(),
         };
-        self.ask(Again::Yes, alarm, |channel, request| async move {
-            MaintenanceClient::new(channel).alarm(request).await
+        self.ask(Again::Yes, alarm, |line, request| async move {
+            MaintenanceClient::new(line).alarm(request).await
         })
         .await
         .map(drop)
@@ -181,7 +190,7 @@ impl Client {
         &self,
         again: Again,
         message: Q,
-        send: impl Fn(Channel, Request<Q>) -> F,
+        send: impl Fn(Line, Request<Q>) -> F,
     ) -> Result<A, Failure>
     where
         Q: Clone,
@@ -229,17 +238,17 @@ impl Client {
         at: usize,
         until: Instant,
         message: Q,
-        send: &impl Fn(Channel, Request<Q>) -> F,
+        send: &impl Fn(Line, Request<Q>) -> F,
     ) -> Result<A, Attempt>
     where
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let channel = self.channel(at, until).await?;
+        let line = self.line(at, until).await?;
         let mut request = Request::new(message);
-        if let Some(token) = self.token(&channel, until).await? {
+        if let Some(token) = self.token(&line, until).await? {
             request.metadata_mut().insert("authorization", token);
         }
-        match timeout_at(until, send(channel, request)).await {
+        match timeout_at(until, send(line, request)).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.judge(status)),
             Err(late) => Err(Attempt::Lost(Failure::Unknown {
@@ -249,22 +258,22 @@ impl Client {
         }
     }
 
-    async fn channel(&self, at: usize, until: Instant) -> Result<Channel, Attempt> {
+    async fn line(&self, at: usize, until: Instant) -> Result<Line, Attempt> {
         let member = &self.members[at % self.members.len()];
-        let mut channel = member.channel.lock().await;
-        if let Some(channel) = channel.as_ref() {
-            return Ok(channel.clone());
+        let mut line = member.line.lock().await;
+        if let Some(line) = line.as_ref().filter(|line| line.is_open()) {
+            return Ok(line.clone());
         }
         let not_sent = |what: &str, cause: Cause| {
             Attempt::NotSent(Failure::Nothing { what: what.into(), cause: Some(cause) })
         };
-        match timeout_at(until, member.endpoint.connect()).await {
-            Ok(Ok(made)) => {
-                *channel = Some(made.clone());
+        match timeout_at(until, timeout(self.timeout / 3, member.connect())).await {
+            Ok(Ok(Ok(made))) => {
+                *line = Some(made.clone());
                 Ok(made)
             }
-            Ok(Err(error)) => Err(not_sent("it cannot be reached", Arc::new(error))),
-            Err(late) => Err(not_sent("it does not answer", Arc::new(late))),
+            Ok(Ok(Err(error))) => Err(not_sent("it cannot be reached", Arc::new(error))),
+            Ok(Err(late)) | Err(late) => Err(not_sent("it does not answer", Arc::new(late))),
         }
     }
 
@@ -273,14 +282,14 @@ impl Client {
         let next = at.wrapping_add(1);
         let moved =
             self.current.compare_exchange(at, next, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if moved && let Ok(mut channel) = self.members[at % self.members.len()].channel.try_lock() {
-            *channel = None;
+        if moved && let Ok(mut line) = self.members[at % self.members.len()].line.try_lock() {
+            *line = None;
         }
     }
 
     async fn token(
         &self,
-        channel: &Channel,
+        line: &Line,
         until: Instant,
     ) -> Result<Option<MetadataValue<tonic::metadata::Ascii>>, Attempt> {
         let Some(credentials) = &self.credentials else { return Ok(None) };
@@ -288,7 +297,7 @@ impl Client {
         let token = match kept {
             Some(token) => token,
             None => {
-                let token = authenticate(credentials, channel.clone(), until).await?;
+                let token = authenticate(credentials, line.clone(), until).await?;
                 *credentials.token.lock().unwrap_or_else(PoisonError::into_inner) =
                     Some(token.clone());
                 token
@@ -336,6 +345,21 @@ impl Client {
     }
 }
 
+impl Member {
+    async fn connect(&self) -> io::Result<Line> {
+        let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        socket.set_nodelay(true)?;
+        let authority = self.authority.clone();
+        match &self.protection {
+            Some((connector, name)) => {
+                let protected = connector.connect(name.clone(), socket).await?;
+                Line::over(protected, Scheme::HTTPS, authority).await
+            }
+            None => Line::over(socket, Scheme::HTTP, authority).await,
+        }
+    }
+}
+
 /// What became of one try.
 enum Attempt {
     /// Another try would not help.
@@ -347,14 +371,14 @@ enum Attempt {
 
 async fn authenticate(
     credentials: &Credentials,
-    channel: Channel,
+    line: Line,
     until: Instant,
 ) -> Result<String, Attempt> {
     let request = AuthenticateRequest {
         name: credentials.user.clone(),
         password: credentials.password.reveal().into(),
     };
-    match timeout_at(until, AuthClient::new(channel).authenticate(request)).await {
+    match timeout_at(until, AuthClient::new(line).authenticate(request)).await {
         Ok(Ok(answer)) => Ok(answer.into_inner().token),
         Ok(Err(status))
             if matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied) =>
@@ -375,21 +399,6 @@ async fn authenticate(
             Err(Attempt::NotSent(Failure::Nothing { what, cause: Some(Arc::new(late)) }))
         }
     }
-}
-
-fn tls(location: &EtcdLocation) -> Result<ClientTlsConfig, String> {
-    let read = |path: &Path| {
-        std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
-    };
-    let files = &location.files;
-    let mut config = match &files.authority {
-        Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(path)?)),
-        None => ClientTlsConfig::new().with_native_roots(),
-    };
-    if let (Some(certificate), Some(key)) = (&files.certificate, &files.key) {
-        config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
-    }
-    Ok(config)
 }
 
 impl Failure {

@@ -14,7 +14,7 @@
 //! lock, and no read. A read that is out of date leads to a comparison that fails, or names the revision it has to be
 //! as of, which a member that has fallen behind cannot serve.
 //!
-//! - `client.rs`: requests, members that fail, credentials. `keys.rs`: the keys.
+//! - `client.rs`: requests, members that fail, credentials. `line.rs`: connections. `keys.rs`: the keys.
 //! - `version.rs`: versions of etcd with known bugs.
 //! - `leadership.rs`, `append.rs`, `snapshot.rs`, `load.rs`: the calls.
 
@@ -22,6 +22,7 @@ mod append;
 mod client;
 mod keys;
 mod leadership;
+mod line;
 mod servers;
 mod load;
 mod snapshot;

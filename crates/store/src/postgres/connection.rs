@@ -20,9 +20,10 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Connection, Row, SimpleQueryMessage, SimpleQueryRow, Socket};
 
 use super::line::{Duplex, Line, Splice};
-use super::tls::{self, Protection};
+use super::tls::Protection;
 use crate::error::{Cause, Error, OpenError};
 use crate::location::{PostgresLocation, Tls};
+use crate::tls;
 
 /// How to connect.
 pub(super) struct Connector {
@@ -84,7 +85,10 @@ impl Connector {
         let protection = match location.tls {
             Tls::Off => None,
             Tls::Unverified | Tls::VerifyAuthority | Tls::Verify => {
-                Some(tls::protection(location)?)
+                let config = tls::config(location.tls, &location.files);
+                let failed =
+                    |what| OpenError::Failed { store: location.to_string(), what, cause: None };
+                Some(Protection::new(config.map_err(failed)?))
             }
         };
         let timeout = location.timeout;
