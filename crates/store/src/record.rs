@@ -13,8 +13,11 @@
 //! piece) is under the checksum: a record that turns up where it does not belong is found out.
 //!
 //! Numbers are varints (seven bits a byte, low ones first). Fences and moments are written as the difference to the
-//! last one in the same record, and a namespace or owner that is the same as the last one is a single zero byte,
-//! since names are never empty: a plain grant takes about 30 bytes and its names.
+//! last one in the same record, and so are the names of namespaces, owners and locks: what they begin with as the last
+//! one does is left out, and one that is the same is a single zero byte. A lease that is the same as in the transition
+//! before is left out as well. A plain grant takes about 30 bytes and what is new in its names, under a session 10.
+//!
+//! Version 1 wrote names whole, but for namespaces and owners that were the same, and every lease. It is still read.
 //!
 //! The code is written out by hand, without a serialization framework. What is stored must not change because a
 //! type in the core was given another field or another order, and decoding has to be safe on any bytes whatever: it
@@ -36,7 +39,7 @@ use crate::journal::Seq;
 use wire::{Decoder, Encoder};
 
 /// The version that this build writes, and the highest it can read.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// The size that a piece of a snapshot should have: small enough that an append beside it hardly waits, large enough
 /// that a million locks are a few thousand pieces.
@@ -124,7 +127,7 @@ impl Batch {
     pub fn parse(bytes: impl Into<Arc<[u8]>>) -> Result<Batch, Fault> {
         let bytes = bytes.into();
         check_seal(&bytes, Kind::Batch)?;
-        let mut decoder = Decoder::new(&bytes, SEAL_BYTES);
+        let mut decoder = decoder(&bytes, SEAL_BYTES);
         let epoch = Epoch(decoder.varint("epoch")?);
         let seq = Seq(decoder.varint("sequence number")?);
         let content = decoder.at();
@@ -150,7 +153,7 @@ impl Batch {
 
     /// Decodes the transitions one by one; stops at the first fault.
     pub fn transitions(&self) -> impl Iterator<Item = Result<Transition, Fault>> + '_ {
-        decode_all(Decoder::new(&self.bytes, self.content), Decoder::transition)
+        decode_all(decoder(&self.bytes, self.content), Decoder::transition)
     }
 }
 
@@ -200,7 +203,7 @@ impl Chunk {
     pub fn parse(bytes: impl Into<Arc<[u8]>>) -> Result<Chunk, Fault> {
         let bytes = bytes.into();
         check_seal(&bytes, Kind::Chunk)?;
-        let mut decoder = Decoder::new(&bytes, SEAL_BYTES);
+        let mut decoder = decoder(&bytes, SEAL_BYTES);
         let epoch = Epoch(decoder.varint("epoch")?);
         let as_of = Seq(decoder.varint("sequence number")?);
         let index = decoder.varint_u32("chunk number")?;
@@ -232,7 +235,7 @@ impl Chunk {
 
     /// Decodes the entries one by one; stops at the first fault.
     pub fn entries(&self) -> impl Iterator<Item = Result<Entry, Fault>> + '_ {
-        decode_all(Decoder::new(&self.bytes, self.content), Decoder::entry)
+        decode_all(decoder(&self.bytes, self.content), Decoder::entry)
     }
 }
 
@@ -305,6 +308,11 @@ fn start(kind: Kind) -> Encoder {
     let mut encoder = Encoder::default();
     encoder.raw(&[VERSION, kind as u8, 0, 0, 0, 0]);
     encoder
+}
+
+/// Reads what was sealed, from `at` on.
+fn decoder(bytes: &[u8], at: usize) -> Decoder<'_> {
+    Decoder::new(bytes, at, bytes[0])
 }
 
 fn seal(encoder: Encoder) -> Arc<[u8]> {

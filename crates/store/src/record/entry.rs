@@ -86,7 +86,7 @@ impl Encoder {
             has::METADATA,
         ));
         self.mode(NO_KIND, grant.mode);
-        self.text(grant.key.text().as_bytes());
+        self.key(&grant.key);
         self.owner(&grant.owner);
         self.fence(grant.fence);
         self.moment(grant.granted_at);

@@ -142,5 +142,5 @@ fn secrets_are_not_printed() {
     let ended =
         Transition::LeaseEnded { namespace: Namespace::default(), lease, ending: Ending::Released };
     let shown = format!("{:?}", Batch::new(Epoch(2), Seq(7), [&ended]));
-    assert_eq!(shown, "Batch { epoch: Epoch(2), seq: Seq(7), byte_len: 34, .. }");
+    assert_eq!(shown, "Batch { epoch: Epoch(2), seq: Seq(7), byte_len: 35, .. }");
 }

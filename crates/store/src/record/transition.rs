@@ -22,6 +22,8 @@ mod tag {
     pub(super) const RANGE_ENDED: u8 = 9;
     pub(super) const FENCE_ACCEPTED: u8 = 10;
     pub(super) const KEY_ENDED: u8 = 11;
+    /// Beside one of those about a lease: it is that of the transition before, and left out.
+    pub(super) const SAME_LEASE: u8 = 0x80;
 }
 
 mod ending {
@@ -99,7 +101,7 @@ impl Encoder {
             Transition::KeyEnded { namespace, lease, fence, key, ending } => {
                 self.of_lease(tag::KEY_ENDED, namespace, *lease);
                 self.fence(*fence);
-                self.text(key.text().as_bytes());
+                self.key(key);
                 self.ending(ending);
             }
             Transition::RangeEnded { namespace, lease, owner, inode, range, ending } => {
@@ -119,9 +121,12 @@ impl Encoder {
     }
 
     fn of_lease(&mut self, tag: u8, namespace: &Namespace, lease: LeaseId) {
-        self.byte(tag);
+        let is_same = self.is_last_lease(lease);
+        self.byte(if is_same { tag | tag::SAME_LEASE } else { tag });
         self.namespace(namespace);
-        self.lease(lease);
+        if !is_same {
+            self.lease(lease);
+        }
     }
 
     fn session_opened(&mut self, opened: &SessionOpened) {
@@ -165,7 +170,7 @@ impl Encoder {
         };
         self.mode(kind, claim.mode);
         match &claim.scope {
-            Scope::Key(key) => self.text(key.text().as_bytes()),
+            Scope::Key(key) => self.key(key),
             Scope::Range { inode, range } => {
                 self.varint(*inode);
                 self.range(*range);
@@ -245,62 +250,74 @@ fn flags(grant: &Granted) -> u8 {
 impl Decoder<'_> {
     pub(super) fn transition(&mut self) -> Result<Transition, Fault> {
         let start = self.at();
-        Ok(match self.byte("transition")? {
-            tag::EPOCH_BEGAN => Transition::EpochBegan { epoch: Epoch(self.varint("epoch")?) },
-            tag::JUMPED => {
-                Transition::Jumped { epoch: Epoch(self.varint("epoch")?), fence: self.fence()? }
+        let tag = self.byte("transition")?;
+        Ok(match tag & !tag::SAME_LEASE {
+            tag::SESSION_OPENED => Transition::SessionOpened(self.session_opened(tag)?),
+            tag::GRANTED => Transition::Granted(self.granted(tag)?),
+            tag::TTL_CHANGED => {
+                let (namespace, lease) = self.of_lease(tag)?;
+                Transition::TtlChanged { namespace, lease, ttl: self.millis()? }
             }
-            tag::SESSION_OPENED => Transition::SessionOpened(self.session_opened()?),
-            tag::GRANTED => Transition::Granted(self.granted()?),
-            tag::TTL_CHANGED => Transition::TtlChanged {
-                namespace: self.namespace()?,
-                lease: self.lease()?,
-                ttl: self.millis()?,
+            tag::LEASE_LAPSED => {
+                let (namespace, lease) = self.of_lease(tag)?;
+                Transition::LeaseLapsed { namespace, lease, ending: self.ending()? }
+            }
+            tag::LEASE_ENDED => {
+                let (namespace, lease) = self.of_lease(tag)?;
+                Transition::LeaseEnded { namespace, lease, ending: self.ending()? }
+            }
+            tag::GRANT_ENDED => {
+                let (namespace, lease) = self.of_lease(tag)?;
+                let (fence, ending) = (self.fence()?, self.ending()?);
+                Transition::GrantEnded { namespace, lease, fence, ending }
+            }
+            tag::RANGE_ENDED => {
+                let (namespace, lease) = self.of_lease(tag)?;
+                Transition::RangeEnded {
+                    namespace,
+                    lease,
+                    owner: self.owner()?,
+                    inode: self.varint("inode")?,
+                    range: self.range()?,
+                    ending: self.ending()?,
+                }
+            }
+            tag::KEY_ENDED => {
+                let (namespace, lease) = self.of_lease(tag)?;
+                let (fence, key, ending) = (self.fence()?, self.key()?, self.ending()?);
+                Transition::KeyEnded { namespace, lease, fence, key, ending }
+            }
+            _ => match tag {
+                tag::EPOCH_BEGAN => Transition::EpochBegan { epoch: Epoch(self.varint("epoch")?) },
+                tag::JUMPED => {
+                    Transition::Jumped { epoch: Epoch(self.varint("epoch")?), fence: self.fence()? }
+                }
+                tag::FENCE_ACCEPTED => Transition::FenceAccepted {
+                    namespace: self.namespace()?,
+                    register: self.name("register", RegisterName::new)?,
+                    fence: self.fence()?,
+                },
+                _ => return Err(self.fault("transition", start)),
             },
-            tag::LEASE_LAPSED => Transition::LeaseLapsed {
-                namespace: self.namespace()?,
-                lease: self.lease()?,
-                ending: self.ending()?,
-            },
-            tag::LEASE_ENDED => Transition::LeaseEnded {
-                namespace: self.namespace()?,
-                lease: self.lease()?,
-                ending: self.ending()?,
-            },
-            tag::GRANT_ENDED => Transition::GrantEnded {
-                namespace: self.namespace()?,
-                lease: self.lease()?,
-                fence: self.fence()?,
-                ending: self.ending()?,
-            },
-            tag::RANGE_ENDED => Transition::RangeEnded {
-                namespace: self.namespace()?,
-                lease: self.lease()?,
-                owner: self.owner()?,
-                inode: self.varint("inode")?,
-                range: self.range()?,
-                ending: self.ending()?,
-            },
-            tag::KEY_ENDED => Transition::KeyEnded {
-                namespace: self.namespace()?,
-                lease: self.lease()?,
-                fence: self.fence()?,
-                key: self.key()?,
-                ending: self.ending()?,
-            },
-            tag::FENCE_ACCEPTED => Transition::FenceAccepted {
-                namespace: self.namespace()?,
-                register: self.name("register", RegisterName::new)?,
-                fence: self.fence()?,
-            },
-            _ => return Err(self.fault("transition", start)),
         })
     }
 
-    fn session_opened(&mut self) -> Result<SessionOpened, Fault> {
+    /// What a transition about a lease begins with.
+    fn of_lease(&mut self, tag: u8) -> Result<(Namespace, LeaseId), Fault> {
+        let start = self.at();
+        let namespace = self.namespace()?;
+        let lease = match tag & tag::SAME_LEASE {
+            0 => self.lease()?,
+            _ => self.last_lease().ok_or_else(|| self.fault("lease id", start))?,
+        };
+        Ok((namespace, lease))
+    }
+
+    fn session_opened(&mut self, tag: u8) -> Result<SessionOpened, Fault> {
+        let (namespace, lease) = self.of_lease(tag)?;
         Ok(SessionOpened {
-            namespace: self.namespace()?,
-            lease: self.lease()?,
+            namespace,
+            lease,
             owner: self.owner()?,
             ttl: self.millis()?,
             opened_at: self.moment()?,
@@ -309,9 +326,8 @@ impl Decoder<'_> {
     }
 
     // The fields of the literals below are evaluated in the order in which they were written.
-    fn granted(&mut self) -> Result<Granted, Fault> {
-        let namespace = self.namespace()?;
-        let lease = self.lease()?;
+    fn granted(&mut self, tag: u8) -> Result<Granted, Fault> {
+        let (namespace, lease) = self.of_lease(tag)?;
         let start = self.at();
         let flags = self.byte("grant")?;
         if flags & !granted::ALL != 0 {

@@ -1,6 +1,6 @@
 //! Numbers, names and ranges as bytes, and back.
 
-use std::ops::Range;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +17,10 @@ const RESERVED_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
     bytes: Vec<u8>,
-    /// Where the last namespace and the last owner stand in `bytes`.
-    namespace: Range<usize>,
-    owner: Range<usize>,
+    namespace: Vec<u8>,
+    owner: Vec<u8>,
+    key: Vec<u8>,
+    lease: Option<LeaseId>,
     fence: u64,
     moment: u64,
 }
@@ -42,12 +43,8 @@ impl Encoder {
     }
 
     #[inline]
-    pub(super) fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.bytes.push(low_byte(value) | 0x80);
-            value >>= 7;
-        }
-        self.bytes.push(low_byte(value));
+    pub(super) fn varint(&mut self, value: u64) {
+        varint(&mut self.bytes, value);
     }
 
     pub(super) fn count(&mut self, count: usize) {
@@ -60,15 +57,23 @@ impl Encoder {
     }
 
     pub(super) fn namespace(&mut self, namespace: &Namespace) {
-        let text = namespace.text().as_bytes();
-        repeatable(&mut self.bytes, &mut self.namespace, text);
+        name(&mut self.bytes, &mut self.namespace, namespace.text().as_bytes());
     }
 
     pub(super) fn owner(&mut self, owner: &Owner) {
-        repeatable(&mut self.bytes, &mut self.owner, owner.text().as_bytes());
+        name(&mut self.bytes, &mut self.owner, owner.text().as_bytes());
+    }
+
+    pub(super) fn key(&mut self, key: &Key) {
+        name(&mut self.bytes, &mut self.key, key.text().as_bytes());
+    }
+
+    pub(super) fn is_last_lease(&self, lease: LeaseId) -> bool {
+        self.lease == Some(lease)
     }
 
     pub(super) fn lease(&mut self, lease: LeaseId) {
+        self.lease = Some(lease);
         self.raw(&lease.as_u128().to_le_bytes());
     }
 
@@ -82,12 +87,12 @@ impl Encoder {
     }
 
     pub(super) fn fence(&mut self, fence: Fence) {
-        let last = std::mem::replace(&mut self.fence, fence.get());
+        let last = mem::replace(&mut self.fence, fence.get());
         self.varint(zigzag(fence.get().wrapping_sub(last)));
     }
 
     pub(super) fn moment(&mut self, moment: Timestamp) {
-        let last = std::mem::replace(&mut self.moment, moment.as_millis());
+        let last = mem::replace(&mut self.moment, moment.as_millis());
         self.varint(zigzag(moment.as_millis().wrapping_sub(last)));
     }
 
@@ -98,22 +103,29 @@ impl Encoder {
     }
 }
 
-/// Names are never empty, so an empty one can stand for the last.
+/// Names are never empty, so an empty one can stand for the last. Another one is written as how long it is, how much of
+/// its beginning is that of the last, and the rest.
 #[inline]
-fn repeatable(bytes: &mut Vec<u8>, last: &mut Range<usize>, text: &[u8]) {
-    if bytes[last.clone()] == *text {
+fn name(bytes: &mut Vec<u8>, last: &mut Vec<u8>, text: &[u8]) {
+    if last == text {
         bytes.push(0);
         return;
     }
-    let mut len = text.len();
-    while len >= 0x80 {
-        bytes.push(low_byte(len as u64) | 0x80);
-        len >>= 7;
+    let shared = last.iter().zip(text).take_while(|(one, other)| one == other).count();
+    varint(bytes, text.len() as u64);
+    varint(bytes, shared as u64);
+    bytes.extend_from_slice(&text[shared..]);
+    last.truncate(shared);
+    last.extend_from_slice(&text[shared..]);
+}
+
+#[inline]
+fn varint(bytes: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        bytes.push(low_byte(value) | 0x80);
+        value >>= 7;
     }
-    bytes.push(low_byte(len as u64));
-    let start = bytes.len();
-    bytes.extend_from_slice(text);
-    *last = start..bytes.len();
+    bytes.push(low_byte(value));
 }
 
 /// Reads one record. Every length is checked against the bytes that are there.
@@ -121,15 +133,43 @@ fn repeatable(bytes: &mut Vec<u8>, last: &mut Range<usize>, text: &[u8]) {
 pub(super) struct Decoder<'a> {
     bytes: &'a [u8],
     at: usize,
-    namespace: Option<Namespace>,
-    owner: Option<Owner>,
+    /// Names were once written whole.
+    has_whole_names: bool,
+    namespace: Last<Namespace>,
+    owner: Last<Owner>,
+    key: Last<Key>,
+    lease: Option<LeaseId>,
     fence: u64,
     moment: u64,
 }
 
+/// The last name of its kind: what it was, and its bytes for the next.
+#[derive(Debug)]
+struct Last<T> {
+    name: Option<T>,
+    bytes: Vec<u8>,
+}
+
+impl<T> Default for Last<T> {
+    fn default() -> Last<T> {
+        Last { name: None, bytes: Vec::new() }
+    }
+}
+
 impl<'a> Decoder<'a> {
-    pub(super) fn new(bytes: &'a [u8], at: usize) -> Decoder<'a> {
-        Decoder { bytes, at, namespace: None, owner: None, fence: 0, moment: 0 }
+    /// For what was written in that version of the format.
+    pub(super) fn new(bytes: &'a [u8], at: usize, version: u8) -> Decoder<'a> {
+        Decoder {
+            bytes,
+            at,
+            has_whole_names: version < 2,
+            namespace: Last::default(),
+            owner: Last::default(),
+            key: Last::default(),
+            lease: None,
+            fence: 0,
+            moment: 0,
+        }
     }
 
     pub(super) fn at(&self) -> usize {
@@ -216,10 +256,6 @@ impl<'a> Decoder<'a> {
     pub(super) fn text(&mut self, what: &'static str) -> Result<&'a str, Fault> {
         let start = self.at;
         let len = self.len(what)?;
-        self.text_of(len, start, what)
-    }
-
-    fn text_of(&mut self, len: usize, start: usize, what: &'static str) -> Result<&'a str, Fault> {
         let bytes = self.raw(len, what)?;
         std::str::from_utf8(bytes).map_err(|_| self.fault(what, start))
     }
@@ -240,51 +276,63 @@ impl<'a> Decoder<'a> {
     }
 
     pub(super) fn namespace(&mut self) -> Result<Namespace, Fault> {
-        if let Some(namespace) = self.name_or_repeat("namespace", Namespace::new)? {
-            self.namespace = Some(namespace);
-        }
-        self.last(self.namespace.clone(), "namespace")
+        let mut last = mem::take(&mut self.namespace);
+        let name = self.name_after(&mut last, "namespace", |text| Namespace::new(text).ok());
+        self.namespace = last;
+        name
     }
 
     pub(super) fn owner(&mut self) -> Result<Owner, Fault> {
-        if let Some(owner) = self.name_or_repeat("owner", Owner::new)? {
-            self.owner = Some(owner);
-        }
-        self.last(self.owner.clone(), "owner")
-    }
-
-    fn name_or_repeat<T>(
-        &mut self,
-        what: &'static str,
-        new: fn(&str) -> Result<T, NameError>,
-    ) -> Result<Option<T>, Fault> {
-        let start = self.at;
-        match self.len(what)? {
-            0 => Ok(None),
-            len => {
-                let text = self.text_of(len, start, what)?;
-                new(text).map(Some).map_err(|_| self.fault(what, start))
-            }
-        }
-    }
-
-    fn last<T>(&self, last: Option<T>, what: &'static str) -> Result<T, Fault> {
-        last.ok_or_else(|| self.fault(what, self.at - 1))
+        let mut last = mem::take(&mut self.owner);
+        let name = self.name_after(&mut last, "owner", |text| Owner::new(text).ok());
+        self.owner = last;
+        name
     }
 
     /// A name, path or subtree in its canonical text, and no other.
     pub(super) fn key(&mut self) -> Result<Key, Fault> {
+        let mut last = mem::take(&mut self.key);
+        let name = self.name_after(&mut last, "scope", |text| match Scope::parse(text) {
+            Ok(Scope::Key(key)) if key.as_str() == text => Some(key),
+            Ok(_) | Err(_) => None,
+        });
+        self.key = last;
+        name
+    }
+
+    /// See [`name`].
+    fn name_after<T: Clone>(
+        &mut self,
+        last: &mut Last<T>,
+        what: &'static str,
+        new: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, Fault> {
         let start = self.at;
-        let text = self.text("scope")?;
-        match Scope::parse(text) {
-            Ok(Scope::Key(key)) if key.as_str() == text => Ok(key),
-            Ok(_) | Err(_) => Err(self.fault("scope", start)),
+        let len = self.len(what)?;
+        if len == 0 {
+            return last.name.clone().ok_or_else(|| self.fault(what, start));
         }
+        let shared = if self.has_whole_names { 0 } else { self.len(what)? };
+        if shared > len.min(last.bytes.len()) {
+            return Err(self.fault(what, start));
+        }
+        let rest = self.raw(len - shared, what)?;
+        last.bytes.truncate(shared);
+        last.bytes.extend_from_slice(rest);
+        let name = std::str::from_utf8(&last.bytes).ok().and_then(new);
+        last.name.clone_from(&name);
+        name.ok_or_else(|| self.fault(what, start))
     }
 
     pub(super) fn lease(&mut self) -> Result<LeaseId, Fault> {
         let bytes = self.array("lease id")?;
-        Ok(LeaseId::from_u128(u128::from_le_bytes(bytes)))
+        let lease = LeaseId::from_u128(u128::from_le_bytes(bytes));
+        self.lease = Some(lease);
+        Ok(lease)
+    }
+
+    pub(super) fn last_lease(&self) -> Option<LeaseId> {
+        self.lease
     }
 
     pub(super) fn millis(&mut self) -> Result<Millis, Fault> {
