@@ -79,16 +79,32 @@ impl Link {
     }
 }
 
-pub(crate) fn owner(worker: u64) -> String {
-    format!("worker-{worker}")
+/// What a worker asks for, and as whom.
+pub(crate) struct Wish {
+    pub(crate) lock: String,
+    pub(crate) owner: String,
 }
 
-pub(crate) fn acquire(worker: u64, lock: String, wait_forever: bool) -> Command {
+/// One for each worker, by its number.
+pub(crate) struct Wishes(Vec<Wish>);
+
+impl Wishes {
+    pub(crate) fn new(lock: impl Fn(usize) -> String) -> Wishes {
+        let wish = |worker| Wish { lock: lock(worker), owner: format!("worker-{worker}") };
+        Wishes((0..WORKERS).map(wish).collect())
+    }
+
+    pub(crate) fn of(&self, worker: u64) -> &Wish {
+        &self.0[usize::try_from(worker).expect("there are few workers")]
+    }
+}
+
+pub(crate) fn acquire(worker: u64, wish: &Wish, wait_forever: bool) -> Command {
     Command {
         id: worker,
         ask: Some(Ask::Acquire(Box::new(StreamAcquire {
-            lock,
-            owner_id: owner(worker),
+            lock: wish.lock.clone(),
+            owner_id: wish.owner.clone(),
             ttl: Some(length(TTL)),
             wait_forever,
             ..StreamAcquire::default()
@@ -96,21 +112,25 @@ pub(crate) fn acquire(worker: u64, lock: String, wait_forever: bool) -> Command 
     }
 }
 
-pub(crate) fn release(worker: u64, lock: String, lease_id: String, fencing_token: u64) -> Command {
-    let owner_id = owner(worker);
+pub(crate) fn release(worker: u64, wish: &Wish, lease_id: String, fencing_token: u64) -> Command {
+    let (lock, owner_id) = (wish.lock.clone(), wish.owner.clone());
     let release = StreamRelease { lock, owner_id, lease_id, fencing_token };
     Command { id: worker, ask: Some(Ask::Release(release)) }
 }
 
+fn fresh_wishes() -> Wishes {
+    let prefix = fresh();
+    Wishes::new(|worker| format!("bench/{prefix}/lock-{worker}"))
+}
+
 /// Each worker takes and gives back a lock of its own.
 pub(crate) async fn own_locks(server: u32, link: &mut Link) -> Result<Load, String> {
-    let prefix = fresh();
-    let lock = |worker: u64| format!("bench/{prefix}/lock-{worker}");
+    let wishes = fresh_wishes();
     measure(
         server,
         link,
-        |worker| acquire(worker, lock(worker), false),
-        |worker, lease, token| release(worker, lock(worker), lease, token),
+        |worker| acquire(worker, wishes.of(worker), false),
+        |worker, lease, token| release(worker, wishes.of(worker), lease, token),
     )
     .await
 }
@@ -123,8 +143,8 @@ pub(crate) fn session() -> attach::Session {
 
 /// The same as `own_locks` on a stream that is bound to a session.
 pub(crate) async fn locks_of_session(server: u32, link: &mut Link) -> Result<Load, String> {
-    let prefix = fresh();
-    let lock = |worker: u64| format!("bench/{prefix}/lock-{worker}");
+    let wishes = fresh_wishes();
+    let lock = |worker: u64| wishes.of(worker).lock.clone();
     let ask = |worker: u64, ask| Command { id: worker, ask: Some(ask) };
     measure(
         server,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::link::{Wish, Wishes};
 use crate::load::{Load, Meter};
 use crate::process::{Folder, Server, free_port, is_installed};
 use crate::{WORKERS, run};
@@ -19,8 +20,8 @@ const RELEASE: &str =
 
 #[derive(Clone, Copy)]
 enum Asked {
-    Acquire(usize),
-    Release(usize),
+    Acquire(u64),
+    Release(u64),
 }
 
 pub(crate) async fn pairs(folder: &Folder, durable: bool) -> Result<Load, String> {
@@ -57,8 +58,9 @@ async fn drive(server: &Server, port: u16) -> std::io::Result<Load> {
     };
     let mut asked = VecDeque::new();
     out.clear();
-    for worker in 0..WORKERS {
-        acquire(&mut out, worker);
+    let wishes = Wishes::new(|worker| format!("bench/lock-{worker}"));
+    for worker in 0..WORKERS as u64 {
+        acquire(&mut out, wishes.of(worker));
         asked.push_back(Asked::Acquire(worker));
     }
     stream.write_all(&out).await?;
@@ -75,12 +77,12 @@ async fn drive(server: &Server, port: u16) -> std::io::Result<Load> {
         while let Some((kind, text, used)) = reply(&input[at..]) {
             match asked.pop_front() {
                 Some(Asked::Acquire(worker)) if kind == b'+' => {
-                    release(&mut out, &sha, worker);
+                    release(&mut out, &sha, wishes.of(worker));
                     asked.push_back(Asked::Release(worker));
                 }
                 Some(Asked::Release(worker)) if text == b"1" => {
                     pairs += 1;
-                    acquire(&mut out, worker);
+                    acquire(&mut out, wishes.of(worker));
                     asked.push_back(Asked::Acquire(worker));
                 }
                 Some(_) | None => {
@@ -101,14 +103,12 @@ async fn drive(server: &Server, port: u16) -> std::io::Result<Load> {
     }
 }
 
-fn acquire(out: &mut Vec<u8>, worker: usize) {
-    let (key, token) = (format!("bench/lock-{worker}"), format!("worker-{worker}"));
-    command(out, &["SET", &key, &token, "NX", "PX", "30000"]);
+fn acquire(out: &mut Vec<u8>, wish: &Wish) {
+    command(out, &["SET", &wish.lock, &wish.owner, "NX", "PX", "30000"]);
 }
 
-fn release(out: &mut Vec<u8>, sha: &str, worker: usize) {
-    let (key, token) = (format!("bench/lock-{worker}"), format!("worker-{worker}"));
-    command(out, &["EVALSHA", sha, "1", &key, &token]);
+fn release(out: &mut Vec<u8>, sha: &str, wish: &Wish) {
+    command(out, &["EVALSHA", sha, "1", &wish.lock, &wish.owner]);
 }
 
 fn command(out: &mut Vec<u8>, words: &[&str]) {

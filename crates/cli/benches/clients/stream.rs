@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_api::grpc::{Command, StreamRenew, attach, command::Ask, reply::Answer};
 
-use crate::link::{Link, acquire, locks_of_session, own_locks, owner, release, session};
+use crate::link::{Link, Wishes, acquire, locks_of_session, own_locks, release, session};
 use crate::load::{Load, Meter};
 use crate::process::{Folder, Server, free_port, written_bytes};
 use crate::{WORKERS, run};
@@ -52,8 +52,9 @@ pub(crate) async fn session_pairs(folder: &Folder) -> Result<Load, String> {
 /// All workers want the same lock and wait for it: how often it changes hands.
 pub(crate) async fn hot(folder: &Folder) -> Result<Load, String> {
     let (server, mut link) = start(folder, "sqlite").await?;
-    let lock = || "bench/hot".to_owned();
-    link.say((0..WORKERS as u64).map(|worker| acquire(worker, lock(), true)).collect());
+    let wishes = Wishes::new(|_| "bench/hot".to_owned());
+    let ask = |worker| acquire(worker, wishes.of(worker), true);
+    link.say((0..WORKERS as u64).map(ask).collect());
     let meter = Meter::start(server.id());
     let mut released: Option<Instant> = None;
     let mut lengths = Vec::new();
@@ -64,10 +65,11 @@ pub(crate) async fn hot(folder: &Folder) -> Result<Load, String> {
             match reply.answer {
                 Some(Answer::Granted(grant)) => {
                     lengths.extend(released.take().map(|at| at.elapsed()));
-                    next.push(release(reply.id, lock(), grant.lease_id, grant.fencing_token));
+                    let wish = wishes.of(reply.id);
+                    next.push(release(reply.id, wish, grant.lease_id, grant.fencing_token));
                     released = Some(Instant::now());
                 }
-                Some(Answer::Released(_)) => next.push(acquire(reply.id, lock(), true)),
+                Some(Answer::Released(_)) => next.push(ask(reply.id)),
                 other => return Err(format!("unexpected: {other:?}")),
             }
         }
@@ -79,8 +81,9 @@ pub(crate) async fn hot(folder: &Folder) -> Result<Load, String> {
 /// Each worker renews its lock over and over.
 pub(crate) async fn renewals(folder: &Folder) -> Result<(Load, u64), String> {
     let (server, mut link) = start(folder, "sqlite").await?;
-    let lock = |worker: u64| format!("bench/lock-{worker}");
-    link.say((0..WORKERS as u64).map(|worker| acquire(worker, lock(worker), false)).collect());
+    let wishes = Wishes::new(|worker| format!("bench/lock-{worker}"));
+    let ask = |worker| acquire(worker, wishes.of(worker), false);
+    link.say((0..WORKERS as u64).map(ask).collect());
     let mut held: Vec<StreamRenew> = vec![StreamRenew::default(); WORKERS];
     let mut missing = WORKERS;
     while missing > 0 {
@@ -90,8 +93,8 @@ pub(crate) async fn renewals(folder: &Folder) -> Result<(Load, u64), String> {
             };
             let worker = usize::try_from(reply.id).unwrap_or(0);
             held[worker] = StreamRenew {
-                lock: lock(reply.id),
-                owner_id: owner(reply.id),
+                lock: wishes.of(reply.id).lock.clone(),
+                owner_id: wishes.of(reply.id).owner.clone(),
                 lease_id: grant.lease_id,
                 fencing_token: grant.fencing_token,
                 ttl: None,
