@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::state::{ByMode, MODES, Phantom, State};
+use super::state::{ByMode, Known, MODES, Phantom, State};
 use super::{Fault, Rules, moments};
 use crate::history::{Acquired, Event, Kept, LockIndex, Mode, Moment, Operation, Token};
 
@@ -21,6 +21,7 @@ pub(super) struct Search {
     lock: LockIndex,
     operations: Vec<Operation>,
     rules: Rules,
+    known: Known,
     configurations: Vec<Configuration>,
     /// Called and not answered.
     open: Vec<usize>,
@@ -67,10 +68,12 @@ impl Configuration {
 
 impl Search {
     pub(super) fn new(lock: LockIndex, operations: Vec<Operation>, rules: Rules) -> Search {
+        let asked_again = asked_again(&operations);
         Search {
             lock,
             operations,
             rules,
+            known: Known { late_max: rules.late_max, asked_again },
             configurations: vec![Configuration { state: State::default(), done: Vec::new() }],
             open: Vec::new(),
             phantoms: ByMode::default(),
@@ -96,7 +99,7 @@ impl Search {
     fn call(&mut self, index: usize) {
         let operation = self.operations[index];
         if let Event::Acquire { mode, ttl, outcome: Acquired::Unknown, .. } = operation.event {
-            self.phantoms.of_mut(mode).may_hold(ttl, operation.returned);
+            self.phantoms.of_mut(mode).may_last(ttl, operation.returned + ttl);
         }
         if let Event::Restart { .. } = operation.event {
             for mode in MODES {
@@ -163,7 +166,7 @@ impl Search {
         limit: Moment,
     ) -> impl Iterator<Item = Configuration> + 'a {
         self.open.iter().filter(|index| !from.done.contains(index)).filter_map(move |&index| {
-            let state = from.state.after(&self.operations[index], limit, self.rules.late_max)?;
+            let state = from.state.after(&self.operations[index], limit, &self.known)?;
             let mut after = Configuration { state, done: from.done.clone() };
             after.done.push(index);
             self.mark_refusals(&mut after);
@@ -267,6 +270,27 @@ impl Search {
             before: earlier.split_off(before_len),
         }
     }
+}
+
+/// The tokens that somebody asked for after they were to be released.
+fn asked_again(operations: &[Operation]) -> HashSet<Token> {
+    let mut released: HashMap<Token, Moment> = HashMap::new();
+    for operation in operations {
+        if let Event::Release { token, outcome: Kept::Done } = operation.event {
+            let first = released.entry(token).or_insert(operation.invoked);
+            *first = operation.invoked.min(*first);
+        }
+    }
+    let mut asked = HashMap::new();
+    for operation in operations {
+        if let Event::Renew { token, .. } | Event::Release { token, .. } = operation.event
+            && released.get(&token).is_some_and(|&first| operation.invoked >= first)
+        {
+            *asked.entry(token).or_insert(0) += 1;
+        }
+    }
+    // One of them is the release itself.
+    asked.into_iter().filter(|(_, times)| *times > 1).map(|(token, _)| token).collect()
 }
 
 /// The token of a renewal or release that nobody got an answer to.

@@ -1,5 +1,7 @@
 //! The model: one lock, as a true service would have it.
 
+use std::collections::HashSet;
+use std::mem;
 use std::time::Duration;
 
 use crate::history::{Acquired, Event, Kept, Mode, Moment, Operation, Token};
@@ -14,11 +16,20 @@ pub(super) struct State {
     /// The highest token given.
     token: Token,
     held: Vec<Held>,
-    /// The longest of those in each mode that were released, with nothing known to be durable since: a restart may bring
-    /// them back.
-    released: ByMode<Option<Duration>>,
-    /// Those that a restart may have brought back.
+    /// Released, with nothing known to be durable since: a restart may bring them back, and somebody asks for them again.
+    released: Vec<Held>,
+    /// The same, if nobody asks for them again.
+    given_up: ByMode<Phantom>,
+    /// Given up, and a restart may have brought them back.
     returned: ByMode<Phantom>,
+}
+
+/// What is known of the whole history.
+pub(super) struct Known {
+    /// See [`super::Rules`].
+    pub(super) late_max: Duration,
+    /// The tokens that somebody asked for again after they were released.
+    pub(super) asked_again: HashSet<Token>,
 }
 
 /// Somebody may hold the lock without knowing it: the grant had no answer, or a restart brought back what was released.
@@ -45,7 +56,7 @@ struct Held {
     deadline: Moment,
     /// Its deadline cannot be after this.
     deadline_latest: Moment,
-    /// Whether it must be there: not if it may have been released.
+    /// Whether it must be there: not if it may have been released, or if only a restart can have brought it back.
     is_certain: bool,
     /// A release without an answer may still take effect, whatever else its holder did meanwhile.
     may_be_released: bool,
@@ -63,7 +74,7 @@ impl State {
         &self,
         operation: &Operation,
         limit: Moment,
-        late_max: Duration,
+        known: &Known,
     ) -> Option<State> {
         let mut state = self.clone();
         state.now = state.now.max(operation.invoked);
@@ -79,13 +90,18 @@ impl State {
                 state.renew(token, ttl, operation.returned)?;
             }
             Event::Release { token, outcome: Kept::Done } => {
-                let Held { mode, ttl, .. } = state.take(token)?;
-                let longest = state.released.of_mut(mode);
-                *longest = (*longest).max(Some(ttl));
+                let mut released = state.take(token)?;
+                if known.asked_again.contains(&token) {
+                    released.make_uncertain();
+                    state.released.push(released);
+                } else {
+                    let given_up = state.given_up.of_mut(released.mode);
+                    given_up.may_last(released.ttl, released.deadline_latest);
+                }
             }
             Event::Renew { token, outcome: Kept::Lost, .. }
             | Event::Release { token, outcome: Kept::Lost } => state.lose(token),
-            Event::Restart { down } => state.restart(down, operation, late_max),
+            Event::Restart { down } => state.restart(down, operation, known.late_max),
         }
         (state.now <= operation.returned.min(limit)).then_some(state)
     }
@@ -101,22 +117,23 @@ impl State {
     /// Whether it explains all that the other explains. Earlier moments do, and so does what need not be there: it can
     /// explain a refusal or an answer to its holder, and stands in nobody's way.
     pub(super) fn is_better_than(&self, other: &State) -> bool {
-        let has = |wanted: &Held| self.held.iter().any(|held| held.is_better_than(wanted));
+        let has =
+            |held: &[Held], wanted: &Held| held.iter().any(|held| held.is_better_than(wanted));
         let is_wanted = |held: &Held| other.held.iter().any(|other| other.token == held.token);
         self.now <= other.now
             && self.token == other.token
-            && other.held.iter().all(has)
+            && other.held.iter().all(|wanted| has(&self.held, wanted))
             && self.held.iter().all(|held| !held.is_certain || is_wanted(held))
+            && other.released.iter().all(|wanted| has(&self.released, wanted))
             && MODES.into_iter().all(|mode| self.is_haunted_like(other, mode))
     }
 
     /// Whether as much may come back or have come back. What has come back, a restart brings back as well.
     fn is_haunted_like(&self, other: &State, mode: Mode) -> bool {
-        let (mine, theirs) = (self.returned.of(mode), other.returned.of(mode));
-        let mine_longest = self.released.of(mode).max(mine.until.map(|_| mine.ttl));
-        mine.until >= theirs.until
-            && (theirs.until.is_none() || mine.ttl >= theirs.ttl)
-            && mine_longest >= other.released.of(mode)
+        let (returned, given_up) = (other.returned.of(mode), other.given_up.of(mode));
+        self.returned.of(mode).lasts_like(returned)
+            && (self.given_up.of(mode).lasts_like(given_up)
+                || self.returned.of(mode).lasts_like(given_up))
     }
 
     fn grant(&mut self, mode: Mode, ttl: Duration, token: Token, returned: Moment) -> Option<()> {
@@ -133,7 +150,8 @@ impl State {
             *self.returned.of_mut(other) = Phantom::default();
         }
         // The grant is durable, and so is all that came before it.
-        self.released = ByMode::default();
+        self.released.clear();
+        self.given_up = ByMode::default();
         self.token = token;
         self.held.push(Held {
             token,
@@ -181,6 +199,7 @@ impl State {
 
     /// Somebody was told that the lease is gone, so it is, for ever.
     fn lose(&mut self, token: Token) {
+        self.released.retain(|held| held.token != token);
         if let Some(held) = self.take(token)
             && held.is_certain
         {
@@ -191,6 +210,7 @@ impl State {
     /// Every lease that cannot have ended before the server went down stands for its full length again.
     fn restart(&mut self, down: Moment, operation: &Operation, late_max: Duration) {
         self.now = self.now.max(down);
+        self.held.append(&mut self.released);
         for held in &mut self.held {
             if held.deadline > down {
                 held.deadline = held.deadline.max(self.now + held.ttl);
@@ -198,21 +218,28 @@ impl State {
             // A renewal without an answer may still come.
             held.deadline_latest = held.deadline_latest.max(operation.returned + held.ttl);
         }
+        self.held.sort_by_key(|held| held.token);
         for mode in MODES {
-            let phantom = self.returned.of_mut(mode);
-            phantom.restart(operation, late_max);
-            if let Some(ttl) = self.released.of_mut(mode).take() {
-                phantom.may_hold(ttl, operation.returned);
+            let returned = self.returned.of_mut(mode);
+            returned.restart(operation, late_max);
+            let Phantom { ttl, until } = mem::take(self.given_up.of_mut(mode));
+            if let Some(until) = until {
+                returned.may_last(ttl, until.max(operation.returned + ttl));
             }
         }
     }
 }
 
 impl Phantom {
-    /// Somebody may be granted it, for this long, up to `returned`.
-    pub(super) fn may_hold(&mut self, ttl: Duration, returned: Moment) {
+    /// There may be one of this length, until then.
+    pub(super) fn may_last(&mut self, ttl: Duration, until: Moment) {
         self.ttl = self.ttl.max(ttl);
-        self.until = self.until.max(Some(returned + ttl));
+        self.until = self.until.max(Some(until));
+    }
+
+    /// Whether it can be there whenever the other can.
+    fn lasts_like(&self, other: Phantom) -> bool {
+        other.until.is_none() || (self.until >= other.until && self.ttl >= other.ttl)
     }
 
     /// What may not have ended when the server was stopped, when the restart was called at the earliest, stands in full

@@ -429,6 +429,38 @@ fn shared_leases_released_during_many_restarts_need_few_explanations() {
 }
 
 #[test]
+fn released_lease_that_a_restart_brought_back_may_be_renewed_and_no_other() {
+    let at = |invoked, event| Operation {
+        client: 0,
+        lock: 0,
+        invoked: Moment(invoked),
+        returned: Moment(invoked + 1),
+        event,
+    };
+    let acquire = |token| Event::Acquire {
+        mode: Mode::Shared,
+        ttl: TTL,
+        waited: false,
+        outcome: Acquired::Granted(token),
+    };
+    let release = |token| Event::Release { token, outcome: Kept::Done };
+    let renew = Event::Renew { token: 1, ttl: TTL, outcome: Kept::Done };
+    let restart = Event::Restart { down: Moment(50) };
+    let back = [at(10, acquire(1)), at(20, release(1)), at(50, restart), at(60, renew)];
+    assert!(check(&back, strict()).is_ok());
+    // The grant made the release durable; what the restart brings back is another one.
+    let durable = [
+        at(10, acquire(1)),
+        at(20, release(1)),
+        at(30, acquire(2)),
+        at(40, release(2)),
+        at(50, restart),
+        at(60, renew),
+    ];
+    assert!(check(&durable, strict()).is_err());
+}
+
+#[test]
 fn release_in_the_very_moment_of_the_answer_may_take_effect() {
     let at = |invoked, returned, event| Operation {
         client: 0,
