@@ -313,7 +313,8 @@ impl Shelf {
 
     fn put_chunk(&mut self, chunk: &Chunk) -> Result<(), Error> {
         self.check_leader(chunk.epoch())?;
-        if chunk.index() == 0 && chunk.as_of() < self.next_seq() {
+        let goes_back = self.snapshot.as_ref().is_some_and(|last| chunk.as_of() < last.as_of);
+        if chunk.index() == 0 && chunk.as_of() < self.next_seq() && !goes_back {
             self.open =
                 Some(Snapshot { epoch: chunk.epoch(), as_of: chunk.as_of(), chunks: Vec::new() });
         }

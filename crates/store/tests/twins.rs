@@ -76,18 +76,11 @@ struct Place {
     as_of: u64,
     chunks: u32,
     records: u64,
-    /// What the last snapshot that was committed is of. None goes back behind that.
-    snapshot: u64,
 }
 
 impl Place {
     fn next(self, off: i64) -> Seq {
         Seq((self.last + 1).saturating_add_signed(off))
-    }
-
-    /// What a snapshot is of that begins now.
-    fn snapshot_of(self, back: u64) -> u64 {
-        self.last.saturating_sub(back).max(self.snapshot)
     }
 
     fn of_epoch(self, back: u64) -> Epoch {
@@ -115,7 +108,7 @@ fn asked(journal: &dyn Journal, place: Place, ask: Ask) -> Answer {
         Ask::PutChunk { epoch_off, as_of_back, index_off } => {
             let index = place.chunks.saturating_add_signed(i32::try_from(index_off).unwrap());
             let as_of = match index {
-                0 => place.snapshot_of(as_of_back),
+                0 => place.last.saturating_sub(as_of_back),
                 1.. => place.as_of,
             };
             let chunk = chunk(place.of_epoch(epoch_off), as_of, index, 0..3);
@@ -172,14 +165,12 @@ impl Place {
             (Ask::PutChunk { as_of_back, index_off, .. }, Answer::Done) => {
                 let off = i32::try_from(index_off).unwrap();
                 if self.chunks.saturating_add_signed(off) == 0 {
-                    self.as_of = self.snapshot_of(as_of_back);
+                    self.as_of = self.last.saturating_sub(as_of_back);
                     self.chunks = 0;
                 }
                 self.chunks += 1;
             }
-            (Ask::CommitSnapshot { .. }, Answer::Done) => {
-                (self.chunks, self.snapshot) = (0, self.as_of);
-            }
+            (Ask::CommitSnapshot { .. }, Answer::Done) => self.chunks = 0,
             _ => {}
         }
     }

@@ -70,7 +70,7 @@ impl Writer {
         let put = self.transaction(epoch, "the snapshot cannot be written", |transaction| {
             let mut open = match open {
                 Some(open) => open,
-                None if index == 0 && as_of <= last_seq(transaction)? => {
+                None if index == 0 && may_begin(transaction, as_of)? => {
                     begin(transaction, epoch, as_of)?
                 }
                 None => return Ok(None),
@@ -131,6 +131,12 @@ impl Writer {
             vacuumed.map_err(|error| self.failed("free space cannot be given back", error))?;
         Ok(both(removed, vacuumed))
     }
+}
+
+/// Not of records to come, and not behind the snapshot that counts: the records from there on may be gone.
+fn may_begin(transaction: &Transaction<'_>, as_of: Seq) -> rusqlite::Result<bool> {
+    let goes_back = complete(transaction)?.is_some_and(|last| as_of < last.as_of);
+    Ok(!goes_back && as_of <= last_seq(transaction)?)
 }
 
 fn begin(
