@@ -137,6 +137,7 @@ macro_rules! conformance_tests {
             new_snapshot_may_begin_before_the_last_is_finished
             chunk_out_of_order_is_refused
             snapshot_of_records_to_come_is_refused
+            snapshot_behind_the_last_one_is_refused
             commit_of_a_snapshot_with_missing_chunks_is_refused
             commit_of_a_snapshot_may_be_repeated
             snapshot_begun_by_a_deposed_leader_is_refused

@@ -110,7 +110,8 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// Writes the next chunk of a snapshot while appends go on. Chunk 0 begins a new one; what is there of an older
     /// one that was never finished is forgotten. Nothing is visible before it is committed.
     ///
-    /// Refused as long as the record that it is as of is not there: begin when its append was answered.
+    /// Refused as long as the record that it is as of is not there: begin when its append was answered. And if the snapshot
+    /// that counts is as of a later one: records may be gone.
     fn put_chunk(&self, chunk: Chunk) -> Pending<()>;
 
     /// Makes the snapshot with this number of chunks the one that is loaded from now on. Atomic; may be repeated

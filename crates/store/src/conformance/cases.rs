@@ -508,6 +508,19 @@ pub async fn snapshot_of_records_to_come_is_refused(harness: &dyn Harness) {
     assert_eq!(loaded(&store, epoch).await, records(1, 2));
 }
 
+pub async fn snapshot_behind_the_last_one_is_refused(harness: &dyn Harness) {
+    let store = harness.open().await;
+    let epoch = lead(&store).await;
+    append_all(&store, epoch, 1, 5).await;
+    snapshot(&store, epoch, 4, 2).await;
+    assert_out_of_snapshot(store.put_chunk(chunk(epoch, 3, 0)).await);
+    assert_out_of_snapshot(store.commit_snapshot(epoch, Seq(3), 1).await);
+    prune(&store, epoch).await;
+    assert_eq!(loaded(&store, epoch).await, [chunks(4, 2), records(5, 5)].concat());
+    snapshot(&store, epoch, 4, 1).await;
+    assert_eq!(loaded(&store, epoch).await, [chunks(4, 1), records(5, 5)].concat());
+}
+
 pub async fn commit_of_a_snapshot_with_missing_chunks_is_refused(harness: &dyn Harness) {
     let store = harness.open().await;
     let epoch = lead(&store).await;

@@ -39,6 +39,10 @@ impl Inner {
         let mut open = match open {
             Some(open) => open,
             None if index == 0 => {
+                let last = self.last_snapshot(&mandate, "the snapshot cannot be written").await?;
+                if last.is_some_and(|last| as_of.0 < last.as_of) {
+                    return Err(conflict.into());
+                }
                 let number = self.known(|known| {
                     known.begun += 1;
                     known.begun
@@ -130,15 +134,23 @@ impl Inner {
         chunks: u32,
         conflict: Conflict,
     ) -> Result<(), Error> {
-        let task = "the snapshot cannot be committed";
+        let last = self.last_snapshot(mandate, "the snapshot cannot be committed").await?;
+        let is_it = last.is_some_and(|last| {
+            (last.epoch, last.as_of, last.chunks) == (mandate.epoch.0, as_of.0, chunks)
+        });
+        if is_it { Ok(()) } else { Err(conflict.into()) }
+    }
+
+    /// The one that counts. While the mandate holds, nobody else commits another.
+    async fn last_snapshot(
+        &self,
+        mandate: &Mandate,
+        task: &str,
+    ) -> Result<Option<StoredSnapshot>, Error> {
         let read = vec![super::keys::get(&self.keys.snapshot)];
         let answer = self.as_leader(mandate, Vec::new(), read, task).await?;
         let found = answer.as_ref().and_then(|answer| kvs(answer, 0).first());
-        let snapshot = found.and_then(|found| StoredSnapshot::decode(&*found.value).ok());
-        let is_it = snapshot.is_some_and(|snapshot| {
-            (snapshot.epoch, snapshot.as_of, snapshot.chunks) == (mandate.epoch.0, as_of.0, chunks)
-        });
-        if is_it { Ok(()) } else { Err(conflict.into()) }
+        Ok(found.and_then(|found| StoredSnapshot::decode(&*found.value).ok()))
     }
 
     // The record that the snapshot is as of stays: so the next record always follows one that is there.

@@ -58,16 +58,17 @@ impl Inner {
     }
 
     fn first_chunk(&self, chunk: &Chunk) -> String {
+        let as_of = signed(chunk.as_of().0);
         format!(
             "WITH begun AS (UPDATE {} SET snapshots_begun = snapshots_begun + 1
-             WHERE group_id = {} AND leads AND epoch = {} AND last_seq >= {}
+             WHERE group_id = {} AND leads AND epoch = {} AND last_seq >= {as_of}
+             AND COALESCE(snapshot_as_of, 0) <= {as_of}
              RETURNING group_id, snapshots_begun)
              INSERT INTO {} (group_id, snapshot, chunk, record)
              SELECT group_id, snapshots_begun, 0, {} FROM begun RETURNING snapshot",
             self.tables.leadership,
             self.group,
             signed(chunk.epoch().0),
-            signed(chunk.as_of().0),
             self.tables.chunks,
             bytes_expression(chunk.bytes()),
         )
