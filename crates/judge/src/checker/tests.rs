@@ -275,6 +275,29 @@ fn strict() -> Rules {
     Rules { late_max: Duration::ZERO, ..Rules::default() }
 }
 
+/// One operation on the first lock, from one moment to another.
+fn during(invoked: u64, returned: u64, event: Event) -> Operation {
+    let (invoked, returned) = (Moment(invoked), Moment(returned));
+    Operation { client: 0, lock: 0, invoked, returned, event }
+}
+
+/// One that is answered at once.
+fn at(invoked: u64, event: Event) -> Operation {
+    during(invoked, invoked + 1, event)
+}
+
+fn acquire(mode: Mode, outcome: Acquired) -> Event {
+    Event::Acquire { mode, ttl: TTL, waited: false, outcome }
+}
+
+fn granted(mode: Mode, token: Token) -> Event {
+    acquire(mode, Acquired::Granted(token))
+}
+
+fn released(token: Token) -> Event {
+    Event::Release { token, outcome: Kept::Done }
+}
+
 #[test]
 fn clean_histories_are_accepted() {
     for seed in 0..1000 {
@@ -354,18 +377,7 @@ fn refusal_of_a_free_lock_is_caught_unless_an_unknown_grant_may_hold_it() {
 
 #[test]
 fn lower_token_on_another_lock_is_caught() {
-    let grant = |lock, at, token| Operation {
-        client: 0,
-        lock,
-        invoked: Moment(at),
-        returned: Moment(at + 1),
-        event: Event::Acquire {
-            mode: Mode::Exclusive,
-            ttl: TTL,
-            waited: false,
-            outcome: Acquired::Granted(token),
-        },
-    };
+    let grant = |lock, when, token| Operation { lock, ..at(when, granted(Mode::Exclusive, token)) };
     assert!(check(&[grant(0, 10, 1), grant(1, 20, 2)], Rules::default()).is_ok());
     let fault = check(&[grant(0, 10, 2), grant(1, 20, 1)], Rules::default()).unwrap_err();
     assert!(matches!(fault, Fault::TokenLower { .. }), "{fault}");
@@ -373,21 +385,12 @@ fn lower_token_on_another_lock_is_caught() {
 
 #[test]
 fn released_lock_may_come_back_with_a_restart_and_only_then() {
-    let at = |invoked, event| Operation {
-        client: 0,
-        lock: 0,
-        invoked: Moment(invoked),
-        returned: Moment(invoked + 1),
-        event,
-    };
-    let acquire =
-        |outcome| Event::Acquire { mode: Mode::Exclusive, ttl: TTL, waited: false, outcome };
     let restart = at(30, Event::Restart { down: Moment(30) });
     let mut history = vec![
-        at(10, acquire(Acquired::Granted(1))),
-        at(20, Event::Release { token: 1, outcome: Kept::Done }),
+        at(10, granted(Mode::Exclusive, 1)),
+        at(20, released(1)),
         restart,
-        at(40, acquire(Acquired::Refused)),
+        at(40, acquire(Mode::Exclusive, Acquired::Refused)),
     ];
     assert!(check(&history, strict()).is_ok());
     history.retain(|operation| *operation != restart);
@@ -398,30 +401,16 @@ fn released_lock_may_come_back_with_a_restart_and_only_then() {
 /// could ask, so it must not be followed in all its combinations.
 #[test]
 fn shared_leases_released_during_many_restarts_need_few_explanations() {
-    let at = |invoked, returned, event| Operation {
-        client: 0,
-        lock: 0,
-        invoked: Moment(invoked),
-        returned: Moment(returned),
-        event,
-    };
-    let acquire = |token| Event::Acquire {
-        mode: Mode::Shared,
-        ttl: TTL,
-        waited: false,
-        outcome: Acquired::Granted(token),
-    };
-    let release = |token| Event::Release { token, outcome: Kept::Done };
     let mut history = Vec::new();
     for round in 1..30 {
         let (began, token) = (round * 1000, 2 * round);
         history.extend([
-            at(began, began + 10, acquire(token)),
+            during(began, began + 10, granted(Mode::Shared, token)),
             // It brings back what was released just before it, which is one lease or the other.
-            at(began + 20, began + 500, Event::Restart { down: Moment(began + 20) }),
-            at(began + 30, began + 40, release(token)),
-            at(began + 50, began + 60, acquire(token + 1)),
-            at(began + 70, began + 80, release(token + 1)),
+            during(began + 20, began + 500, Event::Restart { down: Moment(began + 20) }),
+            during(began + 30, began + 40, released(token)),
+            during(began + 50, began + 60, granted(Mode::Shared, token + 1)),
+            during(began + 70, began + 80, released(token + 1)),
         ]);
     }
     let checked = check(&history, strict()).expect("a true service can do this");
@@ -430,30 +419,17 @@ fn shared_leases_released_during_many_restarts_need_few_explanations() {
 
 #[test]
 fn released_lease_that_a_restart_brought_back_may_be_renewed_and_no_other() {
-    let at = |invoked, event| Operation {
-        client: 0,
-        lock: 0,
-        invoked: Moment(invoked),
-        returned: Moment(invoked + 1),
-        event,
-    };
-    let acquire = |token| Event::Acquire {
-        mode: Mode::Shared,
-        ttl: TTL,
-        waited: false,
-        outcome: Acquired::Granted(token),
-    };
-    let release = |token| Event::Release { token, outcome: Kept::Done };
     let renew = Event::Renew { token: 1, ttl: TTL, outcome: Kept::Done };
     let restart = Event::Restart { down: Moment(50) };
-    let back = [at(10, acquire(1)), at(20, release(1)), at(50, restart), at(60, renew)];
+    let back =
+        [at(10, granted(Mode::Shared, 1)), at(20, released(1)), at(50, restart), at(60, renew)];
     assert!(check(&back, strict()).is_ok());
     // The grant made the release durable; what the restart brings back is another one.
     let durable = [
-        at(10, acquire(1)),
-        at(20, release(1)),
-        at(30, acquire(2)),
-        at(40, release(2)),
+        at(10, granted(Mode::Shared, 1)),
+        at(20, released(1)),
+        at(30, granted(Mode::Shared, 2)),
+        at(40, released(2)),
         at(50, restart),
         at(60, renew),
     ];
@@ -462,23 +438,11 @@ fn released_lease_that_a_restart_brought_back_may_be_renewed_and_no_other() {
 
 #[test]
 fn release_in_the_very_moment_of_the_answer_may_take_effect() {
-    let at = |invoked, returned, event| Operation {
-        client: 0,
-        lock: 0,
-        invoked: Moment(invoked),
-        returned,
-        event,
-    };
-    let acquire = |token| Event::Acquire {
-        mode: Mode::Exclusive,
-        ttl: TTL,
-        waited: false,
-        outcome: Acquired::Granted(token),
-    };
+    let unheard = Event::Release { token: 1, outcome: Kept::Unknown };
     let mut history = vec![
-        at(10, Moment(20), acquire(1)),
-        at(20, Moment::NEVER, Event::Release { token: 1, outcome: Kept::Unknown }),
-        at(30, Moment(40), acquire(2)),
+        during(10, 20, granted(Mode::Exclusive, 1)),
+        Operation { returned: Moment::NEVER, ..at(20, unheard) },
+        during(30, 40, granted(Mode::Exclusive, 2)),
     ];
     assert!(check(&history, strict()).is_ok());
     history.remove(1);
@@ -487,23 +451,14 @@ fn release_in_the_very_moment_of_the_answer_may_take_effect() {
 
 #[test]
 fn grant_that_nobody_knows_of_stands_again_if_it_may_not_have_ended_when_the_server_stopped() {
-    let at = |invoked, returned, event| Operation {
-        client: 0,
-        lock: 0,
-        invoked: Moment(invoked),
-        returned: Moment(returned),
-        event,
-    };
-    let acquire =
-        |outcome| Event::Acquire { mode: Mode::Exclusive, ttl: TTL, waited: false, outcome };
     let rules = Rules { late_max: TTL / 5, ..Rules::default() };
     let nanos = |length: Duration| u64::try_from(length.as_nanos()).expect("it is short");
     let is_explained = |stopped: u64| {
         let up = stopped + nanos(TTL * 3);
         let history = [
-            at(10, 20, acquire(Acquired::Unknown)),
-            at(stopped, up, Event::Restart { down: Moment(up - 1) }),
-            at(up + 1, up + 2, acquire(Acquired::Refused)),
+            during(10, 20, acquire(Mode::Exclusive, Acquired::Unknown)),
+            during(stopped, up, Event::Restart { down: Moment(up - 1) }),
+            during(up + 1, up + 2, acquire(Mode::Exclusive, Acquired::Refused)),
         ];
         check(&history, rules).is_ok()
     };
