@@ -10,7 +10,17 @@ pub(crate) fn cargo(root: &Path, args: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(root).args(args);
+    // What is said to us about our own package would let some dependencies be built anew.
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_about_package) {
+            command.env_remove(&name);
+        }
+    }
     command
+}
+
+fn is_about_package(name: &str) -> bool {
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
 /// Runs the command to its end; a failure is an error.
