@@ -31,6 +31,9 @@ use crate::status::{Condition, Phase, Status};
 const QUICK: Duration = Duration::from_micros(250);
 /// For so long. It is not always as quick as it can be, and who falls asleep just before the answer has lost both.
 const AWAKE: Duration = Duration::from_micros(500);
+/// When many wait for the record, it is worth it for a store that is no quicker than that as well: for twice as long as it
+/// takes at its best.
+const QUICK_FOR_MANY: Duration = Duration::from_millis(1);
 
 /// With a store that takes so long for a record it pays to wait for those who were just answered: see [`Lull`]. With a
 /// quicker one it is better to decide what some ask while the record of the others is written.
@@ -295,8 +298,7 @@ impl Task {
         calls: &mut Vec<Parcel>,
     ) -> Happened {
         let room = self.member.has_room();
-        let awake_until = self.appending.as_ref().filter(|_| self.pace < QUICK);
-        let awake_until = awake_until.map(|appending| appending.since + AWAKE);
+        let awake_until = self.awake_until();
         let lull_until = self.lull.as_ref().filter(|_| self.member.awaited_len() > 0);
         let lull_until = lull_until.map(|lull| lull.until);
         let [leadership, row, snapshot] = &mut self.under_way;
@@ -313,6 +315,19 @@ impl Task {
             Some(wish) = self.wishes.recv() => Happened::Wish(wish),
             _ = stopping, if !self.stopping => Happened::Stop,
         }
+    }
+
+    /// Until when it pays to stay awake for the record under way.
+    fn awake_until(&self) -> Option<Instant> {
+        let appending = self.appending.as_ref()?;
+        let length = if self.pace < QUICK {
+            AWAKE
+        } else if self.pace < QUICK_FOR_MANY && appending.transitions >= MANY {
+            self.pace * 2
+        } else {
+            return None;
+        };
+        Some(appending.since + length)
     }
 
     /// A quick store that has nothing to do need not wait for the answers to go out: what some ask for is on its way here

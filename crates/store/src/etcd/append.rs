@@ -13,7 +13,7 @@ use leasehold_core::Epoch;
 
 use super::keys::{get, is_absent, is_there, last, put, range, written_at};
 use super::leadership::{Mandate, kvs, revision};
-use super::proto::{TxnRequest, TxnResponse};
+use super::proto::TxnRequest;
 use super::{Inner, Known, RECORD_BYTES_MAX};
 use crate::error::{Conflict, Error};
 use crate::journal::{Loaded, Seq};
@@ -45,17 +45,13 @@ impl Inner {
             // The torn record is no record, so nothing follows it: this is never so.
             compare.push(is_absent(self.keys.leader.clone()));
         }
-        let records = last(self.keys.record(Seq(0)), self.keys.records_end(), true);
-        let txn = TxnRequest {
-            compare,
-            success: vec![put(&key, batch.bytes())],
-            failure: vec![get(&self.keys.leader), range(records)],
-        };
+        let success = vec![put(&key, batch.bytes())];
+        let txn = TxnRequest { compare, success, failure: Vec::new() };
         let answer = self.client.txn_once(txn).await.map_err(|failure| failure.of_append())?;
         self.saw(revision(&answer));
         if !answer.succeeded {
             let torn = known.torn.map(|(torn, _)| torn);
-            return Err(self.not_appended(&batch, &mandate, torn, &answer));
+            return Err(self.why_refused(&batch, &mandate, torn).await);
         }
         if known.mishap == Some(Mishap::Written) {
             return Err(Mishap::error());
@@ -64,15 +60,17 @@ impl Inner {
         Ok(())
     }
 
-    /// Why a comparison failed.
-    fn not_appended(
-        &self,
-        batch: &Batch,
-        mandate: &Mandate,
-        torn: Option<Seq>,
-        answer: &TxnResponse,
-    ) -> Error {
-        let leader = kvs(answer, 0);
+    /// Why a comparison failed. Nothing was written, whatever comes of this.
+    async fn why_refused(&self, batch: &Batch, mandate: &Mandate, torn: Option<Seq>) -> Error {
+        let records = last(self.keys.record(Seq(0)), self.keys.records_end(), true);
+        let success = vec![get(&self.keys.leader), range(records)];
+        let look = TxnRequest { compare: Vec::new(), success, failure: Vec::new() };
+        let answer = match self.client.txn(look).await {
+            Ok(answer) => answer,
+            Err(failure) => return failure.unavailable("the record was refused"),
+        };
+        self.saw(revision(&answer));
+        let leader = kvs(&answer, 0);
         if let Err(conflict) = self.check_mandate(mandate, leader) {
             return conflict.into();
         }
@@ -84,7 +82,7 @@ impl Inner {
             self.renewed(mandate.epoch, leader.mod_revision);
             return Error::unavailable("the record was sent before a record was read back");
         }
-        let last = kvs(answer, 1).first().and_then(|found| self.keys.seq_of(&found.key));
+        let last = kvs(&answer, 1).first().and_then(|found| self.keys.seq_of(&found.key));
         let next = torn.unwrap_or(last.unwrap_or_default().next());
         Conflict::OutOfOrder { seq: batch.seq(), next }.into()
     }
