@@ -31,7 +31,7 @@ use crate::status::{Condition, Phase, Status};
 const QUICK: Duration = Duration::from_micros(250);
 /// For so long. It is not always as quick as it can be, and who falls asleep just before the answer has lost both.
 const AWAKE: Duration = Duration::from_micros(500);
-/// When many wait for the record, it is worth it for a store that is no quicker than that as well: for twice as long as it
+/// When many wait for the record, it is also worth it for a store that can only be as quick as that: for twice as long as it
 /// takes at its best.
 const QUICK_FOR_MANY: Duration = Duration::from_millis(1);
 
