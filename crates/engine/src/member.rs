@@ -259,7 +259,7 @@ impl Member {
         std::mem::take(&mut self.asked)
     }
 
-    /// Prepares the next record while the last one is being written.
+    /// Prepares the next record while the last one is being written, or others are awaited for it.
     pub fn draft_next(&mut self) {
         if let Role::Leading(lead) = &mut self.role {
             lead.work.engine.draft_next();

@@ -35,10 +35,13 @@ const AWAKE: Duration = Duration::from_micros(500);
 /// takes at its best.
 const QUICK_FOR_MANY: Duration = Duration::from_millis(1);
 
-/// With a store that takes so long for a record it pays to wait for those who were just answered: see [`Lull`]. With a
-/// quicker one it is better to decide what some ask while the record of the others is written.
-const SLOW: Duration = Duration::from_micros(500);
+/// With a store that usually takes so long for a record it pays to wait for those who were just answered: see [`Lull`]. With
+/// a quicker one it is better to decide what some ask while the record of the others is written. It is about as long as a
+/// crowd takes to ask again.
+const SLOW: Duration = Duration::from_micros(400);
 const LULL_MAX: Duration = Duration::from_micros(500);
+/// After so many lulls in a row that were in vain, only one record in as many is held back to see whether that has changed.
+const VAIN_MAX: u32 = 8;
 
 /// A store that takes no longer is the memory: there is nothing to keep it busy for.
 const AT_ONCE: Duration = Duration::from_micros(20);
@@ -121,8 +124,10 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         appending: None,
         last: None,
         pace: SLOW,
+        usual: SLOW,
         crowd: 0.0,
         lull: None,
+        vain: 0,
         commits: commits.clone(),
         wishes: wishes_in,
         stopping: false,
@@ -205,9 +210,13 @@ struct Task {
     last: Option<Appended>,
     /// What the quickest of the last few records took.
     pace: Duration,
+    /// What a record has taken on average, lately.
+    usual: Duration,
     /// The most that waited for one record, lately.
     crowd: f64,
     lull: Option<Lull>,
+    /// For how many records in a row nobody came back in the lull.
+    vain: u32,
     commits: Arc<Mutex<Commits>>,
     wishes: mpsc::UnboundedReceiver<Wish>,
     stopping: bool,
@@ -219,13 +228,19 @@ struct Task {
 /// for two records.
 struct Lull {
     until: Instant,
-    /// How many were answered and have not asked again.
+    /// How many were answered.
+    answered: usize,
+    /// How many of them have not asked again.
     missing: usize,
 }
 
 impl Lull {
     fn lasts(&self) -> bool {
         self.missing > 0 && Instant::now() < self.until
+    }
+
+    fn was_in_vain(&self) -> bool {
+        self.missing > self.answered / 2
     }
 }
 
@@ -270,7 +285,7 @@ impl Task {
                 }
                 Happened::Calls => self.submit(now, &mut calls),
                 Happened::Time => self.member.tick(now),
-                Happened::LullOver => self.lull = None,
+                Happened::LullOver => self.end_lull(),
                 Happened::Wish(Wish::HandOver) => self.member.hand_over(now),
                 Happened::Wish(Wish::Hesitate(length)) => self.member.hesitate(length),
                 Happened::Wish(Wish::Look) => self.member.look(now),
@@ -299,8 +314,7 @@ impl Task {
     ) -> Happened {
         let room = self.member.has_room();
         let awake_until = self.awake_until();
-        let lull_until = self.lull.as_ref().filter(|_| self.member.awaited_len() > 0);
-        let lull_until = lull_until.map(|lull| lull.until);
+        let lull_until = self.lull_until();
         let [leadership, row, snapshot] = &mut self.under_way;
         tokio::select! {
             biased;
@@ -328,6 +342,18 @@ impl Task {
             return None;
         };
         Some(appending.since + length)
+    }
+
+    /// Until when somebody waits for those who were just answered, or many are about to come back.
+    fn lull_until(&self) -> Option<Instant> {
+        let lull = self.lull.as_ref()?;
+        (self.member.awaited_len() > 0 || lull.missing >= MANY).then_some(lull.until)
+    }
+
+    fn end_lull(&mut self) {
+        if let Some(lull) = self.lull.take().filter(|lull| lull.answered > 0) {
+            self.vain = if lull.was_in_vain() { self.vain + 1 } else { 0 };
+        }
     }
 
     /// A quick store that has nothing to do need not wait for the answers to go out: what some ask for is on its way here
@@ -419,13 +445,13 @@ impl Task {
         self.crowd = waiting.max(self.crowd * CROWD_KEPT);
         let rest = if self.pace < QUICK { took * 7 / 4 } else { took };
         let has_rested =
-            (AT_ONCE..SLOW).contains(&took) && (rest..took * 4).contains(&at.elapsed());
+            (AT_ONCE..SLOW).contains(&self.usual) && (rest..took * 4).contains(&at.elapsed());
         if has_rested && waiting > 0.75 * self.crowd { Portion::Half } else { Portion::Whole }
     }
 
     fn ask(&mut self, Asking { id, request }: Asking) {
         if let Request::Append { transitions, .. } = &request {
-            self.lull = None;
+            self.end_lull();
             self.appending = Some(Appending { since: Instant::now(), transitions: *transitions });
         }
         let lane = request.lane() as usize;
@@ -439,8 +465,9 @@ impl Task {
         let took = appending.since.elapsed();
         self.last = Some(Appended { at: Instant::now(), took });
         self.pace = took.min(self.pace * 9 / 8);
-        let lull = || Lull { until: Instant::now() + (took / 2).min(LULL_MAX), missing: 0 };
-        self.lull = (took >= SLOW).then(lull);
+        // One that took far longer than the others says little about the next.
+        self.usual = self.usual * 15 / 16 + took.min(self.usual * 2) / 16;
+        self.begin_lull(took);
         let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(()) => {
@@ -455,6 +482,20 @@ impl Task {
         }
     }
 
+    fn begin_lull(&mut self, took: Duration) {
+        if self.usual < SLOW {
+            return;
+        }
+        if (VAIN_MAX..2 * VAIN_MAX).contains(&self.vain) {
+            self.vain += 1;
+            return;
+        }
+        // One more in vain, and the next ones are not tried.
+        self.vain = self.vain.min(VAIN_MAX - 1);
+        let until = Instant::now() + took.min(LULL_MAX);
+        self.lull = Some(Lull { until, answered: 0, missing: 0 });
+    }
+
     fn deliver(&mut self, now: Timestamp) {
         // Taking a grant back can free others: go on until nothing more comes of it.
         loop {
@@ -464,7 +505,9 @@ impl Task {
             }
             if let Some(lull) = &mut self.lull {
                 let is_answer = |output: &&Output| matches!(output, Output::Reply { .. });
-                lull.missing += self.outputs.iter().filter(is_answer).count();
+                let answered = self.outputs.iter().filter(is_answer).count();
+                lull.answered += answered;
+                lull.missing += answered;
             }
             for output in self.outputs.drain(..) {
                 if let Some(undo) = self.replies.give(output, &self.publisher) {

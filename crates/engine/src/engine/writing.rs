@@ -35,10 +35,14 @@ impl Engine {
         Some(draft.writer.seal())
     }
 
-    /// Encodes what is to be in the record after the one under way: then that one does not wait for it.
+    /// Encodes what is to be in the next record as far as it is known: then nobody waits for that when its time has come.
     pub fn draft_next(&mut self) {
-        if let Some(under_way) = self.in_flight {
-            self.draft_on(under_way, usize::MAX, self.next_seq.next());
+        let (from, seq) = match self.in_flight {
+            Some(under_way) => (under_way, self.next_seq.next()),
+            None => (0, self.next_seq),
+        };
+        if self.unwritten.len() > from {
+            self.draft_on(from, usize::MAX, seq);
         }
     }
 
