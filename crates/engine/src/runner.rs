@@ -18,6 +18,7 @@ use crate::engine::{Output, Portion};
 use crate::handle::{Handle, Wish};
 use crate::history::HistoryLimits;
 use crate::lanes::{Asked, Lanes, Parcel, lanes};
+use crate::lull::{Lulls, SLOW};
 use crate::member::{Member, Plan};
 use crate::port::call_id;
 use crate::publish::Publisher;
@@ -34,14 +35,6 @@ const AWAKE: Duration = Duration::from_micros(500);
 /// When many wait for the record, it is also worth it for a store that can only be as quick as that: for twice as long as it
 /// takes at its best.
 const QUICK_FOR_MANY: Duration = Duration::from_millis(1);
-
-/// With a store that usually takes so long for a record it pays to wait for those who were just answered: see [`Lull`]. With
-/// a quicker one it is better to decide what some ask while the record of the others is written. It is about as long as a
-/// crowd takes to ask again.
-const SLOW: Duration = Duration::from_micros(400);
-const LULL_MAX: Duration = Duration::from_micros(500);
-/// After so many lulls in a row that were in vain, only one record in as many is held back to see whether that has changed.
-const VAIN_MAX: u32 = 8;
 
 /// A store that takes no longer is the memory: there is nothing to keep it busy for.
 const AT_ONCE: Duration = Duration::from_micros(20);
@@ -124,10 +117,8 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         appending: None,
         last: None,
         pace: SLOW,
-        usual: SLOW,
         crowd: 0.0,
-        lull: None,
-        vain: 0,
+        lulls: Lulls::default(),
         commits: commits.clone(),
         wishes: wishes_in,
         stopping: false,
@@ -210,38 +201,13 @@ struct Task {
     last: Option<Appended>,
     /// What the quickest of the last few records took.
     pace: Duration,
-    /// What a record has taken on average, lately.
-    usual: Duration,
     /// The most that waited for one record, lately.
     crowd: f64,
-    lull: Option<Lull>,
-    /// For how many records in a row nobody came back in the lull.
-    vain: u32,
+    lulls: Lulls,
     commits: Arc<Mutex<Commits>>,
     wishes: mpsc::UnboundedReceiver<Wish>,
     stopping: bool,
     orphaned: bool,
-}
-
-/// The moments after a slow store has written a record. Whoever was answered will soon ask again, most likely, and then
-/// shares the next record with those who wait already. Otherwise the two would take turns for ever, and each would wait
-/// for two records.
-struct Lull {
-    until: Instant,
-    /// How many were answered.
-    answered: usize,
-    /// How many of them have not asked again.
-    missing: usize,
-}
-
-impl Lull {
-    fn lasts(&self) -> bool {
-        self.missing > 0 && Instant::now() < self.until
-    }
-
-    fn was_in_vain(&self) -> bool {
-        self.missing > self.answered / 2
-    }
 }
 
 /// A record on its way, to be counted when it is there.
@@ -285,7 +251,7 @@ impl Task {
                 }
                 Happened::Calls => self.submit(now, &mut calls),
                 Happened::Time => self.member.tick(now),
-                Happened::LullOver => self.end_lull(),
+                Happened::LullOver => self.lulls.end(),
                 Happened::Wish(Wish::HandOver) => self.member.hand_over(now),
                 Happened::Wish(Wish::Hesitate(length)) => self.member.hesitate(length),
                 Happened::Wish(Wish::Look) => self.member.look(now),
@@ -344,16 +310,9 @@ impl Task {
         Some(appending.since + length)
     }
 
-    /// Until when somebody waits for those who were just answered, or many are about to come back.
+    /// Until when it pays to stay awake for those who were just answered: somebody waits for them, or they are many.
     fn lull_until(&self) -> Option<Instant> {
-        let lull = self.lull.as_ref()?;
-        (self.member.awaited_len() > 0 || lull.missing >= MANY).then_some(lull.until)
-    }
-
-    fn end_lull(&mut self) {
-        if let Some(lull) = self.lull.take().filter(|lull| lull.answered > 0) {
-            self.vain = if lull.was_in_vain() { self.vain + 1 } else { 0 };
-        }
+        self.lulls.missing_until(if self.member.awaited_len() > 0 { 0 } else { MANY })
     }
 
     /// A quick store that has nothing to do need not wait for the answers to go out: what some ask for is on its way here
@@ -364,7 +323,7 @@ impl Task {
         }
         // Twice: answers of before have to go out first, and those who get them to run.
         for _ in 0..2 {
-            if self.lull.is_some() || self.member.awaited_len() > 0 {
+            if self.lulls.is_on() || self.member.awaited_len() > 0 {
                 return;
             }
             let_others_run().await;
@@ -374,10 +333,7 @@ impl Task {
     }
 
     fn submit(&mut self, now: Timestamp, parcels: &mut Vec<Parcel>) {
-        if let Some(lull) = &mut self.lull {
-            let asked: usize = parcels.iter().map(Parcel::len).sum();
-            lull.missing = lull.missing.saturating_sub(asked);
-        }
+        self.lulls.asked(parcels.iter().map(Parcel::len).sum());
         for parcel in parcels.drain(..) {
             match parcel {
                 Parcel::Call(Asked { id, call, reply }) => {
@@ -409,7 +365,7 @@ impl Task {
     /// Starts what can be started and shows what may be shown. The next record is on its way before the answers to the
     /// last one are: whoever waits for it does not wait for them as well.
     fn go_on(&mut self, now: Timestamp) {
-        if self.lull.is_some() {
+        if self.lulls.is_on() {
             self.deliver(now);
         }
         // Twice: what could not be delivered is taken back, and what was asked may have changed who leads.
@@ -422,7 +378,7 @@ impl Task {
     }
 
     fn ask_store(&mut self, now: Timestamp) {
-        if self.lull.as_ref().is_some_and(Lull::lasts) {
+        if self.lulls.lasts(Instant::now()) {
             return;
         }
         let portion = match self.appending {
@@ -444,14 +400,14 @@ impl Task {
         };
         self.crowd = waiting.max(self.crowd * CROWD_KEPT);
         let rest = if self.pace < QUICK { took * 7 / 4 } else { took };
-        let has_rested =
-            (AT_ONCE..SLOW).contains(&self.usual) && (rest..took * 4).contains(&at.elapsed());
+        let has_rested = (AT_ONCE..SLOW).contains(&self.lulls.usual())
+            && (rest..took * 4).contains(&at.elapsed());
         if has_rested && waiting > 0.75 * self.crowd { Portion::Half } else { Portion::Whole }
     }
 
     fn ask(&mut self, Asking { id, request }: Asking) {
         if let Request::Append { transitions, .. } = &request {
-            self.end_lull();
+            self.lulls.end();
             self.appending = Some(Appending { since: Instant::now(), transitions: *transitions });
         }
         let lane = request.lane() as usize;
@@ -465,9 +421,7 @@ impl Task {
         let took = appending.since.elapsed();
         self.last = Some(Appended { at: Instant::now(), took });
         self.pace = took.min(self.pace * 9 / 8);
-        // One that took far longer than the others says little about the next.
-        self.usual = self.usual * 15 / 16 + took.min(self.usual * 2) / 16;
-        self.begin_lull(took);
+        self.lulls.written(Instant::now(), took);
         let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(()) => {
@@ -482,20 +436,6 @@ impl Task {
         }
     }
 
-    fn begin_lull(&mut self, took: Duration) {
-        if self.usual < SLOW {
-            return;
-        }
-        if (VAIN_MAX..2 * VAIN_MAX).contains(&self.vain) {
-            self.vain += 1;
-            return;
-        }
-        // One more in vain, and the next ones are not tried.
-        self.vain = self.vain.min(VAIN_MAX - 1);
-        let until = Instant::now() + took.min(LULL_MAX);
-        self.lull = Some(Lull { until, answered: 0, missing: 0 });
-    }
-
     fn deliver(&mut self, now: Timestamp) {
         // Taking a grant back can free others: go on until nothing more comes of it.
         loop {
@@ -503,12 +443,8 @@ impl Task {
             if self.outputs.is_empty() {
                 return;
             }
-            if let Some(lull) = &mut self.lull {
-                let is_answer = |output: &&Output| matches!(output, Output::Reply { .. });
-                let answered = self.outputs.iter().filter(is_answer).count();
-                lull.answered += answered;
-                lull.missing += answered;
-            }
+            let is_answer = |output: &&Output| matches!(output, Output::Reply { .. });
+            self.lulls.answered(self.outputs.iter().filter(is_answer).count());
             for output in self.outputs.drain(..) {
                 if let Some(undo) = self.replies.give(output, &self.publisher) {
                     self.member.undelivered(now, undo);

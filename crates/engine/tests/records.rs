@@ -105,6 +105,28 @@ fn record_is_the_same_whether_it_was_drafted_or_not() {
 }
 
 #[test]
+fn record_that_was_drafted_while_none_was_under_way_has_all_that_came_later() {
+    let (mut drafted, mut plain) = (engine(1 << 20), engine(1 << 20));
+    let mut records = Vec::new();
+    for (engine, drafts) in [(&mut drafted, true), (&mut plain, false)] {
+        for numbers in [0..0, 0..2, 2..5] {
+            ask(engine, numbers);
+            if drafts {
+                engine.draft_next();
+            }
+        }
+        ask(engine, 5..6);
+        let record = engine.seal(Portion::Whole).unwrap();
+        engine.appended(NOW);
+        assert_eq!(answered(engine), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(engine.seal(Portion::Whole), None);
+        records.push(record);
+    }
+    assert_eq!(locks(&records[0]), jobs(0..6));
+    assert_eq!(records[0], records[1]);
+}
+
+#[test]
 fn draft_is_forgotten_with_the_record_that_it_was_to_follow() {
     let mut engine = engine(1 << 20);
     ask(&mut engine, 0..3);

@@ -30,6 +30,15 @@ mod wire {
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct LeaseRevoke {
+        #[prost(int64, tag = "1")]
+        pub(super) id: i64,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct LeaseRevoked {}
+
+    #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct Lock {
         #[prost(bytes, tag = "1")]
         pub(super) name: Vec<u8>,
@@ -53,6 +62,15 @@ mod wire {
     pub(super) struct Unlocked {}
 }
 
+/// Under which leases locks are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leases {
+    /// All under one, which is there before.
+    One,
+    /// Each under one of its own, opened for it and ended after it.
+    Each,
+}
+
 pub(crate) async fn pairs(folder: &Folder) -> Result<Load, String> {
     if !is_installed("etcd") {
         return Err("etcd is not installed (Debian package etcd-server)".into());
@@ -66,11 +84,11 @@ pub(crate) async fn pairs(folder: &Folder) -> Result<Load, String> {
     program.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
     program.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"]);
     let server = Server::start(&mut program, port).await?;
-    pairs_on(port, server.id()).await
+    pairs_on(port, server.id(), Leases::One).await
 }
 
 /// The same on an etcd that is there already.
-pub(crate) async fn pairs_on(port: u16, server: u32) -> Result<Load, String> {
+pub(crate) async fn pairs_on(port: u16, server: u32, leases: Leases) -> Result<Load, String> {
     let client = format!("http://127.0.0.1:{port}");
     let endpoint = Endpoint::from_shared(client).map_err(|error| error.to_string())?;
     let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
@@ -78,7 +96,10 @@ pub(crate) async fn pairs_on(port: u16, server: u32) -> Result<Load, String> {
     let (done, prefix) = (Arc::new(AtomicU64::new(0)), fresh());
     let workers: Vec<_> = (0..WORKERS)
         .map(|worker| format!("bench/{prefix}/lock-{worker}"))
-        .map(|name| tokio::spawn(work(channel.clone(), lease, name, done.clone())))
+        .map(|name| {
+            let lease = (leases == Leases::One).then_some(lease);
+            tokio::spawn(work(channel.clone(), lease, name, done.clone()))
+        })
         .collect();
     tokio::time::sleep(Duration::from_millis(500)).await;
     let before = done.load(Ordering::Relaxed);
@@ -96,11 +117,8 @@ pub(crate) async fn pairs_on(port: u16, server: u32) -> Result<Load, String> {
 async fn first_lease(channel: &Channel) -> Result<i64, String> {
     let began = Instant::now();
     loop {
-        let ask = wire::LeaseGrant { ttl: 600 };
-        let granted: Result<wire::LeaseGranted, _> =
-            call(channel, "/etcdserverpb.Lease/LeaseGrant", ask).await;
-        match granted {
-            Ok(granted) => return Ok(granted.id),
+        match open_lease(channel).await {
+            Ok(lease) => return Ok(lease),
             Err(status) if began.elapsed() > Duration::from_secs(15) => {
                 return Err(status.to_string());
             }
@@ -109,18 +127,34 @@ async fn first_lease(channel: &Channel) -> Result<i64, String> {
     }
 }
 
+async fn open_lease(channel: &Channel) -> Result<i64, tonic::Status> {
+    let ask = wire::LeaseGrant { ttl: 600 };
+    let granted: wire::LeaseGranted = call(channel, "/etcdserverpb.Lease/LeaseGrant", ask).await?;
+    Ok(granted.id)
+}
+
+/// Under that lease, or each time under one of its own.
 async fn work(
     channel: Channel,
-    lease: i64,
+    shared: Option<i64>,
     name: String,
     done: Arc<AtomicU64>,
 ) -> Result<(), tonic::Status> {
     let name = name.into_bytes();
     loop {
+        let lease = match shared {
+            Some(lease) => lease,
+            None => open_lease(&channel).await?,
+        };
         let lock = wire::Lock { name: name.clone(), lease };
         let locked: wire::Locked = call(&channel, "/v3lockpb.Lock/Lock", lock).await?;
         let unlock = wire::Unlock { key: locked.key };
         let _: wire::Unlocked = call(&channel, "/v3lockpb.Lock/Unlock", unlock).await?;
+        if shared.is_none() {
+            let revoke = wire::LeaseRevoke { id: lease };
+            let _: wire::LeaseRevoked =
+                call(&channel, "/etcdserverpb.Lease/LeaseRevoke", revoke).await?;
+        }
         done.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -6,6 +6,7 @@
 //! All take turns, several times, and the median counts. A disk is slower in one minute than in the next; and which of a
 //! client, a server and its writer share one of two processors is chance, stays so for seconds, and makes a fifth.
 
+#[allow(dead_code, reason = "shared with a benchmark that asks for more")]
 mod etcd;
 mod link;
 mod load;

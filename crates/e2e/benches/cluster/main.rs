@@ -30,6 +30,7 @@ use leasehold_api::grpc::attach::Session;
 use leasehold_e2e::server::{Server, binary};
 use leasehold_store::conformance::servers::{Etcd, Postgres, use_disk};
 
+use etcd::Leases;
 use link::{Link, locks_of_session, own_locks, session};
 use load::{Load, Row};
 use processor::OneProcessor;
@@ -70,12 +71,15 @@ async fn compare() {
     let mut ratios = Vec::new();
     if wants("etcd") {
         let store = Etcd::start();
-        let mut table = Table::new("leasehold on one etcd", "  its own lock service");
+        let mut table = Table::new("leasehold on one etcd", "  its own lock service, one lease");
+        let mut each = Row::new("  its own lock service, a lease for each lock");
         for _ in 0..turns {
             table.ours(&store.url("")).await;
-            table.theirs.take(etcd::pairs_on(store.port(), store.pid()).await);
+            table.theirs.take(etcd::pairs_on(store.port(), store.pid(), Leases::One).await);
+            each.take(etcd::pairs_on(store.port(), store.pid(), Leases::Each).await);
         }
         table.show();
+        show(&each);
         ratios.push(("against etcd's lock service", table));
     }
     if wants("postgres") {
