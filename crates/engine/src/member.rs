@@ -252,7 +252,10 @@ impl Member {
     }
 
     /// Everything to be asked of the store now. A new question of a lane takes the place of the one under way there.
-    pub fn take_requests(&mut self, now: Timestamp, portion: Portion) -> Vec<Asking> {
+    ///
+    /// Without a portion a record waits a little longer, as those who were just answered are to be in it too. Nothing else
+    /// waits for them.
+    pub fn take_requests(&mut self, now: Timestamp, portion: Option<Portion>) -> Vec<Asking> {
         self.ask_about_leadership(now);
         self.ask_about_records(now, portion);
         self.ask_about_snapshot(now);

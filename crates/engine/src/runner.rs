@@ -378,12 +378,10 @@ impl Task {
     }
 
     fn ask_store(&mut self, now: Timestamp) {
-        if self.lulls.lasts(Instant::now()) {
-            return;
-        }
         let portion = match self.appending {
-            Some(_) => Portion::Whole,
-            None => self.portion(),
+            Some(_) => Some(Portion::Whole),
+            None if self.lulls.lasts(Instant::now()) => None,
+            None => Some(self.portion()),
         };
         for asking in self.member.take_requests(now, portion) {
             self.ask(asking);

@@ -239,8 +239,12 @@ impl Server {
         let at = self.now(now);
         let mut said = Said { cancels: std::mem::take(&mut self.cancels), ..Said::default() };
         let Some(mut member) = self.member.take() else { return said };
-        // A real server decides by how quick its store is. Either has to be right at any time.
-        let portion = if at.as_millis().is_multiple_of(3) { Portion::Half } else { Portion::Whole };
+        // A real server decides by how quick its store is. Each has to be right at any time.
+        let portion = match at.as_millis() % 6 {
+            0 | 3 => Some(Portion::Half),
+            5 => None,
+            _ => Some(Portion::Whole),
+        };
         // Taking a grant back can free others: go on until nothing more comes of it.
         let mut outputs = Vec::new();
         loop {

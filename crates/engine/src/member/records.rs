@@ -12,7 +12,7 @@ use crate::recovery::Loading;
 use crate::request::{Lane, Request};
 use crate::snapshots::Snapshots;
 
-/// How long the record of a release may wait for another one to ride with.
+/// How long what is unwritten may wait for something else to be written with.
 const RIDE_WAIT_MAX: Millis = Millis::new(2);
 /// With so many transitions unwritten they are written, whether somebody waits or not.
 const RIDE_LEN_MAX: usize = 1024;
@@ -20,7 +20,7 @@ const RIDE_LEN_MAX: usize = 1024;
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl Member {
-    pub(super) fn ask_about_records(&mut self, now: Timestamp, portion: Portion) {
+    pub(super) fn ask_about_records(&mut self, now: Timestamp, portion: Option<Portion>) {
         self.resign_if_out_of_time(now);
         let failing = now < self.row_at;
         if failing || !self.is_free(Lane::Row) {
@@ -96,7 +96,7 @@ impl Member {
             closing: None,
         };
         self.role = Role::Leading(Box::new(Lead { leadership, certain_until, work }));
-        self.ask_about_records(now, Portion::Whole);
+        self.ask_about_records(now, Some(Portion::Whole));
     }
 
     pub(super) fn appended(&mut self, now: Timestamp, result: Result<(), Error>) {
@@ -221,17 +221,17 @@ impl Member {
 
 impl Lead<Leading> {
     /// The next question about the records, if there is one.
-    fn next_record(&mut self, now: Timestamp, portion: Portion) -> Option<Request> {
+    fn next_record(&mut self, now: Timestamp, portion: Option<Portion>) -> Option<Request> {
         let epoch = self.leadership.epoch;
         let work = &mut self.work;
         if work.unsettled {
             return Some(Request::ReadBack { epoch, seq: work.engine.next_seq() });
         }
-        if work.may_ride(now) {
+        if work.may_ride(now, portion.is_none()) {
             return None;
         }
         work.riding_since = None;
-        let batch = work.engine.seal(portion)?;
+        let batch = work.engine.seal(portion.unwrap_or(Portion::Whole))?;
         if work.engine.sealed_all() {
             work.snapshots.begin_if_due(now, work.engine.table_mut(), batch.seq());
         }
@@ -260,12 +260,12 @@ impl Leading {
         }
     }
 
-    /// Whether nobody waits for what is unwritten, so that it can wait for something else to be written with.
-    fn may_ride(&mut self, now: Timestamp) -> bool {
+    /// Whether what is unwritten can wait for something else to be written with: that is about to come, or nobody waits.
+    fn may_ride(&mut self, now: Timestamp, more_to_come: bool) -> bool {
         let unwritten = self.engine.unwritten_len();
+        let is_wanted = unwritten >= RIDE_LEN_MAX || self.engine.awaited_len() > 0;
         if unwritten == 0
-            || unwritten >= RIDE_LEN_MAX
-            || self.engine.awaited_len() > 0
+            || is_wanted && !more_to_come
             || self.engine.is_store_failed()
             || self.closing.is_some()
         {
