@@ -37,6 +37,8 @@ pub struct Recovered {
 pub struct LoadedBytes {
     pub snapshot: u64,
     pub records: u64,
+    /// How many records those are.
+    pub records_len: u64,
 }
 
 /// How the first moments of an epoch are to be.
@@ -90,6 +92,7 @@ impl Loading {
                 Loaded::Batch(batch) => {
                     self.last = batch.seq();
                     self.loaded.records += batch.bytes().len() as u64;
+                    self.loaded.records_len += 1;
                     for transition in batch.transitions() {
                         let seq = batch.seq();
                         let transition =

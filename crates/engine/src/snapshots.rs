@@ -12,6 +12,8 @@ const RECORDS_MIN: u64 = 4 << 20;
 const RECORDS_MAX: u64 = 32 << 20;
 /// ...but not for less than so many times what the last one took.
 const WORTH_ANEW: u64 = 4;
+/// However small a record is, to load it takes as long as so many bytes of a large one.
+const RECORD_MIN: u64 = 256;
 /// To remove records costs as much for a few as for many snapshots, so it waits for so many times as much, if that is no more
 /// than the most.
 const PRUNE_EVERY: u64 = 8;
@@ -71,27 +73,36 @@ impl Snapshots {
         now: Timestamp,
         loaded: LoadedBytes,
     ) -> Snapshots {
-        let found = if planted!("journal-counted-anew") { 0 } else { loaded.records };
-        Snapshots {
+        let mut snapshots = Snapshots {
             bytes_max,
             is_shared,
-            bytes_since: found,
-            bytes_kept: found,
+            bytes_since: 0,
+            bytes_kept: 0,
             prunes: true,
             since: now,
             begun_with: None,
             size: loaded.snapshot,
             not_before: now,
             stage: Stage::Idle,
+        };
+        if !planted!("journal-counted-anew") {
+            snapshots.count(loaded.records, loaded.records_len);
         }
+        snapshots
     }
 
     pub(crate) fn appended(&mut self, now: Timestamp, bytes: usize) {
         if self.bytes_since == 0 {
             self.since = self.since.max(now);
         }
-        self.bytes_since += bytes as u64;
-        self.bytes_kept += bytes as u64;
+        self.count(bytes as u64, 1);
+    }
+
+    /// So many bytes in so many records are in the store. Where others have to load them, none of them is small.
+    fn count(&mut self, bytes: u64, len: u64) {
+        let bytes = if self.is_shared { bytes.max(len * RECORD_MIN) } else { bytes };
+        self.bytes_since += bytes;
+        self.bytes_kept += bytes;
     }
 
     /// When a snapshot is due although nothing more is written.
@@ -218,7 +229,7 @@ mod tests {
 
     /// Whether a leader that found a snapshot and records of this size takes the next one at once.
     fn is_due(bytes_max: u64, is_shared: bool, snapshot: u64, records: u64) -> bool {
-        let loaded = LoadedBytes { snapshot, records };
+        let loaded = LoadedBytes { snapshot, records, records_len: 1 };
         Snapshots::new(bytes_max, is_shared, NOW, loaded).due_at() == Some(NOW)
     }
 
@@ -246,9 +257,23 @@ mod tests {
         assert!(is_due(mib(64), false, 0, mib(64)));
     }
 
+    #[test]
+    fn small_records_count_for_what_it_takes_to_load_them() {
+        let is_due = |is_shared: bool, found: u64, written: u64| {
+            let loaded = LoadedBytes { snapshot: 0, records: found * 80, records_len: found };
+            let mut snapshots = Snapshots::new(mib(64), is_shared, NOW, loaded);
+            (0..written).for_each(|_| snapshots.appended(NOW, 80));
+            snapshots.due_at() == Some(NOW)
+        };
+        let half = mib(4) / RECORD_MIN / 2;
+        assert!(!is_due(true, half, half - 1));
+        assert!(is_due(true, half, half));
+        assert!(!is_due(false, half, half), "nobody takes over from this one");
+    }
+
     /// How many of ten snapshots of a small table under load are followed by a pruning.
     fn prunings_of_ten(bytes_max: u64, is_shared: bool) -> usize {
-        let loaded = LoadedBytes { snapshot: 0, records: 0 };
+        let loaded = LoadedBytes::default();
         let mut snapshots = Snapshots::new(bytes_max, is_shared, NOW, loaded);
         let mut prunings = 0;
         for _ in 0..10 {
@@ -279,7 +304,7 @@ mod tests {
 
     #[test]
     fn records_go_in_quiet_times() {
-        let loaded = LoadedBytes { snapshot: 0, records: 1000 };
+        let loaded = LoadedBytes { snapshot: 0, records: 1000, records_len: 1 };
         let mut snapshots = Snapshots::new(mib(64), true, NOW, loaded);
         snapshots.begin_if_due(NOW.plus(AGE_MAX), &mut table(), Seq(1));
         snapshots.committed();

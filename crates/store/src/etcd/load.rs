@@ -21,7 +21,7 @@ const TASK: &str = "the journal cannot be read";
 
 /// etcd counts keys, not bytes: a page begins small, and later ones are as large as those before suggest.
 const PAGE_LEN_FIRST: i64 = 8;
-const PAGE_LEN_MAX: i64 = 512;
+const PAGE_LEN_MAX: i64 = 4096;
 
 impl Inner {
     pub(super) async fn load(&self, epoch: Epoch, from: Position) -> Result<Page, Error> {
