@@ -120,6 +120,7 @@ macro_rules! conformance_tests {
             epoch_that_was_jumped_is_gone_on_from
             torn_last_record_is_left_out
             torn_last_record_is_replaced_by_the_next
+            torn_last_record_is_found_wherever_the_leader_was_last_confirmed
             lost_replacement_of_a_torn_record_is_settled_by_reading_back
             torn_record_behind_the_snapshot_does_not_matter
             corrupt_record_in_the_middle_stops_the_load

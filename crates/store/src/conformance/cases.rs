@@ -268,6 +268,27 @@ pub async fn torn_last_record_is_replaced_by_the_next(harness: &dyn Harness) {
     assert_eq!(loaded(&store, epoch).await, records(1, 4));
 }
 
+pub async fn torn_last_record_is_found_wherever_the_leader_was_last_confirmed(
+    harness: &dyn Harness,
+) {
+    for behind in 0..3 {
+        let store = harness.open().await;
+        let epoch = lead(&store).await;
+        let last = loaded(&store, epoch).await.len() as u64 + 5;
+        append_all(&store, epoch, last - 4, last - behind).await;
+        store.confirm(epoch).await.expect("it leads");
+        append_all(&store, epoch, last - behind + 1, last).await;
+        drop(store);
+        harness.harm(Harm::CutRecord(Seq(last))).await;
+        let store = harness.open().await;
+        let epoch = lead(&store).await;
+        let torn = [records(1, last - 1), vec![Item::Torn(last)]].concat();
+        assert_eq!(loaded(&store, epoch).await, torn);
+        append(&store, batch(epoch, last)).await;
+        assert_eq!(loaded(&store, epoch).await, records(1, last));
+    }
+}
+
 pub async fn lost_replacement_of_a_torn_record_is_settled_by_reading_back(harness: &dyn Harness) {
     for mishap in [Mishap::Unwritten, Mishap::Written] {
         let store = harness.open().await;
@@ -321,13 +342,16 @@ pub async fn corrupt_record_in_the_middle_stops_the_load(harness: &dyn Harness) 
 
 pub async fn missing_record_stops_the_load(harness: &dyn Harness) {
     let store = harness.open().await;
-    append_all(&store, lead(&store).await, 1, 5).await;
+    append_all(&store, lead(&store).await, 1, 40).await;
     drop(store);
-    harness.harm(Harm::RemoveRecord(Seq(2))).await;
-    let store = harness.open().await;
-    let epoch = lead(&store).await;
-    let error = load_error(&store, epoch).await;
-    assert!(error.contains("record 2 is missing"), "{error}");
+    // Wherever it was in a page, and however many are missing behind it.
+    for missing in (1..40).rev() {
+        harness.harm(Harm::RemoveRecord(Seq(missing))).await;
+        let store = harness.open().await;
+        let epoch = lead(&store).await;
+        let error = load_error(&store, epoch).await;
+        assert!(error.contains(&format!("record {missing} is missing")), "{error}");
+    }
 }
 
 pub async fn record_of_a_newer_version_stops_the_load(harness: &dyn Harness) {

@@ -56,13 +56,17 @@ impl Inner {
         if known.mishap == Some(Mishap::Written) {
             return Err(Mishap::error());
         }
-        self.known(|known| known.torn = None);
+        self.known(|known| {
+            known.torn = None;
+            known.written = known.written.max(batch.seq());
+        });
         Ok(())
     }
 
     /// Why a comparison failed. Nothing was written, whatever comes of this.
     async fn why_refused(&self, batch: &Batch, mandate: &Mandate, torn: Option<Seq>) -> Error {
-        let records = last(self.keys.record(Seq(0)), self.keys.records_end(), true);
+        let mut records = last(self.keys.record(Seq(0)), self.keys.records_end());
+        records.keys_only = true;
         let success = vec![get(&self.keys.leader), range(records)];
         let look = TxnRequest { compare: Vec::new(), success, failure: Vec::new() };
         let answer = match self.client.txn(look).await {

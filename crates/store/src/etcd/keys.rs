@@ -152,15 +152,14 @@ pub(super) fn delete(from: Vec<u8>, to: Vec<u8>) -> RequestOp {
     RequestOp { request: Some(Request::RequestDeleteRange(delete)) }
 }
 
-/// The last key before `to`.
-pub(super) fn last(from: Vec<u8>, to: Vec<u8>, keys_only: bool) -> RangeRequest {
+/// The last key before `to`. etcd goes through all from `from` on.
+pub(super) fn last(from: Vec<u8>, to: Vec<u8>) -> RangeRequest {
     RangeRequest {
         key: from,
         range_end: to,
         limit: 1,
         sort_order: SortOrder::Descend.into(),
         sort_target: SortTarget::Key.into(),
-        keys_only,
         ..RangeRequest::default()
     }
 }

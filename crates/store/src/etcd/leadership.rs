@@ -3,6 +3,9 @@
 //! The value of the key is the mandate: it names the epoch, which never comes twice. That the key still holds it is
 //! what all calls of a leader compare. An append compares more: the revision at which the key was last written, which
 //! `read_back` moves; see `append.rs`.
+//!
+//! A leader that confirms itself also says how far the records have come by then. etcd finds the last of many keys only by
+//! going through all of them, so whoever takes over looks from there on.
 
 use std::time::Duration;
 
@@ -10,7 +13,7 @@ use leasehold_core::Epoch;
 use prost::Message;
 
 use super::client::Failure;
-use super::keys::{get, holds, is_absent, last, put, range, written_at};
+use super::keys::{get, holds, is_absent, last, put, written_at};
 use super::proto::response_op::Response;
 use super::proto::{
     Compare, KeyValue, RangeResponse, RequestOp, StoredLeader, StoredSnapshot, TxnRequest,
@@ -38,7 +41,8 @@ pub(super) struct Mandate {
 struct Standing {
     leader: Option<(StoredLeader, i64)>,
     beat: i64,
-    last: Option<Seq>,
+    /// How far the records had come, at least; 0 if nobody has said so.
+    written: Seq,
 }
 
 impl Standing {
@@ -147,8 +151,7 @@ impl Inner {
     }
 
     async fn standing(&self, task: &str) -> Result<Standing, Error> {
-        let records = last(self.keys.record(Seq(0)), self.keys.records_end(), true);
-        let success = vec![get(&self.keys.leader), get(&self.keys.beat), range(records)];
+        let success = vec![get(&self.keys.leader), get(&self.keys.beat)];
         let txn = TxnRequest { success, ..TxnRequest::default() };
         let answer = self.client.txn(txn).await.map_err(|failure| failure.unavailable(task))?;
         self.saw(revision(&answer));
@@ -161,10 +164,11 @@ impl Inner {
             }
             None => None,
         };
+        let beat = kvs(&answer, 1).first();
         Ok(Standing {
             leader,
-            beat: kvs(&answer, 1).first().map_or(0, |found| found.mod_revision),
-            last: kvs(&answer, 2).first().and_then(|found| self.keys.seq_of(&found.key)),
+            beat: beat.map_or(0, |found| found.mod_revision),
+            written: beat.map_or(Seq(0), |found| parse_written(&found.value)),
         })
     }
 
@@ -185,7 +189,7 @@ impl Inner {
             }
             if let Some(mandate) = self.try_to_lead(&candidate, &standing).await? {
                 let epoch = mandate.epoch;
-                self.take_over(mandate).await?;
+                self.take_over(mandate, standing.written).await?;
                 let lease = Some(candidate.lease);
                 return Ok(Campaign::Won(Leadership { epoch, lease }));
             }
@@ -210,8 +214,8 @@ impl Inner {
         let found = standing.leader.as_ref().map_or(0, |(_, revision)| *revision);
         let compare =
             vec![written_at(&self.keys.leader, found), written_at(&self.keys.beat, standing.beat)];
-        let mut success = vec![put(&self.keys.leader, &value), put(&self.keys.beat, b"")];
-        if standing.last.is_none() {
+        let mut success = vec![put(&self.keys.leader, &value), self.beat(standing.written)];
+        if standing.leader.is_none() {
             // Each record follows one that is there; the first one follows this.
             success.push(put(&self.keys.record(Seq(0)), b""));
         }
@@ -223,17 +227,30 @@ impl Inner {
         Ok(answer.succeeded.then_some(Mandate { epoch: Epoch(epoch), value, revision }))
     }
 
-    /// Looks whether the last record holds. If it does not, the next one takes its number.
-    async fn take_over(&self, mandate: Mandate) -> Result<(), Error> {
-        let task = "the last record cannot be read";
-        let mut records = last(self.keys.record(Seq(1)), self.keys.records_end(), false);
-        records.revision = mandate.revision;
+    fn beat(&self, written: Seq) -> RequestOp {
+        put(&self.keys.beat, written.0.to_string().as_bytes())
+    }
+
+    /// The last record as of this revision; `from` is one that it does not come before.
+    async fn last_record(&self, from: Seq, at: i64) -> Result<Option<KeyValue>, Error> {
+        let mut records = last(self.keys.record(from), self.keys.records_end());
+        records.revision = at;
         let found = self.client.range(records).await;
-        let found = found.map_err(|failure| failure.unavailable(task))?;
+        let found = found.map_err(|failure| failure.unavailable("the last record cannot be read"));
+        Ok(found?.kvs.pop())
+    }
+
+    /// Looks whether the last record holds. If it does not, the next one takes its number.
+    async fn take_over(&self, mandate: Mandate, written: Seq) -> Result<(), Error> {
+        let mut found = self.last_record(written.max(Seq(1)), mandate.revision).await?;
+        if found.is_none() && written > Seq(1) {
+            found = self.last_record(Seq(1), mandate.revision).await?;
+        }
         let snapshot = self.complete(mandate.revision).await?;
         let needed_after = snapshot.map_or(0, |snapshot| snapshot.as_of);
-        let torn = found.kvs.first().and_then(|found| {
-            let seq = self.keys.seq_of(&found.key)?;
+        let written = found.as_ref().and_then(|found| self.keys.seq_of(&found.key));
+        let torn = found.and_then(|found| {
+            let seq = written?;
             let held = stored_batch(seq, found.value.as_slice().into(), true);
             // Anything worse is told by the load.
             let is_torn = matches!(held, Ok(Loaded::Torn { .. }));
@@ -241,7 +258,8 @@ impl Inner {
         });
         self.known(|known| {
             let (forget_to, mishap) = (known.forget_to, known.mishap);
-            *known = Known { mandate: Some(mandate), torn, forget_to, mishap, ..Known::default() };
+            let (mandate, written) = (Some(mandate), written.unwrap_or_default());
+            *known = Known { mandate, torn, written, forget_to, mishap, ..Known::default() };
         });
         Ok(())
     }
@@ -263,7 +281,7 @@ impl Inner {
     pub(super) async fn confirm(&self, epoch: Epoch) -> Result<(), Error> {
         let task = "it cannot be confirmed";
         let mandate = self.mandate(epoch).await?;
-        let beat = vec![put(&self.keys.beat, b"")];
+        let beat = vec![self.beat(self.known(|known| known.written))];
         self.as_leader(&mandate, Vec::new(), beat, task).await?;
         Ok(())
     }
@@ -296,6 +314,12 @@ impl Inner {
         });
         Ok(())
     }
+}
+
+/// What a beat says of the records. Those of older servers say nothing.
+fn parse_written(beat: &[u8]) -> Seq {
+    let number = std::str::from_utf8(beat).ok().and_then(|text| text.parse().ok());
+    Seq(number.unwrap_or(0))
 }
 
 pub(super) fn revision(answer: &TxnResponse) -> i64 {

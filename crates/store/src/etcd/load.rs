@@ -133,14 +133,25 @@ impl Inner {
     }
 
     async fn load_records(&self, mandate: &Mandate, at: i64, after: Seq) -> Result<Page, Stopped> {
-        // From the record before, which is always kept: if it is not there, others may be missing too.
-        let (start, end) = (self.keys.record(after), self.keys.records_end());
-        let limit = self.known(|known| known.page_len).saturating_add(1);
-        let (mut found, more) = self.read(mandate, at, start, end, limit).await?;
+        // From the record before, which is always kept: if it is not there, others may be missing too. And to the one
+        // behind, which tells that there is more: etcd goes through all keys that are asked for, however few it is to give.
+        let len = self.known(|known| known.page_len);
+        let end = Seq(after.0.saturating_add(len.unsigned_abs()).saturating_add(2));
+        let (start, end) = (self.keys.record(after), self.keys.record(end));
+        let (mut found, _) = self.read(mandate, at, start, end.clone(), 0).await?;
         match found.first().and_then(|first| self.keys.seq_of(&first.key)) {
             Some(first) if first == after => drop(found.remove(0)),
             Some(_) | None if after == Seq(0) => return Err(missing_record(Seq(1))),
             Some(_) | None => return Err(missing_record(after)),
+        }
+        let more = i64::try_from(found.len()).is_ok_and(|found| found > len);
+        if more {
+            found.pop();
+        } else {
+            let behind = self.read(mandate, at, end, self.keys.records_end(), 1).await?;
+            if !behind.0.is_empty() {
+                return Err(missing_record(Seq(after.0 + found.len() as u64 + 1)));
+            }
         }
         let count = found.len();
         let mut page = PageWriter::default();

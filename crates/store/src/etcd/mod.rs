@@ -91,6 +91,10 @@ struct Inner {
 #[derive(Clone, Debug, Default)]
 struct Known {
     mandate: Option<Mandate>,
+    /// How far the records have come, as far as is known.
+    written: Seq,
+    /// The first record that was not removed, if some were.
+    oldest: Option<Seq>,
     /// The last record, if its bytes do not hold, and the revision it was written at: the next append replaces it.
     torn: Option<(Seq, i64)>,
     open: Option<OpenSnapshot>,

@@ -157,30 +157,34 @@ impl Inner {
     pub(super) async fn prune(&self, epoch: Epoch) -> Result<Pruned, Error> {
         let task = "what is superfluous cannot be removed";
         let mandate = self.mandate(epoch).await?;
-        let mut oldest = first(self.keys.record(Seq(0)), self.keys.records_end(), 1);
-        oldest.keys_only = true;
-        let look = vec![
-            super::keys::get(&self.keys.snapshot),
-            super::keys::get(&self.keys.begun),
-            super::keys::range(oldest),
-        ];
+        let mut look =
+            vec![super::keys::get(&self.keys.snapshot), super::keys::get(&self.keys.begun)];
+        let oldest = self.known(|known| known.oldest);
+        if oldest.is_none() {
+            let mut records = first(self.keys.record(Seq(0)), self.keys.records_end(), 1);
+            records.keys_only = true;
+            look.push(super::keys::range(records));
+        }
         let answer = self.as_leader(&mandate, Vec::new(), look, task).await?;
         let answer = answer.ok_or_else(|| Error::unavailable(task))?;
         let snapshot =
             kvs(&answer, 0).first().and_then(|found| StoredSnapshot::decode(&*found.value).ok());
         let mut removals = self.stale_chunks(&mandate, &snapshot, kvs(&answer, 1)).await?;
-        let oldest = kvs(&answer, 2).first().and_then(|found| self.keys.seq_of(&found.key));
+        let found = kvs(&answer, 2).first().and_then(|found| self.keys.seq_of(&found.key));
+        let mut oldest = oldest.or(found);
         let mut more = !removals.is_empty();
-        if let (Some(snapshot), Some(oldest)) = (&snapshot, oldest)
+        if let (Some(snapshot), Some(oldest)) = (&snapshot, &mut oldest)
             && oldest.0 < snapshot.as_of
         {
-            let end = snapshot.as_of.min(oldest.0 + PRUNED_RECORDS);
-            removals.push(delete(self.keys.record(oldest), self.keys.record(Seq(end))));
-            more |= end < snapshot.as_of;
+            let end = Seq(snapshot.as_of.min(oldest.0 + PRUNED_RECORDS));
+            removals.push(delete(self.keys.record(*oldest), self.keys.record(end)));
+            more |= end.0 < snapshot.as_of;
+            *oldest = end;
         }
         if !removals.is_empty() {
             let done = self.as_leader(&mandate, Vec::new(), removals, task).await?;
             let done = done.ok_or_else(|| Error::unavailable(task))?;
+            self.known(|known| known.oldest = oldest);
             if !more {
                 self.forget(revision(&done)).await;
             }
