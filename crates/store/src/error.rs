@@ -6,6 +6,7 @@ use std::sync::Arc;
 use leasehold_core::Epoch;
 
 use crate::journal::Seq;
+use crate::record::Fault;
 
 /// What lies behind a failure. Shared, since one failure may have to be told to many callers.
 pub type Cause = Arc<dyn StdError + Send + Sync>;
@@ -37,6 +38,9 @@ pub enum Error {
         #[source]
         cause: Option<Cause>,
     },
+    /// A newer version of Leasehold has written what was stored. Nothing was changed; that version has to be started again.
+    #[error("this build is too old for the store: {what}")]
+    Newer { what: String },
 }
 
 /// In which way somebody else has gone on.
@@ -81,6 +85,19 @@ impl Error {
         Error::Corrupt { what: what.into(), cause: None }
     }
 
+    /// What was stored in this place cannot be read.
+    pub(crate) fn unreadable(place: &str, fault: &Fault) -> Error {
+        let what = format!("{place}: {fault}");
+        match fault {
+            Fault::Version(_) => Error::Newer { what },
+            Fault::TooShort { .. }
+            | Fault::Checksum { .. }
+            | Fault::Kind { .. }
+            | Fault::EndsEarly { .. }
+            | Fault::Value { .. } => Error::corrupt(what),
+        }
+    }
+
     /// The same failure with what lies behind it.
     #[must_use]
     #[cfg_attr(
@@ -94,6 +111,7 @@ impl Error {
             Error::Unavailable { what, .. } => Error::Unavailable { what, cause },
             Error::OutcomeUnknown { what, .. } => Error::OutcomeUnknown { what, cause },
             Error::Corrupt { what, .. } => Error::Corrupt { what, cause },
+            Error::Newer { what } => Error::Newer { what },
         }
     }
 }

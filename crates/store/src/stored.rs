@@ -27,7 +27,7 @@ pub fn stored_batch(seq: Seq, bytes: Arc<[u8]>, last: bool) -> Result<Loaded, Er
         Err(Fault::TooShort { .. } | Fault::Checksum { .. }) if last => {
             Ok(Loaded::Torn { seq, fence_jump: byte_len.max(TORN_JUMP_MIN) })
         }
-        Err(fault) => Err(Error::corrupt(format!("journal record {seq}: {fault}"))),
+        Err(fault) => Err(Error::unreadable(&format!("journal record {seq}"), &fault)),
     }
 }
 
@@ -40,9 +40,10 @@ pub fn stored_chunk(as_of: Seq, index: u32, bytes: Arc<[u8]>) -> Result<Chunk, E
             chunk.index(),
             chunk.as_of()
         ))),
-        Err(fault) => Err(Error::corrupt(format!(
-            "chunk {index} of the snapshot as of record {as_of}: {fault}"
-        ))),
+        Err(fault) => {
+            let place = format!("chunk {index} of the snapshot as of record {as_of}");
+            Err(Error::unreadable(&place, &fault))
+        }
     }
 }
 

@@ -139,7 +139,9 @@ fn write_one(journal: &dyn Journal, epoch: Epoch, seq: u64) -> bool {
                     return false;
                 }
             },
-            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. })) => panic!("{error:?}"),
+            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. } | Error::Newer { .. })) => {
+                panic!("{error:?}")
+            }
         }
     }
     false

@@ -174,7 +174,9 @@ impl Member {
                 Role::Leading(lead) => lead.confirmed(sent),
                 Role::Following(_) | Role::Resigning { .. } | Role::Stopped => {}
             },
-            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. })) => self.lost(now, error),
+            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. } | Error::Newer { .. })) => {
+                self.lost(now, error)
+            }
             Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. }) => {
                 self.leadership_at = now.plus(part(self.plan.candidate.lease, 30));
             }
@@ -183,7 +185,7 @@ impl Member {
 
     fn leadership_failed(&mut self, now: Timestamp, error: &Error) {
         // A store that nobody else has open does not get better by waiting.
-        if !self.traits.shared || matches!(error, Error::Corrupt { .. }) {
+        if !self.traits.shared || matches!(error, Error::Corrupt { .. } | Error::Newer { .. }) {
             return self.give_up(error.clone().into());
         }
         if self.store_failure.is_none() {

@@ -57,7 +57,9 @@ impl Member {
             Err(Error::Conflict(Conflict::OutOfSnapshot { .. })) if self.traits.shared => {
                 lead.work = Loading::new(self.plan.recovery.clone());
             }
-            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. })) => self.lost(now, error),
+            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. } | Error::Newer { .. })) => {
+                self.lost(now, error)
+            }
             Err(error) if self.traits.shared => {
                 self.store_failure = Some(error.to_string().into());
                 self.row_at = now.plus(RETRY_AFTER);
@@ -126,7 +128,9 @@ impl Member {
                 // Not knowing is worse than waiting: ask at once.
                 self.row_at = now;
             }
-            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. })) => self.lost(now, error),
+            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. } | Error::Newer { .. })) => {
+                self.lost(now, error)
+            }
         }
     }
 
@@ -151,7 +155,9 @@ impl Member {
             Err(error @ (Error::Unavailable { .. } | Error::OutcomeUnknown { .. })) => {
                 self.store_failed(now, &error);
             }
-            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. })) => self.lost(now, error),
+            Err(error @ (Error::Conflict(_) | Error::Corrupt { .. } | Error::Newer { .. })) => {
+                self.lost(now, error)
+            }
         }
     }
 
