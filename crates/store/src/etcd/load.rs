@@ -19,9 +19,10 @@ use crate::stored::{PAGE_BYTES, PageWriter, stored_batch, stored_chunk};
 
 const TASK: &str = "the journal cannot be read";
 
-/// etcd counts keys, not bytes: a page begins small, and later ones are as large as those before suggest.
+/// etcd counts keys, not bytes: a page begins small, and later ones are as large as those before suggest. Even if all records of
+/// one were as large as a record may be, the answer would be no larger than we take.
 const PAGE_LEN_FIRST: i64 = 8;
-const PAGE_LEN_MAX: i64 = 4096;
+const PAGE_LEN_MAX: i64 = 512;
 
 impl Inner {
     pub(super) async fn load(&self, epoch: Epoch, from: Position) -> Result<Page, Error> {
