@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -9,18 +10,19 @@ use hyper::header::HeaderValue;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use leasehold_api::Problem;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use crate::address::{authority, is_protected};
 use crate::error::Error;
+use crate::surroundings::{Bytes, Surroundings, System};
 #[cfg(feature = "tls")]
 use crate::tls::{Protected, Tls};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What every connection of a client has in common.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Access {
+    surroundings: Arc<dyn Surroundings>,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
     token: Option<HeaderValue>,
@@ -89,15 +91,20 @@ impl Access {
             let authorities = credentials.authorities.as_deref();
             let is_needed = authorities.is_some() || servers.iter().any(|one| is_protected(one));
             let tls = is_needed.then(|| Tls::new(authorities)).transpose()?;
-            Ok(Access { tls, token })
+            Ok(Access { surroundings: Arc::new(System), tls, token })
         }
         #[cfg(not(feature = "tls"))]
         match servers.iter().find(|server| is_protected(server)) {
             Some(server) => {
                 Err(Error::Address(format!("{server}: this build of the client knows no TLS")))
             }
-            None => Ok(Access { token }),
+            None => Ok(Access { surroundings: Arc::new(System), token }),
         }
+    }
+
+    /// The same in other surroundings.
+    pub(crate) fn within(self, surroundings: Arc<dyn Surroundings>) -> Access {
+        Access { surroundings, ..self }
     }
 
     /// What a request shows to be let in.
@@ -117,8 +124,7 @@ impl Access {
 
     async fn dial(&self, server: &str, protocol: Protocol) -> Result<Io, Complaint> {
         let passing = |error: io::Error| Complaint::passing(format!("{server}: {error}"));
-        let tcp = TcpStream::connect(authority(server)).await.map_err(passing)?;
-        tcp.set_nodelay(true).map_err(passing)?;
+        let tcp = self.surroundings.connect(authority(server)).await.map_err(passing)?;
         if !is_protected(server) {
             return Ok(Io::Plain(tcp));
         }
@@ -129,7 +135,7 @@ impl Access {
     async fn protect(
         &self,
         server: &str,
-        tcp: TcpStream,
+        tcp: Box<dyn Bytes>,
         protocol: Protocol,
     ) -> Result<Io, Complaint> {
         let Some(tls) = &self.tls else {
@@ -143,7 +149,7 @@ impl Access {
 
     #[cfg(not(feature = "tls"))]
     #[expect(clippy::unused_async, reason = "with TLS it waits")]
-    async fn protect(&self, server: &str, _: TcpStream, _: Protocol) -> Result<Io, Complaint> {
+    async fn protect(&self, server: &str, _: Box<dyn Bytes>, _: Protocol) -> Result<Io, Complaint> {
         Err(Complaint::lasting(format!("{server}: this build of the client knows no TLS")))
     }
 }
@@ -165,7 +171,7 @@ fn bearer(token: &str) -> Result<HeaderValue, Error> {
 /// A connection.
 #[derive(Debug)]
 pub(crate) enum Io {
-    Plain(TcpStream),
+    Plain(Box<dyn Bytes>),
     #[cfg(feature = "tls")]
     Protected(Protected),
 }

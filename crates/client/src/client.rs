@@ -20,6 +20,7 @@ use crate::lock::LockRequest;
 use crate::machine::{Machine, Settings};
 use crate::payload::{Granted, What};
 use crate::session::SessionRequest;
+use crate::surroundings::{Surroundings, System};
 use crate::watch::{self, Watch};
 
 /// How requests travel. What they do is the same.
@@ -64,6 +65,7 @@ pub struct ClientBuilder {
     settings: Settings,
     credentials: Credentials,
     clock: Arc<dyn Clock>,
+    surroundings: Arc<dyn Surroundings>,
 }
 
 impl ClientBuilder {
@@ -112,6 +114,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Another network and another place to run in than the system's, for simulations.
+    #[must_use]
+    pub fn surroundings(mut self, surroundings: Arc<dyn Surroundings>) -> ClientBuilder {
+        self.surroundings = surroundings;
+        self
+    }
+
     /// Connects to the first server that can be reached.
     pub async fn connect(self) -> Result<Client> {
         let client = self.start()?;
@@ -124,7 +133,8 @@ impl ClientBuilder {
     /// Makes a client that connects in the background. Requests wait for the connection as long as its patience lasts.
     pub fn start(self) -> Result<Client> {
         let servers = parse_servers(&self.servers)?;
-        let access = Access::new(&servers, &self.credentials)?;
+        let surroundings = self.surroundings;
+        let access = Access::new(&servers, &self.credentials)?.within(surroundings.clone());
         let (orders, ordered) = mpsc::unbounded_channel();
         let query = format!("?namespace={}", query_value(&self.namespace));
         let nonce = random();
@@ -139,18 +149,13 @@ impl ClientBuilder {
             numbers: AtomicU64::new(1),
         };
         let machine = Machine::new(self.clock.now(), servers, self.settings, random());
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Error::unsent(format!("the client cannot start: {error}")))?;
-        let drive = move || {
+        let driving = async move {
             let driver =
                 Driver::new(self.clock, machine, self.transport, access, self.namespace, ordered);
-            runtime.block_on(driver.run());
+            driver.run().await;
         };
-        std::thread::Builder::new()
-            .name("leasehold".into())
-            .spawn(drive)
+        surroundings
+            .run(Box::pin(driving))
             .map_err(|error| Error::unsent(format!("the client cannot start: {error}")))?;
         Ok(Client { shared: Arc::new(shared) })
     }
@@ -190,6 +195,7 @@ impl Client {
             settings: Settings::default(),
             credentials: Credentials::default(),
             clock: Arc::new(SystemClock),
+            surroundings: Arc::new(System),
         }
     }
 

@@ -57,6 +57,7 @@ mod access;
 mod tls;
 mod address;
 mod clock;
+mod surroundings;
 
 pub use address::{path_part, query_value};
 pub use api::{Api, ListQuery};
@@ -72,4 +73,5 @@ pub use leasehold_api as wire;
 pub use lock::{LockRequest, Retry};
 pub use machine::{Standing, State};
 pub use session::{Session, SessionRequest};
+pub use surroundings::{Bytes, Connecting, Driving, Surroundings};
 pub use watch::Watch;

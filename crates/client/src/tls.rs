@@ -6,15 +6,15 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::access::{Complaint, Protocol};
 use crate::address::host;
 use crate::error::Error;
+use crate::surroundings::Bytes;
 
-pub(crate) type Protected = Box<TlsStream<TcpStream>>;
+pub(crate) type Protected = Box<TlsStream<Box<dyn Bytes>>>;
 
 /// Whom we trust, for each protocol that may be spoken.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ impl Tls {
     pub(crate) async fn protect(
         &self,
         server: &str,
-        tcp: TcpStream,
+        tcp: Box<dyn Bytes>,
         protocol: Protocol,
     ) -> Result<Protected, Complaint> {
         let config = match protocol {

@@ -32,7 +32,7 @@ mod snapshots;
 mod status;
 
 pub use call::{Call, CallError, Query, Reply, View};
-pub use clock::{Clock, SystemClock};
+pub use clock::{Clock, RuntimeClock, SystemClock};
 pub use counts::{Commits, Counts, Histogram};
 pub use engine::{Engine, Failed, Output, Portion, Published, Settings, Undo};
 pub use handle::Handle;

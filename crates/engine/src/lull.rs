@@ -4,7 +4,9 @@
 //! Otherwise the two would take turns for ever, and each would wait for two records. With a quicker store it is better to
 //! decide what some ask while the record of the others is written.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// A store is slow if it usually takes so long for a record: about as long as a crowd takes to ask again.
 pub(crate) const SLOW: Duration = Duration::from_micros(400);

@@ -4,12 +4,13 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold_core::{Command, Limits, Timestamp};
 use leasehold_store::{Candidate, Journal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::call::Call;
 use crate::clock::Clock;
@@ -281,6 +282,7 @@ impl Task {
         let room = self.member.has_room();
         let awake_until = self.awake_until();
         let lull_until = self.lull_until();
+        let spins = self.clock.runs_by_itself();
         let [leadership, row, snapshot] = &mut self.under_way;
         tokio::select! {
             biased;
@@ -289,7 +291,7 @@ impl Task {
             came = lanes.take(room, calls), if !self.orphaned => {
                 if came { Happened::Calls } else { Happened::Orphaned }
             }
-            () = stay_awake(lull_until), if lull_until.is_some() => Happened::LullOver,
+            () = stay_awake(lull_until, spins), if lull_until.is_some() => Happened::LullOver,
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Happened::Time,
             (id, response) = answer(snapshot) => Happened::Answered(id, response),
             Some(wish) = self.wishes.recv() => Happened::Wish(wish),
@@ -299,7 +301,7 @@ impl Task {
 
     /// Until when it pays to stay awake for the record under way.
     fn awake_until(&self) -> Option<Instant> {
-        let appending = self.appending.as_ref()?;
+        let appending = self.appending.as_ref().filter(|_| self.clock.runs_by_itself())?;
         let length = if self.pace < QUICK {
             AWAKE
         } else if self.pace < QUICK_FOR_MANY && appending.transitions >= MANY {
@@ -497,7 +499,10 @@ async fn awake<T>(until: Option<Instant>, answer: impl Future<Output = T>) -> T 
     answer.await
 }
 
-async fn stay_awake(until: Option<Instant>) {
+async fn stay_awake(until: Option<Instant>, spins: bool) {
+    if !spins && let Some(until) = until {
+        return tokio::time::sleep_until(until).await;
+    }
     while is_before(until) {
         let_others_run().await;
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use leasehold_api::{Code, Problem};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -25,10 +26,29 @@ const STREAMS_MAX: u32 = 128;
 /// After a failure to accept (no more file descriptors, mostly) there is no use in trying again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Where connections come from: a socket, or a simulated one.
+pub trait Listener: Send + Sync + 'static {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next connection, and who is at its other end.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, peer) = TcpListener::accept(self).await?;
+        // An answer is one small packet: waiting to fill a larger one only costs time.
+        let _ = stream.set_nodelay(true);
+        Ok((stream, peer))
+    }
+}
+
 /// Serves until `stop` turns true; then no connection is taken in any more, and those there are finish what they do.
 /// Returns once the last one is gone.
 pub(crate) async fn accept(
-    listener: TcpListener,
+    listener: impl Listener,
     app: Arc<App>,
     routers: Routers,
     mut stop: watch::Receiver<bool>,
@@ -88,15 +108,13 @@ fn builder() -> auto::Builder<TokioExecutor> {
 }
 
 async fn serve(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: SocketAddr,
     app: &Arc<App>,
     routers: Routers,
     builder: &auto::Builder<TokioExecutor>,
     mut stop: watch::Receiver<bool>,
 ) {
-    // An answer is one small packet: waiting to fill a larger one only costs time.
-    let _ = stream.set_nodelay(true);
     let timeouts = Timeouts { header: app.config.header_timeout, idle: app.config.idle_timeout };
     let connection = Arc::new(Connection::new(app.metrics.clone()));
     let io = TokioIo::new(Dressed::new(Watched::new(stream, connection.clone())));
@@ -131,7 +149,7 @@ async fn serve(
 }
 
 /// Says why, as well as a connection that nobody reads from can.
-async fn turn_away(mut stream: TcpStream) {
+async fn turn_away(mut stream: impl AsyncWrite + Unpin) {
     let mut problem =
         Problem::new(Code::RateLimited, "there are too many connections from your address");
     problem.recommended_retry_ms = Some(1000);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold_core::{Answer, Command, Namespace, Stats, Timestamp};
-use leasehold_engine::{CallError, Clock, Handle, Query, SystemClock, View};
+use leasehold_engine::{CallError, Clock, Handle, Query, View};
 
 use crate::balance::Servers;
 use crate::config::Config;
@@ -24,7 +24,7 @@ pub(crate) struct App {
     /// As other servers see this one.
     pub(crate) name: String,
     pub(crate) address: String,
-    pub(crate) clock: SystemClock,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Config,
     pub(crate) samples: Samples,

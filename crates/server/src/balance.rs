@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold_engine::{Handle, Phase};
 use leasehold_store::{Announced, Journal};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::app::App;
 

@@ -12,9 +12,10 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
 use crate::delivery::Given;
 use crate::metrics::Metrics;

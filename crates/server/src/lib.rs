@@ -34,10 +34,11 @@ mod metrics;
 mod readings;
 mod samples;
 
+pub use accept::Listener;
 pub use config::{AccessLog, ClusterConfig, Config, ConfigError, Grace, Store};
 pub use leasehold_core::{Fence, GracePolicy, Limits};
 pub use leasehold_engine::{HistoryLimits, MigrateError, Migrated, Progress, migrate};
 pub use leasehold_store::open;
 pub use leasehold_store::sqlite::{Backup, Restored, backup, restore};
 pub use openapi::document as openapi_document;
-pub use server::{Server, StartError};
+pub use server::{Ground, Server, StartError};

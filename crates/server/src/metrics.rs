@@ -403,11 +403,11 @@ fn is_info(openmetrics: &str, name: &str) -> bool {
 
 /// Moments at which something is answered, for measuring.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stopwatch(std::time::Instant);
+pub(crate) struct Stopwatch(tokio::time::Instant);
 
 impl Stopwatch {
     pub(crate) fn start() -> Stopwatch {
-        Stopwatch(std::time::Instant::now())
+        Stopwatch(tokio::time::Instant::now())
     }
 
     pub(crate) fn took(self) -> Duration {

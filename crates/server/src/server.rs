@@ -7,13 +7,13 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::Fence;
-use leasehold_engine::{Recovery, Runner, Stop, SystemClock};
+use leasehold_engine::{Clock, Recovery, Runner, Stop, SystemClock};
 use leasehold_store::{Candidate, Journal, OpenError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::accept;
+use crate::accept::{self, Listener};
 use crate::app::App;
 use crate::balance::{self, Servers};
 use crate::config::{Config, ConfigError, Store};
@@ -38,6 +38,16 @@ pub struct Server {
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
     balancing: Option<JoinHandle<()>>,
+}
+
+/// What a server stands on. The system's by [`Server::start`]; a simulation brings its own.
+#[derive(Debug)]
+pub struct Ground<L> {
+    pub listener: L,
+    pub address: SocketAddr,
+    /// One for each group of namespaces.
+    pub journals: Vec<Arc<dyn Journal>>,
+    pub clock: Arc<dyn Clock>,
 }
 
 /// Why a server could not start.
@@ -79,18 +89,30 @@ impl Server {
         let address = listener
             .local_addr()
             .map_err(|source| StartError::Listen { address: config.listen, source })?;
+        let first = open(&config.store, 0).await?;
+        agree_on_groups(&*first, config.cluster.groups).await?;
+        let mut journals = vec![first];
+        for group in 1..config.cluster.groups {
+            journals.push(open(&config.store, group).await?);
+        }
+        let clock = Arc::new(SystemClock::new());
+        Server::start_on(config, Ground { listener, address, journals, clock }).await
+    }
+
+    /// The same with another network, store and clock than the system's.
+    pub async fn start_on(
+        config: Config,
+        ground: Ground<impl Listener>,
+    ) -> Result<Server, StartError> {
+        let Ground { listener, address, journals, clock } = ground;
         let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
-        let clock = SystemClock::new();
         let candidate = candidate(&config, address);
         let mut handles = Vec::new();
         let mut engines = Vec::new();
-        let first = open(&config.store, 0).await?;
-        agree_on_groups(&*first, config.cluster.groups).await?;
-        for group in 0..config.cluster.groups {
-            let journal =
-                if group == 0 { first.clone() } else { open(&config.store, group).await? };
+        let shared = journals.first().filter(|first| first.traits().shared).cloned();
+        for journal in journals {
             let runner = runner(&config, candidate.clone());
-            let (handle, engine) = leasehold_engine::start(runner, Arc::new(clock), journal);
+            let (handle, engine) = leasehold_engine::start(runner, clock.clone(), journal);
             handles.push(handle);
             engines.push(engine);
         }
@@ -109,10 +131,8 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let routers = Routers { http: http::router(app.clone()), grpc: grpc::router(&app) };
         tokio::spawn(samples::sample(app.clone(), stopped.clone()));
-        let balancing = first
-            .traits()
-            .shared
-            .then(|| tokio::spawn(balance::keep(app.clone(), first, stopped.clone())));
+        let balancing =
+            shared.map(|first| tokio::spawn(balance::keep(app.clone(), first, stopped.clone())));
         let accepting = tokio::spawn(accept::accept(listener, app, routers, stopped));
         for engine in &mut engines {
             engine.settled().await?;
