@@ -74,7 +74,15 @@ function parse(text) {
   }
 }
 
-/** A lock in the path of a request: slashes may stay, everything else is encoded. @param {string} lock */
+const VERBS = ['acquire', 'renew', 'release', 'test', 'check', 'break', 'unlock'];
+
+/**
+ * A lock in the path of a request. Slashes may stay, except before a last part that could be taken for a verb;
+ * everything else is encoded.
+ * @param {string} lock
+ */
 export function pathOf(lock) {
-  return `/v1/locks/${lock.split('/').map(encodeURIComponent).join('/')}`;
+  const parts = lock.split('/').map(encodeURIComponent);
+  const last = parts.length > 1 && VERBS.includes(parts[parts.length - 1]) ? `%2F${parts.pop()}` : '';
+  return `/v1/locks/${parts.join('/')}${last}`;
 }

@@ -32,7 +32,7 @@ pub struct AcquireRequest {
     pub ttl_ms: Option<u64>,
     /// How long to wait if it is not free; over HTTP at most 50 s of it are waited in one request.
     #[serde(default)]
-    #[cfg_attr(feature = "openapi", schema(maximum = 86_400_000))]
+    #[cfg_attr(feature = "openapi", schema(maximum = 50_000))]
     pub wait_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,

@@ -31,7 +31,7 @@ pub struct AcquireSetRequest {
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000))]
     pub ttl_ms: Option<u64>,
     #[serde(default)]
-    #[cfg_attr(feature = "openapi", schema(maximum = 86_400_000))]
+    #[cfg_attr(feature = "openapi", schema(maximum = 50_000))]
     pub wait_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::LeaseId>))]

@@ -55,10 +55,20 @@ pub(crate) fn host(server: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-/// A name as part of a path: slashes stay, since a name is made of segments.
+/// A name as part of a path: slashes stay, since a name is made of segments. Only the one before a last segment that
+/// could be taken for a verb is encoded.
 pub fn path_part(name: &str) -> String {
-    encoded(name, b"-._~/:@!$'()*,;=")
+    const PLAIN: &[u8] = b"-._~/:@!$'()*,;=";
+    match name.rsplit_once('/') {
+        Some((before, last)) if VERBS.contains(&last) => {
+            format!("{}%2F{}", encoded(before, PLAIN), encoded(last, PLAIN))
+        }
+        Some(_) | None => encoded(name, PLAIN),
+    }
 }
+
+/// The last segment of the path of a POST.
+const VERBS: [&str; 7] = ["acquire", "renew", "release", "test", "check", "break", "unlock"];
 
 /// A value in a query.
 pub fn query_value(value: &str) -> String {
@@ -107,6 +117,7 @@ mod tests {
     fn names_survive_the_way_through_a_path() {
         assert_eq!(path_part("db/migrate"), "db/migrate");
         assert_eq!(path_part("inode:42@100..200"), "inode:42@100..200");
+        assert_eq!(path_part("shop/till/check"), "shop/till%2Fcheck");
         assert_eq!(path_part("a b?#%é"), "a%20b%3F%23%25%C3%A9");
         assert_eq!(query_value("a/b&c=d"), "a%2Fb%26c%3Dd");
     }

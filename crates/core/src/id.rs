@@ -2,41 +2,8 @@
 
 use std::fmt;
 
+use crate::name::{self, NameError};
 use crate::text::Text;
-
-/// What is wrong with a name from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
-    #[error("is empty")]
-    Empty,
-    #[error("is {len} bytes long, the limit is {max}")]
-    TooLong { len: usize, max: usize },
-    #[error("has a control or invisible character (U+{0:04X})")]
-    Character(u32),
-}
-
-/// Characters that would let two different names look alike, or break a log line or a terminal.
-pub(crate) fn unprintable(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
-}
-
-/// Whether a text from outside may be a name.
-pub(crate) fn check(text: &str, max: usize) -> Result<(), NameError> {
-    if text.is_empty() {
-        return Err(NameError::Empty);
-    }
-    if text.len() > max {
-        return Err(NameError::TooLong { len: text.len(), max });
-    }
-    // Nearly all names are plain, and that is quickly seen.
-    let is_plain = text.bytes().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~'));
-    let odd = if is_plain { None } else { text.chars().find(|&c| unprintable(c)) };
-    match odd {
-        Some(c) => Err(NameError::Character(u32::from(c))),
-        None => Ok(()),
-    }
-}
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $max:expr) => {
@@ -47,8 +14,15 @@ macro_rules! name {
         impl $name {
             pub const LEN_MAX: usize = $max;
 
+            /// A name that comes in: in normalization form C, without invisible characters.
             pub fn new(text: &str) -> Result<$name, NameError> {
-                check(text, Self::LEN_MAX)?;
+                name::admit(text, Self::LEN_MAX)?;
+                Ok($name(Text::new(text)))
+            }
+
+            /// A name that was admitted once, by these rules or older ones.
+            pub fn stored(text: &str) -> Result<$name, NameError> {
+                name::decode(text, Self::LEN_MAX)?;
                 Ok($name(Text::new(text)))
             }
 
@@ -161,6 +135,8 @@ mod tests {
         assert_eq!(Owner::new(&"x".repeat(256)), Err(NameError::TooLong { len: 256, max: 255 }));
         assert_eq!(Owner::new("a\nb"), Err(NameError::Character(10)));
         assert_eq!(Owner::new("a\u{202e}b"), Err(NameError::Character(0x202e)));
+        assert_eq!(Owner::new("e\u{301}"), Err(NameError::NotNormalized(0x65)));
+        assert!(Owner::stored("e\u{301}").is_ok());
         assert!(Owner::new("host-1/pid 77").is_ok());
     }
 }

@@ -14,7 +14,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::id::{check, unprintable};
+use crate::name::{self, NameError, unprintable};
 use crate::range::ByteRange;
 use crate::text::Text;
 
@@ -55,7 +55,7 @@ impl ScopeKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
     #[error("lock {0}")]
-    Name(#[from] crate::id::NameError),
+    Name(#[from] NameError),
     #[error("name {0:?} has an empty part: names are parts joined by '/'")]
     EmptyPart(String),
     #[error("name {0:?} has a part '.' or '..'")]
@@ -66,6 +66,14 @@ pub enum ScopeError {
     ParentPart(String),
     #[error("path {0:?} has '**' before its end: only a last part '**' means the subtree")]
     SubtreeInside(String),
+    #[error(
+        "{0:?} has a part '*': there are no patterns, a last part '**' of a path means the subtree"
+    )]
+    Wildcard(String),
+    #[error("{0:?} is a name, and names have no subtrees: write path:/{0}")]
+    SubtreeOfName(String),
+    #[error("{0:?} begins like a path or a file: write {1:?} in lower case")]
+    PrefixCase(String, &'static str),
     #[error("{0:?} is not an inode number: write inode:42 or inode:42@100..200")]
     Inode(String),
     #[error("{0:?} is not a byte range: write 100..200 or 100..")]
@@ -77,9 +85,22 @@ pub enum ScopeError {
 impl Scope {
     pub const LEN_MAX: usize = 512;
 
-    /// The scope that `text` names; any spelling in, the canonical one out.
+    /// The scope that a text from outside names; any spelling in, the canonical one out.
+    ///
+    /// Refuses what is most likely meant otherwise, and names that are not in normalization form C. Paths are taken as
+    /// they are: so are the names of files.
     pub fn parse(text: &str) -> Result<Scope, ScopeError> {
-        check(text, Scope::LEN_MAX)?;
+        let scope = Scope::stored(text)?;
+        check_intent(text)?;
+        if scope.kind() == ScopeKind::Named {
+            name::admit(text, Scope::LEN_MAX)?;
+        }
+        Ok(scope)
+    }
+
+    /// The scope that a text names which was admitted once, by these rules or older ones.
+    pub fn stored(text: &str) -> Result<Scope, ScopeError> {
+        name::decode(text, Scope::LEN_MAX)?;
         if let Some(path) = text.strip_prefix(PATH) {
             parse_path(path).map(Scope::Key)
         } else if let Some(inode) = text.strip_prefix(INODE) {
@@ -200,6 +221,24 @@ fn lies_under(key: &Key, root: &[u8]) -> bool {
     }
 }
 
+/// Refuses a text that would be one kind of scope and looks like another.
+fn check_intent(text: &str) -> Result<(), ScopeError> {
+    for prefix in [PATH, INODE] {
+        let begins = text.get(..prefix.len());
+        if begins.is_some_and(|given| given != prefix && given.eq_ignore_ascii_case(prefix)) {
+            return Err(ScopeError::PrefixCase(text.into(), prefix));
+        }
+    }
+    let mut parts = text.split('/');
+    if parts.clone().any(|part| part == "*") {
+        return Err(ScopeError::Wildcard(text.into()));
+    }
+    if !text.starts_with(PATH) && parts.any(|part| part == "**") {
+        return Err(ScopeError::SubtreeOfName(text.into()));
+    }
+    Ok(())
+}
+
 fn parse_name(text: &str) -> Result<Key, ScopeError> {
     for part in text.as_bytes().split(|&byte| byte == b'/') {
         match part {
@@ -308,7 +347,6 @@ impl fmt::Display for ScopeKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::NameError;
 
     fn scope(text: &str) -> Scope {
         Scope::parse(text).unwrap()
@@ -360,10 +398,29 @@ mod tests {
         assert_eq!(fault("path:srv"), ScopeError::RelativePath("srv".into()));
         assert_eq!(fault("path:/a/../b"), ScopeError::ParentPart("/a/../b".into()));
         assert_eq!(fault("path:/a/**/b"), ScopeError::SubtreeInside("/a/**/b".into()));
+        assert_eq!(fault("job/**"), ScopeError::SubtreeOfName("job/**".into()));
+        assert_eq!(fault("job/*"), ScopeError::Wildcard("job/*".into()));
+        assert_eq!(fault("path:/a/*"), ScopeError::Wildcard("path:/a/*".into()));
+        assert_eq!(fault("Path:/a"), ScopeError::PrefixCase("Path:/a".into(), "path:"));
+        assert_eq!(fault("INODE:4"), ScopeError::PrefixCase("INODE:4".into(), "inode:"));
+        assert_eq!(fault("cafe\u{301}"), ScopeError::Name(NameError::NotNormalized(0x65)));
         assert_eq!(fault("inode:x"), ScopeError::Inode("x".into()));
         assert_eq!(fault("inode:+1"), ScopeError::Inode("+1".into()));
         assert_eq!(fault("inode:1@5"), ScopeError::Range("5".into()));
         assert_eq!(fault("inode:1@5..5"), ScopeError::EmptyRange("5..5".into()));
+    }
+
+    #[test]
+    fn paths_are_taken_as_they_are() {
+        assert_eq!(scope("path:/cafe\u{301}").to_string(), "path:/cafe\u{301}");
+        assert_ne!(scope("path:/cafe\u{301}"), scope("path:/caf\u{e9}"));
+    }
+
+    #[test]
+    fn scope_that_was_admitted_by_older_rules_is_read_back() {
+        for text in ["cafe\u{301}", "job/**", "Path:/a", "path:/a/*"] {
+            assert_eq!(Scope::stored(text).unwrap().to_string(), text);
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod server;
 mod accept;
 mod connection;
 mod bare;
+mod caller;
 mod delivery;
 mod request;
 mod problem;

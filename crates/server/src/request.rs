@@ -18,12 +18,13 @@ use leasehold_api::Code;
 use tower_service::Service as _;
 
 use crate::app::App;
+use crate::caller::Caller;
 use crate::config::AccessLog;
 use crate::connection::{Connection, InFlight};
 use crate::delivery;
 use crate::forward;
 use crate::grpc;
-use crate::http::input;
+use crate::http::{input, locks};
 use crate::metrics::Stopwatch;
 use crate::problem::{self, Failure};
 use crate::random;
@@ -52,18 +53,22 @@ pub(crate) async fn answer(
     let in_flight = origin.connection.begin(is_http2);
     let request_id = request_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
+    let caller = Caller { peer: origin.peer, request_id: request_id.clone() };
     let checked = check(&app, &origin, &request);
     let (mut response, code) = if grpc::is_asked(&request) {
         origin.connection.note_grpc();
         let response = match checked {
-            Ok(()) => call(&app, routers.grpc, request, &request_id).await,
+            Ok(()) => caller.serve(call(&app, routers.grpc, request, &request_id)).await,
             Err(failure) => grpc::refusal(failure, &request_id),
         };
         let code = grpc::code_of(&response);
         (response, code)
     } else {
         let response = match checked {
-            Ok(()) => serve(&app, routers.http, request.map(Body::new), &request_id).await,
+            Ok(()) => {
+                let request = request.map(Body::new);
+                caller.serve(serve(&app, routers.http, request, &request_id)).await
+            }
             Err(failure) => failure.into_response(),
         };
         problem::finish(response, &request_id)
@@ -300,7 +305,7 @@ fn is_logged(app: &App, code: Option<Code>) -> bool {
 
 /// One line for one request, without anything secret: a session's id is part of its path.
 fn log(line: &Line<'_>) {
-    let (route, lock) = route(line.uri.path());
+    let (route, lock) = route(line.method, line.uri.path());
     tracing::info!(
         target: "leasehold::access",
         method = %line.method,
@@ -316,7 +321,7 @@ fn log(line: &Line<'_>) {
 }
 
 /// What a path asks for, as far as it may be logged, and the lock that it names.
-fn route(path: &str) -> (&'static str, Option<String>) {
+fn route(method: &Method, path: &str) -> (&'static str, Option<String>) {
     const WHOLE: [&str; 20] = [
         "/",
         "/v1/locks",
@@ -342,8 +347,12 @@ fn route(path: &str) -> (&'static str, Option<String>) {
     if let Some(method) = grpc::method(path) {
         return (method, None);
     }
-    if let Some(lock) = path.strip_prefix("/v1/locks/") {
-        return ("/v1/locks/{lock}", input::percent_decoded(lock));
+    if let Some(lock) = path.strip_prefix("/v1/locks/").filter(|lock| !lock.is_empty()) {
+        let (lock, route) = match locks::verb_of(path).filter(|_| *method == Method::POST) {
+            Some((lock, verb)) => (lock, locks::route_of(verb)),
+            None => (lock, "/v1/locks/{lock}"),
+        };
+        return (route, input::percent_decoded(lock));
     }
     if let Some(whole) = WHOLE.into_iter().find(|&whole| whole == path) {
         return (whole, None);
@@ -399,9 +408,17 @@ mod tests {
     #[test]
     fn path_of_a_session_is_never_logged() {
         let path = "/v1/sessions/0123456789abcdef0123456789abcdef/keepalive";
-        assert_eq!(route(path), ("/v1/sessions/{session_id}", None));
-        assert_eq!(route("/v1/locks/a%2Fb"), ("/v1/locks/{lock}", Some("a/b".into())));
-        assert_eq!(route("/0123"), ("unknown", None));
+        assert_eq!(route(&Method::POST, path), ("/v1/sessions/{session_id}", None));
+        assert_eq!(route(&Method::GET, "/0123"), ("unknown", None));
+    }
+
+    #[test]
+    fn lock_of_a_request_is_logged_without_the_verb() {
+        let acquire = ("/v1/locks/{lock}/acquire", Some("a/b".into()));
+        assert_eq!(route(&Method::POST, "/v1/locks/a%2Fb/acquire"), acquire);
+        let get = |lock: &str| ("/v1/locks/{lock}", Some(lock.into()));
+        assert_eq!(route(&Method::GET, "/v1/locks/a%2Fb"), get("a/b"));
+        assert_eq!(route(&Method::GET, "/v1/locks/a%2Facquire"), get("a/acquire"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use leasehold_core::{
 use crate::problem::Failure;
 use crate::random;
 
-/// Over HTTP no request waits longer: proxies cut after a minute. The ticket keeps the place for the next one.
+/// The longest wait of one request over HTTP: proxies cut after a minute. The ticket keeps the place for the next one.
 pub(crate) const HTTP_WAIT_MAX: Duration = Duration::from_secs(50);
 
 pub(crate) fn namespace(text: Option<&str>) -> Result<Namespace, Failure> {
@@ -158,13 +158,28 @@ fn under(request: &api::AcquireRequest) -> Result<Under, Failure> {
     }
 }
 
-/// How long one request over HTTP waits: proxies cut off those that take longer.
-pub(crate) fn wait(millis: u64) -> Result<Duration, Failure> {
-    let day = 24 * 60 * 60 * 1000;
-    if millis > day {
-        return Err(Failure::field("wait_ms", format!("is {millis}, the limit is {day}")));
+/// The time that one request over HTTP waits for a lock: proxies cut off those that take longer.
+fn wait(millis: u64) -> Result<Duration, Failure> {
+    let length = Duration::from_millis(millis);
+    if length > HTTP_WAIT_MAX {
+        let max = HTTP_WAIT_MAX.as_millis();
+        let said = format!(
+            "is {millis}, the limit over HTTP is {max}: to wait longer, repeat the request with the ticket of its answer"
+        );
+        return Err(Failure::field("wait_ms", said));
     }
-    Ok(Duration::from_millis(millis).min(HTTP_WAIT_MAX))
+    Ok(length)
+}
+
+/// The time that a long poll waits for events.
+pub(crate) fn poll_wait(millis: u64) -> Result<Duration, Failure> {
+    let length = Duration::from_millis(millis);
+    if length > HTTP_WAIT_MAX {
+        let max = HTTP_WAIT_MAX.as_millis();
+        let said = format!("is {millis}, the limit is {max}: ask again after the last revision");
+        return Err(Failure::field("wait_ms", said));
+    }
+    Ok(length)
 }
 
 pub(crate) fn ticket(text: &str) -> Result<Ticket, Failure> {
@@ -208,10 +223,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_is_cut_to_what_proxies_allow_but_nonsense_is_refused() {
+    fn wait_beyond_what_proxies_allow_is_refused() {
         assert_eq!(wait(0).unwrap(), Duration::ZERO);
-        assert_eq!(wait(1).unwrap(), Duration::from_millis(1));
-        assert_eq!(wait(600_000).unwrap(), HTTP_WAIT_MAX);
+        assert_eq!(wait(50_000).unwrap(), HTTP_WAIT_MAX);
+        assert!(wait(50_001).is_err());
         assert!(wait(1 << 63).is_err());
     }
 

@@ -226,7 +226,7 @@ pub(crate) fn list_cursor(token: &str) -> Result<core::ListCursor, Failure> {
         let text = String::from_utf8(bytes?).ok()?;
         let (fence, scope) = text.split_once(' ')?;
         Some(core::ListCursor {
-            scope: Scope::parse(scope).ok()?,
+            scope: Scope::stored(scope).ok()?,
             fence: Fence::new(fence.parse().ok()?)?,
         })
     };

@@ -14,6 +14,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Caller, read};
 use crate::app::App;
+use crate::caller::audit;
 use crate::convert;
 use crate::delivery::Given;
 use crate::http::graph as drawing;
@@ -278,8 +279,7 @@ async fn break_(app: &App, body: BreakRequest) -> Result<Broken, Failure> {
     let Answer::Broken { grants } = app.command(Command::Break(command)).await? else {
         return Err(unexpected());
     };
-    let namespace = namespace.as_str();
-    tracing::warn!(target: "leasehold::audit", lock, namespace, reason, grants, "a lock was broken");
+    audit::lock_broken(&lock, namespace.as_str(), reason, grants);
     Ok(Broken { lock, broken: grants as u64 })
 }
 

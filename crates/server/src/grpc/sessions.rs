@@ -16,6 +16,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::attach::{self, Attached};
 use super::{Caller, read};
 use crate::app::App;
+use crate::caller::audit;
 use crate::convert;
 use crate::http::locks::{check_reason, no_session, outcome, unexpected};
 use crate::http::sessions::{PAGE_SIZE, PAGE_SIZE_MAX};
@@ -165,8 +166,7 @@ async fn break_(app: &App, body: BreakSessionRequest) -> Result<Closed, Failure>
     else {
         return Err(unexpected());
     };
-    let namespace = namespace.as_str();
-    tracing::warn!(target: "leasehold::audit", session = number, namespace, reason, grants, "a session was broken");
+    audit::session_broken(number, namespace.as_str(), reason, grants);
     Ok(Closed { released: grants as u64 })
 }
 

@@ -11,6 +11,7 @@ use leasehold_core::{Answer, Command, RemoveFile};
 use super::locks::unexpected;
 use super::{Answered, input, ok};
 use crate::app::App;
+use crate::caller::audit;
 use crate::openapi::{NamespaceParam, Problems};
 use crate::problem::Failure;
 
@@ -26,9 +27,10 @@ pub(crate) async fn remove(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let inode = text.parse().ok().filter(|_| digits);
     let inode: u64 = inode.ok_or_else(|| Failure::field("inode", "is not an inode number"))?;
-    let command = Command::RemoveFile(RemoveFile { namespace, inode });
+    let command = Command::RemoveFile(RemoveFile { namespace: namespace.clone(), inode });
     let Answer::FileRemoved { grants, waiters } = app.command(command).await? else {
         return Err(unexpected());
     };
+    audit::file_removed(inode, namespace.as_str(), grants, waiters);
     ok(&Removed { inode, released: grants as u64, waiters: waiters as u64 })
 }

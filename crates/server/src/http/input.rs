@@ -153,6 +153,15 @@ pub(crate) async fn json_if_any<T: DeserializeOwned + Default>(
     parse(&bytes)
 }
 
+/// Refuses a request that has a body where only the query is read.
+pub(crate) async fn no_body(app: &App, request: Request, hint: &str) -> Result<Uri, Failure> {
+    let (parts, body) = request.into_parts();
+    if read(app, &parts.headers, body).await?.is_empty() {
+        return Ok(parts.uri);
+    }
+    Err(Failure::new(Code::InvalidRequest, format!("a body is not read here: {hint}")))
+}
+
 fn check_content_type(headers: &HeaderMap) -> Result<(), Failure> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = given.map(|given| given.split(';').next().unwrap_or("").trim());

@@ -12,13 +12,14 @@ use leasehold_api::{
     LockState, Problem, ReleaseRequest, Released, RenewRequest, Renewed, TestRequest, Tested,
 };
 use leasehold_core::{
-    Answer, Break, Claim, Command, ListQuery, Namespace, Owner, Release, Renew, Scope, Withdraw,
-    is_prefix,
+    Answer, Break, Claim, Command, ListQuery, Namespace, Release, Renew, Scope, Withdraw,
+    check_line, is_prefix,
 };
 use leasehold_engine::{Query, View};
 
 use super::{Answered, input, json, ok};
 use crate::app::App;
+use crate::caller::audit;
 use crate::convert;
 use crate::delivery::Given;
 use crate::metrics::{Op, Stopwatch};
@@ -33,10 +34,32 @@ pub(crate) const PAGE_SIZE_MAX: usize = 1000;
 pub(crate) const LOOKED_AT_MAX: usize = 10_000;
 const REASON_LEN_MAX: usize = 255;
 
+/// The last part of the path of a POST, with the whole path for the log.
+const VERBS: [(&str, &str); 6] = [
+    ("acquire", "/v1/locks/{lock}/acquire"),
+    ("renew", "/v1/locks/{lock}/renew"),
+    ("release", "/v1/locks/{lock}/release"),
+    ("test", "/v1/locks/{lock}/test"),
+    ("check", "/v1/locks/{lock}/check"),
+    ("break", "/v1/locks/{lock}/break"),
+];
+
+/// Splits the verb off the path of a POST; `None` if it ends in none.
+pub(crate) fn verb_of(path: &str) -> Option<(&str, &'static str)> {
+    let (lock, last) = path.strip_prefix(PREFIX)?.rsplit_once('/')?;
+    VERBS.into_iter().find(|(verb, _)| *verb == last).map(|(verb, _)| (lock, verb))
+}
+
+/// The path of a verb as the access log tells it.
+pub(crate) fn route_of(verb: &str) -> &'static str {
+    let known = VERBS.into_iter().find(|(known, _)| *known == verb);
+    known.map_or("/v1/locks/{lock}", |(_, route)| route)
+}
+
 /// Takes the verb off the path.
 pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answered {
     let uri = request.uri().clone();
-    let Some((lock, verb)) = input::named_and_verb(&uri, PREFIX) else {
+    let Some((lock, verb)) = verb_of(uri.path()) else {
         return Err(unknown_verb());
     };
     let watch = Stopwatch::start();
@@ -212,6 +235,12 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
 
 async fn look(app: &App, uri: &Uri) -> Answered {
     let namespace = input::only_namespace(uri)?;
+    if let Some((_, verb)) = verb_of(uri.path()) {
+        let said = format!(
+            "{verb} is a POST; to look at a lock whose name ends in /{verb}, write its last slash as %2F"
+        );
+        return Err(Failure::new(Code::InvalidRequest, said));
+    }
     let scope = scope(uri.path().strip_prefix(PREFIX).unwrap_or(""))?;
     let query = Query::Get { namespace: namespace.clone(), scope };
     let View::Lock(view) = app.query(query).await? else { return Err(unexpected()) };
@@ -282,8 +311,7 @@ pub(crate) async fn break_(app: &App, lock: &str, request: Request) -> Answered 
     let Answer::Broken { grants } = app.command(Command::Break(command)).await? else {
         return Err(unexpected());
     };
-    let namespace = namespace.as_str();
-    tracing::warn!(target: "leasehold::audit", lock = text, namespace, reason, grants, "a lock was broken");
+    audit::lock_broken(&text, namespace.as_str(), reason, grants);
     ok(&Broken { lock: text, broken: grants as u64 })
 }
 
@@ -299,9 +327,7 @@ pub(crate) fn check_permits(app: &App, permits: Option<u32>) -> Result<(), Failu
 }
 
 pub(crate) fn check_reason(reason: &str) -> Result<(), Failure> {
-    // The rules for an owner's name are the rules for any text that is shown in one line.
-    Owner::new(reason)
-        .map(|_| ())
+    check_line(reason, REASON_LEN_MAX)
         .map_err(|fault| Failure::field("reason", format!("{fault} (1 to {REASON_LEN_MAX} bytes)")))
 }
 

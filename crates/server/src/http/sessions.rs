@@ -18,6 +18,7 @@ use leasehold_engine::{Query, View};
 use super::locks::{check_reason, giving, no_session, outcome, unexpected};
 use super::{Answered, input, json, ok};
 use crate::app::App;
+use crate::caller::audit;
 use crate::convert;
 use crate::delivery::Given;
 use crate::metrics::{Op, Stopwatch};
@@ -152,8 +153,7 @@ pub(crate) async fn break_(State(app): State<Arc<App>>, request: Request) -> Ans
     else {
         return Err(unexpected());
     };
-    let namespace = namespace.as_str();
-    tracing::warn!(target: "leasehold::audit", session = number, namespace, reason, grants, "a session was broken");
+    audit::session_broken(number, namespace.as_str(), reason, grants);
     ok(&Closed { closed: true, released: grants as u64 })
 }
 

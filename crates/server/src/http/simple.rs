@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use leasehold_api::schema::Name;
 use leasehold_api::{Code, SimpleHeld, SimpleRefused, SimpleReleased, SimpleState};
@@ -23,13 +23,14 @@ use super::{Answered, input, json, ok};
 use crate::app::App;
 use crate::convert;
 use crate::metrics::{Op, Stopwatch};
-use crate::openapi::Problems;
+use crate::openapi::{BodyProblems, Problems};
 use crate::problem::Failure;
 use crate::random;
 
 const NAMESPACE: &str = "leasehold.simple";
 const LOCK: &str = "lock";
 const REQUEST: &str = "simple";
+const BODY_HINT: &str = "write the parameters into the query, as in /lock?client=me&ttl=30s";
 const TTL: Duration = Duration::from_secs(30);
 
 /// Take or renew the lock
@@ -42,10 +43,11 @@ const TTL: Duration = Duration::from_secs(30);
     responses(
         (status = 200, description = "The client holds the lock", body = SimpleHeld),
         (status = 409, description = "Somebody else does, or may still take it back", body = SimpleRefused),
-        Problems,
+        BodyProblems,
     )
 )]
-pub(crate) async fn post(State(app): State<Arc<App>>, uri: Uri) -> Answered {
+pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answered {
+    let uri = input::no_body(&app, request, BODY_HINT).await?;
     let mut params = input::Params::of(&uri)?;
     let client = client(&mut params)?;
     let ttl = params.duration("ttl")?.unwrap_or(TTL);
@@ -81,12 +83,13 @@ enum Taken {
     params(("client" = Name, Query, description = "Who holds it")),
     responses(
         (status = 200, description = "It is free", body = SimpleReleased),
-        Problems,
+        BodyProblems,
         (status = 403, description = "The client does not hold it; or permission_denied: a page of another site may not change anything",
             content((SimpleRefused = "application/json"), (leasehold_api::Problem = "application/problem+json"))),
     )
 )]
-pub(crate) async fn delete(State(app): State<Arc<App>>, uri: Uri) -> Answered {
+pub(crate) async fn delete(State(app): State<Arc<App>>, request: Request) -> Answered {
+    let uri = input::no_body(&app, request, BODY_HINT).await?;
     let mut params = input::Params::of(&uri)?;
     let client = client(&mut params)?;
     params.done()?;

@@ -165,7 +165,7 @@ impl hyper::body::Body for Chunks {
         NamespaceParam,
         ("prefix" = Option<LockPrefix>, Query, description = "Only events of locks whose canonical name starts with this"),
         ("after" = Option<u64>, Query, maximum = 9_007_199_254_740_991_u64, description = "Events after this revision; from now on if left out"),
-        ("wait_ms" = Option<u64>, Query, maximum = 86_400_000, description = "Wait so long if there are none yet; at most 50 s of it"),
+        ("wait_ms" = Option<u64>, Query, maximum = 50_000, description = "Wait so long if there are none yet, up to 50 s"),
         ("page_size" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "1 to 1000, 100 if left out"),
     ),
     responses(
@@ -177,7 +177,7 @@ impl hyper::body::Body for Chunks {
 pub(crate) async fn events(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let mut params = input::Params::of(&uri)?;
     let after = params.number("after")?;
-    let wait = convert::wait(params.number("wait_ms")?.unwrap_or(0))?;
+    let wait = convert::poll_wait(params.number("wait_ms")?.unwrap_or(0))?;
     let size = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
     let (mut filter, has_after) = filter_of(&mut params, after)?;
     params.done()?;

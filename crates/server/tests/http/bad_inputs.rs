@@ -51,7 +51,10 @@ async fn wrong_body_is_refused() {
         r#"{"owner_id":"a","ttl_ms":99}"#,
         r#"{"owner_id":"a","ttl_ms":86400001}"#,
         r#"{"owner_id":"a","ttl_ms":1000,"wait_ms":9223372036854775808}"#,
+        r#"{"owner_id":"a","ttl_ms":1000,"wait_ms":50001}"#,
         r#"{"owner_id":"a","ttl_ms":1000,"wait_ms":-1}"#,
+        r#"{"owner_id":"cafe\u0301","ttl_ms":1000}"#,
+        r#"{"owner_id":"a\u3164","ttl_ms":1000}"#,
         r#"{"owner_id":"a","ttl_ms":1000,"mode":"both"}"#,
         r#"{"owner_id":"a","ttl_ms":1000,"mode":"permits"}"#,
         r#"{"owner_id":"a","ttl_ms":1000,"permits":0}"#,
@@ -120,6 +123,11 @@ async fn wrong_name_is_refused() {
         "inode:x",
         "inode:1@5..5",
         "inode:1@-1..5",
+        "cafe%CC%81",
+        "a%EF%B8%8Fb",
+        "job/**",
+        "Path:/a",
+        "path:/a/*",
         &"x".repeat(513),
     ] {
         let reply = world.post(&format!("/v1/locks/{name}/acquire"), body).await;
@@ -129,6 +137,39 @@ async fn wrong_name_is_refused() {
         assert_eq!(reply.status, 400, "{name}: {reply:?}");
     }
     world.post("/v1/locks//acquire", body).await.problem("invalid_lock_name");
+    assert_eq!(world.state().await, before);
+}
+
+/// The hint says what to write instead.
+#[tokio::test]
+async fn what_is_most_likely_meant_otherwise_is_refused_with_a_hint() {
+    let world = world().await;
+    let before = world.state().await;
+    let body = r#"{"owner_id":"a","ttl_ms":1000}"#;
+    for (name, hint) in [
+        ("job/**", "path:/job/**"),
+        ("Path:/a", "lower case"),
+        ("path:/a/*", "'**'"),
+        ("cafe%CC%81", "NFC"),
+    ] {
+        let problem = world.post(&format!("/v1/locks/{name}/acquire"), body).await;
+        let problem = problem.problem("invalid_lock_name");
+        assert!(problem["detail"].as_str().unwrap().contains(hint), "{problem}");
+    }
+    let long = r#"{"owner_id":"a","ttl_ms":1000,"wait_ms":60000}"#;
+    let problem = world.post(ACQUIRE, long).await.problem("invalid_request");
+    assert_eq!(problem["errors"][0]["field"], "wait_ms");
+    assert!(problem["detail"].as_str().unwrap().contains("ticket"), "{problem}");
+    let problem = world.get("/v1/locks/m/acquire").await.problem("invalid_request");
+    assert!(problem["detail"].as_str().unwrap().contains("POST"), "{problem}");
+    assert_eq!(world.get("/v1/locks/m%2Facquire").await.ok()["state"], "free");
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    for path in ["/lock", "/lock?client=a"] {
+        let reply = world.send("POST", path, &form, Some("client=a&ttl=3s")).await;
+        let problem = reply.problem("invalid_request");
+        assert!(problem["detail"].as_str().unwrap().contains("/lock?client="), "{problem}");
+    }
+    assert_eq!(world.get("/lock").await.ok()["holder"], "");
     assert_eq!(world.state().await, before);
 }
 

@@ -149,7 +149,7 @@ impl Decoder<'_> {
             tag::LEASE => Entry::Lease(Box::new(self.lease_entry()?)),
             tag::REGISTER => Entry::Register {
                 namespace: self.namespace()?,
-                register: self.name("register", RegisterName::new)?,
+                register: self.name("register", RegisterName::stored)?,
                 fence: self.fence()?,
             },
             _ => return Err(self.fault("entry", start)),

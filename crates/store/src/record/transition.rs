@@ -294,7 +294,7 @@ impl Decoder<'_> {
                 }
                 tag::FENCE_ACCEPTED => Transition::FenceAccepted {
                     namespace: self.namespace()?,
-                    register: self.name("register", RegisterName::new)?,
+                    register: self.name("register", RegisterName::stored)?,
                     fence: self.fence()?,
                 },
                 _ => return Err(self.fault("transition", start)),
@@ -380,7 +380,7 @@ impl Decoder<'_> {
 
     pub(super) fn terms(&mut self) -> Result<SessionTerms, Fault> {
         let number = self.varint("session number")?;
-        let adapter = self.name("adapter", Adapter::new)?;
+        let adapter = self.name("adapter", Adapter::stored)?;
         let on_disconnect = if self.flag("disconnect policy")? {
             OnDisconnect::Keep(self.duration()?)
         } else {
@@ -412,7 +412,7 @@ impl Decoder<'_> {
 
     pub(super) fn request(&mut self) -> Result<Request, Fault> {
         Ok(Request {
-            id: self.name("request id", RequestId::new)?,
+            id: self.name("request id", RequestId::stored)?,
             digest: u64::from_le_bytes(self.array("digest")?),
         })
     }

@@ -277,14 +277,14 @@ impl<'a> Decoder<'a> {
 
     pub(super) fn namespace(&mut self) -> Result<Namespace, Fault> {
         let mut last = mem::take(&mut self.namespace);
-        let name = self.name_after(&mut last, "namespace", |text| Namespace::new(text).ok());
+        let name = self.name_after(&mut last, "namespace", |text| Namespace::stored(text).ok());
         self.namespace = last;
         name
     }
 
     pub(super) fn owner(&mut self) -> Result<Owner, Fault> {
         let mut last = mem::take(&mut self.owner);
-        let name = self.name_after(&mut last, "owner", |text| Owner::new(text).ok());
+        let name = self.name_after(&mut last, "owner", |text| Owner::stored(text).ok());
         self.owner = last;
         name
     }
@@ -292,7 +292,7 @@ impl<'a> Decoder<'a> {
     /// A name, path or subtree in its canonical text, and no other.
     pub(super) fn key(&mut self) -> Result<Key, Fault> {
         let mut last = mem::take(&mut self.key);
-        let name = self.name_after(&mut last, "scope", |text| match Scope::parse(text) {
+        let name = self.name_after(&mut last, "scope", |text| match Scope::stored(text) {
             Ok(Scope::Key(key)) if key.as_str() == text => Some(key),
             Ok(_) | Err(_) => None,
         });
