@@ -12,6 +12,8 @@ pub(crate) fn start(out: &Output, format: Option<LogFormat>, filter: &str) -> Re
     let for_people = std::io::stderr().is_terminal();
     let format = format.unwrap_or(if for_people { LogFormat::Text } else { LogFormat::Json });
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Whoever read the log may be gone, with the terminal for instance. There is nowhere to say so.
+    let log = log.log_internal_errors(false);
     match format {
         LogFormat::Text => log.with_ansi(out.colors_on_stderr).with_target(false).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),

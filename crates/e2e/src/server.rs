@@ -142,6 +142,11 @@ impl Server {
         self.signal(libc::SIGCONT)
     }
 
+    /// Sends the process SIGHUP.
+    pub fn hang_up(&self) -> Result<()> {
+        self.signal(libc::SIGHUP)
+    }
+
     fn signal(&self, signal: libc::c_int) -> Result<()> {
         let pid = libc::pid_t::try_from(self.pid()).context("a process id is small")?;
         // SAFETY: the process is a child of ours that has not been waited for, so the id is still its own.

@@ -34,6 +34,24 @@ async fn port_answers_while_the_table_is_loaded() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn hangup_does_not_end_a_server_without_a_terminal() -> Result<()> {
+    let mut server = Server::start().await?;
+    let mut http = Http::new(server.address());
+    let ask =
+        AcquireRequest { owner_id: "a".into(), ttl_ms: Some(60_000), ..AcquireRequest::default() };
+    ensure!(http.post("/v1/locks/kept/acquire", &ask).await?.status == 200);
+    server.hang_up()?;
+    let begun = Instant::now();
+    while !server.log().contains("SIGHUP is ignored") {
+        ensure!(begun.elapsed() < PATIENCE, "no word about the signal: {}", server.log());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    ensure!(http.get("/readyz").await?.status == 200, "{}", server.log());
+    ensure!(server.stop().await?.success(), "{}", server.log());
+    Ok(())
+}
+
 /// What `/livez` says as soon as anything is said.
 async fn first_answer(server: &Server) -> Result<u16> {
     let begun = Instant::now();

@@ -1,17 +1,32 @@
 //! Numbers about what has happened since the start, for metrics. Counted where it happens, so none is missed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold_core::{Namespace, News, ScopeKind};
+use leasehold_core::{Namespace, News};
 
 use crate::engine::Published;
 
-/// What has happened since the engine started.
+/// So many namespaces are counted each by its name, the others together: whoever can name a namespace must not be able to
+/// fill the memory.
+const NAMESPACES_MAX: usize = 100;
+
+/// What has happened since the engine started. It never grows beyond a few kilobytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    pub granted: BTreeMap<(Namespace, ScopeKind), u64>,
-    /// By namespace and the word for the ending, as in `Ending`.
-    pub ended: BTreeMap<(Namespace, &'static str), u64>,
+    pub totals: Totals,
+    /// By the word for the ending, as in `Ending`, and by namespace; `None` stands for all that have no count of their
+    /// own.
+    pub ended: BTreeMap<(Option<Namespace>, &'static str), u64>,
+    /// The namespaces that have one.
+    named: BTreeSet<Namespace>,
+}
+
+/// What has happened in all namespaces together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub granted: u64,
+    /// Grants whose lease lapsed, in the recovery grace as well.
+    pub expired: u64,
     pub deadlocks: u64,
 }
 
@@ -21,23 +36,38 @@ impl Counts {
         for alike in events.chunk_by(|one, next| Counted::of(one) == Counted::of(next)) {
             let len = alike.len() as u64;
             match Counted::of(&alike[0]) {
-                Counted::Granted(namespace, kind) => {
-                    *self.granted.entry((namespace.clone(), kind)).or_insert(0) += len;
-                }
-                Counted::Ended(namespace, ending) => {
-                    *self.ended.entry((namespace.clone(), ending)).or_insert(0) += len;
-                }
-                Counted::Deadlock => self.deadlocks += len,
+                Counted::Granted => self.totals.granted += len,
+                Counted::Ended(namespace, ending) => self.count_ended(namespace, ending, len),
+                Counted::Deadlock => self.totals.deadlocks += len,
                 Counted::Nothing => {}
             }
         }
+    }
+
+    fn count_ended(&mut self, namespace: &Namespace, ending: &'static str, len: u64) {
+        if matches!(ending, "expired" | "grace_expired") {
+            self.totals.expired += len;
+        }
+        let name = self.name(namespace);
+        *self.ended.entry((name, ending)).or_insert(0) += len;
+    }
+
+    /// The name under which a namespace is counted.
+    fn name(&mut self, namespace: &Namespace) -> Option<Namespace> {
+        if !self.named.contains(namespace) {
+            if self.named.len() >= NAMESPACES_MAX {
+                return None;
+            }
+            self.named.insert(namespace.clone());
+        }
+        Some(namespace.clone())
     }
 }
 
 /// As what an event counts.
 #[derive(PartialEq, Eq)]
 enum Counted<'a> {
-    Granted(&'a Namespace, ScopeKind),
+    Granted,
     Ended(&'a Namespace, &'static str),
     Deadlock,
     Nothing,
@@ -47,7 +77,7 @@ impl Counted<'_> {
     fn of(published: &Published) -> Counted<'_> {
         let namespace = &published.event.namespace;
         match &published.event.news {
-            News::Granted { scope, .. } => Counted::Granted(namespace, scope.kind()),
+            News::Granted { .. } => Counted::Granted,
             News::Ended { ending, .. } => Counted::Ended(namespace, ending.as_str()),
             News::Deadlock { .. } => Counted::Deadlock,
             News::EpochBegan { .. }
@@ -65,12 +95,18 @@ impl Counted<'_> {
 impl Counts {
     /// What has happened in another group counts as well.
     pub fn add(&mut self, other: &Counts) {
-        for (key, count) in &other.granted {
-            *self.granted.entry(key.clone()).or_insert(0) += count;
+        for ((namespace, ending), count) in &other.ended {
+            let name = namespace.as_ref().and_then(|namespace| self.name(namespace));
+            *self.ended.entry((name, ending)).or_insert(0) += count;
         }
-        for (key, count) in &other.ended {
-            *self.ended.entry(key.clone()).or_insert(0) += count;
-        }
+        self.totals.add(other.totals);
+    }
+}
+
+impl Totals {
+    pub fn add(&mut self, other: Totals) {
+        self.granted += other.granted;
+        self.expired += other.expired;
         self.deadlocks += other.deadlocks;
     }
 }
@@ -128,5 +164,48 @@ impl Default for Commits {
         const SIZES: &[f64] =
             &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0];
         Commits { seconds: Histogram::new(SECONDS), batch_size: Histogram::new(SIZES), failures: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use leasehold_core::{Ending, Event, Fence, Mode, Owner, Revision, Scope, Timestamp};
+
+    fn ended(namespace: &str, ending: Ending) -> Published {
+        let news = News::Ended {
+            scope: Scope::parse("x").expect("a name"),
+            owner: Owner::new("a").expect("a name"),
+            mode: Mode::Exclusive,
+            fence: Fence::new(1).expect("a small number"),
+            since: Timestamp::ZERO,
+            ending,
+            window: None,
+        };
+        let namespace = Namespace::new(namespace).expect("a name");
+        let event = Event { revision: Revision(1), at: Timestamp::ZERO, namespace, news };
+        Published { event: Arc::new(event), last_of_revision: true }
+    }
+
+    #[test]
+    fn counts_do_not_grow_with_the_namespaces_that_were_ever_named() {
+        let mut counts = Counts::default();
+        for number in 0..10_000 {
+            let name = format!("n{number}");
+            counts.count(&[ended(&name, Ending::Expired), ended(&name, Ending::Released)]);
+        }
+        assert_eq!(counts.ended.len(), 2 * (NAMESPACES_MAX + 1));
+        assert_eq!(counts.ended[&(None, "expired")], 10_000 - NAMESPACES_MAX as u64);
+        assert_eq!(counts.ended.values().sum::<u64>(), 20_000);
+        assert_eq!(counts.totals.expired, 10_000);
+        // Several groups together are bounded as well.
+        let mut both = counts.clone();
+        let mut others = Counts::default();
+        others.count(&[ended("else", Ending::Released), ended("n1", Ending::Released)]);
+        both.add(&others);
+        assert_eq!(both.ended.len(), counts.ended.len());
+        assert_eq!(both.ended.values().sum::<u64>(), 20_002);
     }
 }

@@ -8,7 +8,7 @@ use leasehold_core::{Acquire, Answer, CallId, Cancel, Command, Event, Grant, Lea
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::call::{Call, CallError, Query, Reply, View};
-use crate::counts::{Commits, Counts};
+use crate::counts::{Commits, Counts, Totals};
 use crate::history::Remembered;
 use crate::lanes::{Asked, LanesIn, Parcel, is_urgent};
 use crate::port::Port;
@@ -151,6 +151,11 @@ impl Handle {
     /// What has happened since the start.
     pub fn counts(&self) -> Counts {
         self.publisher.counts()
+    }
+
+    /// The same in a few numbers, for those who ask often.
+    pub fn totals(&self) -> Totals {
+        self.publisher.totals()
     }
 
     /// What the store was asked to keep since the start.

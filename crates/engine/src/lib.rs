@@ -33,7 +33,7 @@ mod status;
 
 pub use call::{Call, CallError, Query, Reply, View};
 pub use clock::{Clock, RuntimeClock, SystemClock};
-pub use counts::{Commits, Counts, Histogram};
+pub use counts::{Commits, Counts, Histogram, Totals};
 pub use engine::{Engine, Failed, Output, Portion, Published, Settings, Undo};
 pub use handle::Handle;
 pub use history::{HistoryLimits, Remembered};

@@ -53,6 +53,10 @@ struct Letters {
 }
 
 impl Mailbox {
+    pub(crate) fn new(port: u32) -> Mailbox {
+        Mailbox { port: port & 0x7fff_ffff, letters: Mutex::default() }
+    }
+
     fn letters(&self) -> MutexGuard<'_, Letters> {
         self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,10 +127,9 @@ pub struct Port {
 
 impl Port {
     pub(crate) fn new(lanes: LanesIn, number: u32) -> Port {
-        let mailbox = Mailbox { port: number & 0x7fff_ffff, letters: Mutex::default() };
         Port {
             lanes,
-            mailbox: Arc::new(mailbox),
+            mailbox: Arc::new(Mailbox::new(number)),
             urgent: Vec::new(),
             ordinary: Vec::new(),
             follow: Vec::new(),

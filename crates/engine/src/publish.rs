@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use leasehold_core::{Ending, Fence, LeaseId, Namespace, Revision, Scope};
 use tokio::sync::{broadcast, mpsc};
 
-use crate::counts::Counts;
+use crate::counts::{Counts, Totals};
 use crate::engine::Published;
 use crate::history::{History, HistoryLimits};
 
@@ -19,6 +19,7 @@ const NOTICES_LEN_MAX: usize = 1024;
 pub(crate) struct Publisher {
     memory: Arc<Mutex<Memory>>,
     followers: Arc<Mutex<Followers>>,
+    counts: Arc<Mutex<Counts>>,
     pub(crate) history: History,
 }
 
@@ -34,7 +35,6 @@ struct Memory {
     backlog_len_max: usize,
     /// Everything after this revision is remembered.
     complete_after: Revision,
-    counts: Counts,
 }
 
 /// Events after the asked revision are no longer all remembered.
@@ -83,10 +83,9 @@ impl Publisher {
             live,
             backlog_len_max,
             complete_after: Revision(0),
-            counts: Counts::default(),
         };
         let (memory, history) = (Arc::new(Mutex::new(memory)), History::new(history));
-        Publisher { memory, followers: Arc::default(), history }
+        Publisher { memory, followers: Arc::default(), counts: Arc::default(), history }
     }
 
     /// The table starts here: nothing before is known.
@@ -110,8 +109,8 @@ impl Publisher {
             return;
         }
         self.history.note(events);
+        self.counted().count(events);
         let mut memory = self.memory();
-        memory.counts.count(events);
         // Nobody watches most of the time.
         let is_watched = memory.live.receiver_count() > 0;
         // First some out, then as many in: a deque that is full would double for those too many.
@@ -147,7 +146,15 @@ impl Publisher {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        self.memory().counts.clone()
+        self.counted().clone()
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.counted().totals
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything the holder of this lease should hear from now on. A later follower takes over.

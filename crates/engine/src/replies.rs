@@ -1,6 +1,6 @@
 //! Who awaits which answer, and how it gets there.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque, hash_set};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ use crate::publish::{Notice, Publisher};
 
 /// So many leases one port hears of without asking; of more it learns by its next heartbeat.
 const FOLLOWED_MAX: usize = 200_000;
+/// So many leases of ports that are gone are forgotten at a time: a port that followed many stops nobody.
+const FORGOTTEN_AT_ONCE: usize = 1000;
 
 /// Everybody who awaits an answer.
 #[derive(Debug, Default)]
@@ -23,6 +25,8 @@ pub(crate) struct Replies {
     ports: HashMap<u32, OpenPort, OwnIds>,
     /// Which port hears what becomes of a lease.
     followed: HashMap<LeaseId, u32, OwnIds>,
+    /// What ports that are gone followed, as far as it is not forgotten yet.
+    gone: Vec<(u32, hash_set::IntoIter<LeaseId>)>,
     /// The ports that something was gathered for.
     touched: Vec<u32>,
     /// What watchers are told next.
@@ -33,7 +37,7 @@ pub(crate) struct Replies {
 struct OpenPort {
     mailbox: Arc<Mailbox>,
     gathered: VecDeque<Delivered>,
-    followed: usize,
+    followed: HashSet<LeaseId, OwnIds>,
 }
 
 impl Replies {
@@ -52,7 +56,7 @@ impl Replies {
         self.ports.entry(port).or_insert_with(|| OpenPort {
             mailbox: calls.mailbox.clone(),
             gathered: VecDeque::new(),
-            followed: 0,
+            followed: HashSet::default(),
         });
         for lease in &calls.forget {
             self.unfollow(*lease);
@@ -64,9 +68,27 @@ impl Replies {
 
     pub(crate) fn closed(&mut self, port: u32) {
         if let Some(closed) = self.ports.remove(&port)
-            && closed.followed > 0
+            && !closed.followed.is_empty()
         {
-            self.followed.retain(|_, follower| *follower != port);
+            self.gone.push((port, closed.followed.into_iter()));
+        }
+        self.forget_gone();
+    }
+
+    /// Forgets some of what ports that are gone followed.
+    fn forget_gone(&mut self) {
+        for _ in 0..FORGOTTEN_AT_ONCE {
+            let Some((port, leases)) = self.gone.last_mut() else { return };
+            match leases.next() {
+                Some(lease) if self.followed.get(&lease) == Some(port) => {
+                    self.followed.remove(&lease);
+                }
+                // Another port follows it by now.
+                Some(_) => {}
+                None => {
+                    self.gone.pop();
+                }
+            }
         }
     }
 
@@ -135,14 +157,14 @@ impl Replies {
 
     fn follow(&mut self, port: u32, lease: LeaseId) {
         let Some(open) = self.ports.get_mut(&port) else { return };
-        if open.followed >= FOLLOWED_MAX {
+        if open.followed.len() >= FOLLOWED_MAX {
             return;
         }
-        open.followed += 1;
-        if let Some(before) = self.followed.insert(lease, port)
+        open.followed.insert(lease);
+        if let Some(before) = self.followed.insert(lease, port).filter(|before| *before != port)
             && let Some(open) = self.ports.get_mut(&before)
         {
-            open.followed -= 1;
+            open.followed.remove(&lease);
         }
     }
 
@@ -150,7 +172,7 @@ impl Replies {
         if let Some(port) = self.followed.remove(&lease)
             && let Some(open) = self.ports.get_mut(&port)
         {
-            open.followed -= 1;
+            open.followed.remove(&lease);
         }
     }
 
@@ -158,6 +180,7 @@ impl Replies {
     /// Watchers hear of it as well.
     pub(crate) fn flush(&mut self, publisher: &Publisher) -> Vec<Undo> {
         publisher.publish(&mut self.events);
+        self.forget_gone();
         let mut undone = Vec::new();
         for port in self.touched.drain(..) {
             let Some(open) = self.ports.get_mut(&port) else { continue };
@@ -214,5 +237,70 @@ impl Hasher for Spread {
 
     fn write_usize(&mut self, number: usize) {
         self.write_u64(number as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::HistoryLimits;
+    use leasehold_core::{Ending, Namespace};
+
+    fn lease(number: u128) -> LeaseId {
+        LeaseId::from_u128(number)
+    }
+
+    fn follows(port: u32, leases: impl Iterator<Item = u128>) -> Calls {
+        let (calls, forget) = (Vec::new(), Vec::new());
+        let follow = leases.map(lease).collect();
+        Calls { mailbox: Arc::new(Mailbox::new(port)), calls, follow, forget }
+    }
+
+    fn lost(number: u128) -> Output {
+        let (namespace, lease) = (Namespace::default(), lease(number));
+        Output::Lost { namespace, lease, fence: None, ending: Ending::Expired }
+    }
+
+    #[test]
+    fn port_that_closes_is_forgotten_piece_by_piece_and_takes_nothing_from_others() {
+        const MANY: u128 = 100_000;
+        let publisher = Publisher::new(16, 16, HistoryLimits::default());
+        let mut replies = Replies::default();
+        replies.heard_of(&follows(1, 0..MANY));
+        replies.heard_of(&follows(2, 0..10));
+        replies.closed(1);
+        let left = replies.followed.len();
+        assert!(left > MANY as usize - 2 * FORGOTTEN_AT_ONCE, "{left}: too much in one step");
+        // Of another port's leases none is forgotten, whoever followed them before.
+        replies.give(lost(3), &publisher);
+        assert_eq!(replies.touched, [2]);
+        // What the port followed that is gone has no follower, forgotten or not.
+        assert!(
+            !replies.notify_port(
+                lease(MANY - 1),
+                &Notice::Lost { fence: None, ending: Ending::Expired }
+            )
+        );
+        for _ in 0..=MANY as usize / FORGOTTEN_AT_ONCE {
+            replies.flush(&publisher);
+        }
+        assert_eq!(replies.followed.len(), 9);
+    }
+
+    #[test]
+    fn many_ports_that_close_cost_what_they_followed() {
+        let mut replies = Replies::default();
+        replies.heard_of(&follows(0, 0..150_000));
+        for port in 1..10_000 {
+            let first = 1_000_000 + u128::from(port);
+            replies.heard_of(&follows(port, first..first + 1));
+        }
+        let begun = std::time::Instant::now();
+        for port in 1..10_000 {
+            replies.closed(port);
+        }
+        // A look at all that is followed for each of them would take a minute here.
+        assert!(begun.elapsed() < std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert_eq!(replies.followed.len(), 150_000);
     }
 }

@@ -117,7 +117,8 @@ async fn serve(
 ) {
     let timeouts = Timeouts { header: app.config.header_timeout, idle: app.config.idle_timeout };
     let connection = Arc::new(Connection::new(app.metrics.clone()));
-    let io = TokioIo::new(Dressed::new(Watched::new(stream, connection.clone())));
+    let io =
+        TokioIo::new(Dressed::new(Watched::new(stream, connection.clone()), connection.clone()));
     let service = service_fn(|request| {
         let origin = Origin { peer, connection: connection.clone() };
         request::answer(app.clone(), routers.clone(), origin, request)

@@ -1,30 +1,40 @@
 //! hyper refuses by itself what it cannot read as HTTP/1.1, with a status and nothing else. Here such a refusal gets the
 //! shape of all the others on its way out.
 //!
-//! It is told from an answer of ours by what it lacks: every answer of ours carries the id of its request. In HTTP/2 the
-//! same is not possible: there it is frames that go out, and what cannot be read as a request has no stream to answer on.
+//! It is told from an answer of ours by what it lacks: every answer of ours carries the id of its request. Only the first
+//! bytes of a response are looked at: as long as any byte of an answer of ours may still be on its way, nothing is
+//! replaced, whatever the bytes look like. In HTTP/2 the same is not possible: there it is frames that go out, and what
+//! cannot be read as a request has no stream to answer on.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use leasehold_api::{Code, Problem};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::connection::Connection;
 use crate::random;
 
 /// A stream whose bare refusals are dressed.
 #[derive(Debug)]
 pub(crate) struct Dressed<S> {
     stream: S,
+    connection: Arc<Connection>,
     /// What goes out in place of a bare refusal, and how much of it is out.
     instead: Vec<u8>,
     out: usize,
 }
 
 impl<S> Dressed<S> {
-    pub(crate) fn new(stream: S) -> Dressed<S> {
-        Dressed { stream, instead: Vec::new(), out: 0 }
+    pub(crate) fn new(stream: S, connection: Arc<Connection>) -> Dressed<S> {
+        Dressed { stream, connection, instead: Vec::new(), out: 0 }
+    }
+
+    /// The code of a bare refusal that begins here.
+    fn refusal(&self, bytes: &[u8]) -> Option<Code> {
+        if self.connection.is_between_responses() { refusal(bytes) } else { None }
     }
 }
 
@@ -44,7 +54,7 @@ impl<S: AsyncWrite + Unpin> Dressed<S> {
     }
 
     fn is_refusal(&mut self, bytes: &[u8]) -> bool {
-        let Some(code) = refusal(bytes) else { return false };
+        let Some(code) = self.refusal(bytes) else { return false };
         self.instead = dressed(code);
         self.out = 0;
         true
@@ -84,7 +94,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Dressed<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if bufs.first().is_some_and(|first| refusal(first).is_some()) {
+        if bufs.first().is_some_and(|first| self.refusal(first).is_some()) {
             return self.poll_write(cx, &bufs[0]);
         }
         let this = self.get_mut();
@@ -171,7 +181,56 @@ fn reason(code: Code) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::Body;
+    use axum::http::{Request, Response};
+    use hyper::body::Incoming;
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use hyper_util::server::conn::auto;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
+    use crate::connection::Watched;
+    use crate::metrics::Metrics;
+    use crate::request::Kept;
+
+    /// What comes back over a connection whose every write stops after `room` bytes.
+    async fn answers(room: usize, body: &'static str, requests: &[u8]) -> String {
+        let (mut client, server) = tokio::io::duplex(room);
+        let connection = Arc::new(Connection::new(Arc::new(Metrics::new("0"))));
+        let watched = Watched::new(server, connection.clone());
+        let io = TokioIo::new(Dressed::new(watched, connection.clone()));
+        let service = service_fn(move |_: Request<Incoming>| {
+            let answering = Some(connection.answering());
+            let response = Response::builder().header("x-request-id", "1").body(Body::from(body));
+            let response = response
+                .expect("a plain response")
+                .map(|body| Body::new(Kept { body, in_flight: None, answering }));
+            async move { Ok::<_, Infallible>(response) }
+        });
+        let builder = auto::Builder::new(TokioExecutor::new());
+        let serving = builder.serve_connection(io, service);
+        let asking = async {
+            client.write_all(requests).await.expect("the server reads");
+            let mut answers = Vec::new();
+            client.read_to_end(&mut answers).await.expect("the server answers");
+            String::from_utf8(answers).expect("text")
+        };
+        tokio::join!(serving, asking).1
+    }
+
+    #[tokio::test]
+    async fn bytes_of_a_body_are_never_replaced_however_they_are_cut() {
+        const LOOKALIKE: &str = "HTTP/1.1 400 Bad Request\r\n\r\nHTTP/1.1 400 Bad Request\r\n\r\n";
+        for room in 10..100 {
+            let asked = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+            let said = answers(room, LOOKALIKE, asked).await;
+            let (_, body) = said.split_once("\r\n\r\n").expect("a head and a body");
+            assert_eq!(body, LOOKALIKE, "{room}");
+        }
+    }
 
     #[test]
     fn only_refusals_without_a_request_id_are_bare() {

@@ -40,6 +40,10 @@ pub(crate) struct Connection {
     /// It has spoken gRPC; then it counts as a connection of that.
     is_grpc: AtomicBool,
     metrics: Arc<Metrics>,
+    /// Answers in HTTP/1.1 that are not completely handed to hyper.
+    answering: AtomicU32,
+    /// No byte of an answer of ours is on its way.
+    is_between_responses: AtomicBool,
     has_to_flush: AtomicBool,
     /// What replies gave whose bytes are not flushed yet. It is taken back if the connection ends like this.
     to_flush: Mutex<Vec<Given>>,
@@ -66,6 +70,8 @@ impl Connection {
             is_ambiguous: AtomicBool::new(false),
             is_grpc: AtomicBool::new(false),
             metrics,
+            answering: AtomicU32::new(0),
+            is_between_responses: AtomicBool::new(true),
             has_to_flush: AtomicBool::new(false),
             to_flush: Mutex::default(),
         }
@@ -81,6 +87,18 @@ impl Connection {
         self.header_since.store(0, Relaxed);
         self.is_http2.store(is_http2, Relaxed);
         InFlight(self.clone())
+    }
+
+    /// An answer in HTTP/1.1 is being made; its last byte is handed to hyper when the guard is dropped.
+    pub(crate) fn answering(self: &Arc<Connection>) -> Answering {
+        self.answering.fetch_add(1, Relaxed);
+        self.is_between_responses.store(false, Relaxed);
+        Answering(self.clone())
+    }
+
+    /// Whether the next byte that goes out is the first one of a response.
+    pub(crate) fn is_between_responses(&self) -> bool {
+        self.is_between_responses.load(Relaxed)
     }
 
     /// It speaks gRPC.
@@ -103,6 +121,9 @@ impl Connection {
 
     /// Everything that was written is out.
     fn flushed(&self) {
+        if self.answering.load(Relaxed) == 0 && !self.is_http2.load(Relaxed) {
+            self.is_between_responses.store(true, Relaxed);
+        }
         if self.has_to_flush.swap(false, AcqRel) {
             let mut to_flush = self.to_flush.lock().unwrap_or_else(PoisonError::into_inner);
             for given in to_flush.drain(..) {
@@ -163,6 +184,16 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Relaxed);
         self.0.last_busy.store(self.0.now(), Relaxed);
+    }
+}
+
+/// An answer in HTTP/1.1 that is not completely handed to hyper.
+#[derive(Debug)]
+pub(crate) struct Answering(Arc<Connection>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.answering.fetch_sub(1, Relaxed);
     }
 }
 

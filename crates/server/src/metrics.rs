@@ -20,7 +20,7 @@ use prometheus_client::registry::Registry;
 use crate::readings::{Gauges, Readings};
 
 const NAMESPACES_MAX: usize = 100;
-const OTHER_NAMESPACE: &str = "other";
+pub(crate) const OTHER_NAMESPACE: &str = "other";
 /// The waits that percentiles are told of.
 const WAITS_LEN_MAX: usize = 1000;
 
@@ -442,8 +442,9 @@ mod tests {
         for (ending, count) in
             [("expired", 4), ("grace_expired", 1), ("released", 7), ("window_over", 2)]
         {
-            counts.ended.insert((Namespace::default(), ending), count);
+            counts.ended.insert((Some(Namespace::default()), ending), count);
         }
+        counts.totals.expired = 5;
         Readings { leads: 1, status, stats, counts, commits: Commits::default() }
     }
 

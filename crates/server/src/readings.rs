@@ -10,7 +10,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use crate::metrics::NamespaceLabels;
+use crate::metrics::{NamespaceLabels, OTHER_NAMESPACE};
 
 /// One look at the engine.
 #[derive(Clone, Debug)]
@@ -70,7 +70,10 @@ impl Gauges {
         let mut releases = BTreeMap::new();
         for ((namespace, ending), count) in &counts.ended {
             if let Some(reason) = reason(ending) {
-                let label = self.namespaces.label(namespace.as_str());
+                let label = match namespace {
+                    Some(namespace) => self.namespaces.label(namespace.as_str()),
+                    None => OTHER_NAMESPACE.into(),
+                };
                 *releases.entry((label, reason)).or_insert(0) += count;
             }
         }
@@ -93,7 +96,7 @@ impl Collector for Gauges {
         let Readings { leads, status, stats, counts, commits } = &readings;
         let mut out = Out(&mut encoder);
         out.gauge("locks_held", "Grants that stand now", stats.grants as u64)?;
-        out.counter("lock_expired", "Locks whose lease lapsed", expired(counts))?;
+        out.counter("lock_expired", "Locks whose lease lapsed", counts.totals.expired)?;
         out.by(
             "leasehold_locks_release",
             "Locks that ended, by namespace and reason",
@@ -109,7 +112,7 @@ impl Collector for Gauges {
             &self.active(stats),
         )?;
         out.gauge("leasehold_waiters", "Requests that wait in a queue", stats.waiters as u64)?;
-        out.counter("leasehold_deadlocks", "Deadlocks found and refused", counts.deadlocks)?;
+        out.counter("leasehold_deadlocks", "Deadlocks found and refused", counts.totals.deadlocks)?;
         out.gauge(
             "leasehold_locks_grace_period_active",
             "1 while a recovery grace is on",
@@ -129,11 +132,6 @@ impl Collector for Gauges {
         )?;
         out.counter("leasehold_commit_failures", "Batches the store did not keep", commits.failures)
     }
-}
-
-pub(crate) fn expired(counts: &Counts) -> u64 {
-    let lapsed = |ending: &str| matches!(ending, "expired" | "grace_expired");
-    counts.ended.iter().filter(|((_, ending), _)| lapsed(ending)).map(|(_, count)| count).sum()
 }
 
 /// Whose doing it was that a lock ended; `None` if nobody lost anything. The words are those of `Ending`.

@@ -13,14 +13,14 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use axum::response::{IntoResponse, Response};
-use hyper::body::{Frame, Incoming};
+use hyper::body::{Frame, Incoming, SizeHint};
 use leasehold_api::Code;
 use tower_service::Service as _;
 
 use crate::app::App;
 use crate::caller::Caller;
 use crate::config::AccessLog;
-use crate::connection::{Connection, InFlight};
+use crate::connection::{Answering, Connection, InFlight};
 use crate::delivery;
 use crate::forward;
 use crate::grpc;
@@ -51,6 +51,7 @@ pub(crate) async fn answer(
     let watch = Stopwatch::start();
     let is_http2 = request.version() == Version::HTTP_2;
     let in_flight = origin.connection.begin(is_http2);
+    let answering = (!is_http2).then(|| origin.connection.answering());
     let request_id = request_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let caller = Caller { peer: origin.peer, request_id: request_id.clone() };
@@ -90,10 +91,11 @@ pub(crate) async fn answer(
     }
     let response = delivery::with_body(response, &origin.connection, is_http2);
     // A stream is on its way until its last byte; everything else goes out at once.
-    if response.body().size_hint().exact().is_none() {
-        return Ok(response.map(|body| Body::new(Streaming { body, _in_flight: in_flight })));
+    let in_flight = response.body().size_hint().exact().is_none().then_some(in_flight);
+    if in_flight.is_none() && answering.is_none() {
+        return Ok(response);
     }
-    Ok(response)
+    Ok(response.map(|body| Body::new(Kept { body, in_flight, answering })))
 }
 
 /// Both interfaces.
@@ -149,13 +151,16 @@ fn name(request: &mut Request<Body>, request_id: &str) {
     }
 }
 
-/// A body that keeps its request in flight.
-struct Streaming {
-    body: Body,
-    _in_flight: InFlight,
+/// A body that keeps what is known about its request until hyper has taken all of it.
+pub(crate) struct Kept {
+    pub(crate) body: Body,
+    #[expect(dead_code, reason = "held, never read")]
+    pub(crate) in_flight: Option<InFlight>,
+    #[expect(dead_code, reason = "held, never read")]
+    pub(crate) answering: Option<Answering>,
 }
 
-impl HttpBody for Streaming {
+impl HttpBody for Kept {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -164,6 +169,14 @@ impl HttpBody for Streaming {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

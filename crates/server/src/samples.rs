@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::app::App;
-use crate::readings;
 
 const EVERY: Duration = Duration::from_secs(2);
 const LEN_MAX: usize = 300;
@@ -34,13 +33,13 @@ impl Sample {
     pub(crate) async fn now(app: &App) -> Sample {
         let mut sample = Sample::default();
         for engine in app.groups.all() {
-            let (stats, counts) = (app.stats(engine).await.unwrap_or_default(), engine.counts());
+            let (stats, totals) = (app.stats(engine).await.unwrap_or_default(), engine.totals());
             sample.held += stats.grants as u64;
             sample.waiters += stats.waiters as u64;
             sample.sessions += stats.sessions as u64;
-            sample.grants += counts.granted.values().sum::<u64>();
-            sample.expired += readings::expired(&counts);
-            sample.deadlocks += counts.deadlocks;
+            sample.grants += totals.granted;
+            sample.expired += totals.expired;
+            sample.deadlocks += totals.deadlocks;
         }
         sample
     }

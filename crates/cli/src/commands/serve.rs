@@ -1,5 +1,7 @@
 //! `leasehold serve`
 
+use std::io::IsTerminal;
+
 use leasehold_server::{AccessLog, Config, ConfigError, Server, StartError, Store};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -87,15 +89,26 @@ fn runtime(threads: usize) -> std::io::Result<Runtime> {
 async fn serve(config: Config) -> Answered {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    // Whoever started it by hand sees it end with the terminal; a service goes on.
+    let has_terminal = std::io::stderr().is_terminal();
     let store = config.store.clone();
     let mut server = Server::start(config).await.map_err(|error| not_started(&error))?;
     tracing::info!(address = %server.address(), store = %store, "serving");
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        ended = server.ended() => {
-            let why = ended.err().map_or_else(|| "the engine has ended".into(), |error| error.to_string());
-            return Err(Failure::new(EXIT_FAULT, why));
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => {
+                if has_terminal {
+                    break;
+                }
+                tracing::info!("SIGHUP is ignored: to change the configuration, restart the server");
+            }
+            ended = server.ended() => {
+                let why = ended.err().map_or_else(|| "the engine has ended".into(), |error| error.to_string());
+                return Err(Failure::new(EXIT_FAULT, why));
+            }
         }
     }
     tracing::info!("stopping");

@@ -98,6 +98,10 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(grpc::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(
+                tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
+            )
     };
     let limit = "the descriptors are our own";
     let routes =

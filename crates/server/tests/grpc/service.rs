@@ -10,6 +10,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+use tonic_reflection::pb::v1alpha;
 
 use crate::world::{PATIENCE, World, config, refused};
 
@@ -101,7 +102,25 @@ async fn reflection_lists_the_services() {
     for service in ["Locks", "Sessions", "Watch", "Fences", "Inodes", "Cluster"] {
         assert!(names.contains(&format!("leasehold.v1.{service}").as_str()), "{names:?}");
     }
-    assert!(names.contains(&"grpc.health.v1.Health"), "{names:?}");
+    for name in [
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+        "grpc.reflection.v1alpha.ServerReflection",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    // Older tools ask in the older way.
+    let mut reflection =
+        v1alpha::server_reflection_client::ServerReflectionClient::new(world.channel.clone());
+    let list = v1alpha::server_reflection_request::MessageRequest::ListServices(String::new());
+    let ask = v1alpha::ServerReflectionRequest { host: String::new(), message_request: Some(list) };
+    let asked = reflection.server_reflection_info(tonic::codegen::tokio_stream::once(ask)).await;
+    let answer = asked.unwrap().into_inner().message().await.unwrap().unwrap();
+    let names = format!("{:?}", answer.message_response);
+    assert!(
+        names.contains("leasehold.v1.Locks") && names.contains("grpc.reflection.v1."),
+        "{names}"
+    );
 }
 
 #[tokio::test]

@@ -340,6 +340,21 @@ async fn what_is_not_http_is_answered_as_everything_else() {
 }
 
 #[tokio::test]
+async fn what_is_not_http_after_a_good_request_is_answered_as_everything_else() {
+    let world = world().await;
+    let mut stream = world.connect().await;
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = [0; 4096];
+    let len = stream.read(&mut answer).await.unwrap();
+    assert!(answer[..len].starts_with(b"HTTP/1.1 200 "));
+    stream.write_all(b"garbage\r\n\r\n").await.unwrap();
+    let mut refusal = String::new();
+    stream.read_to_string(&mut refusal).await.unwrap();
+    assert!(refusal.starts_with("HTTP/1.1 400 "), "{refusal}");
+    assert!(refusal.contains("application/problem+json"), "{refusal}");
+}
+
+#[tokio::test]
 async fn request_id_of_the_caller_comes_back_unless_it_is_unfit() {
     let world = world().await;
     let given = world.send("GET", "/nope", &[("x-request-id", "abc-1")], None).await;
