@@ -15,7 +15,7 @@ use crate::inode::Inode;
 use crate::lease::LeaseNo;
 use crate::mode::Mode;
 use crate::owners::OwnerNo;
-use crate::queue::Queue;
+use crate::queue::{InQueue, Queue};
 use crate::range::ByteRange;
 use crate::scope::{Key, Scope, ScopeKind};
 use crate::space::{Holders, Space};
@@ -39,6 +39,7 @@ pub(crate) enum Blocker {
 }
 
 impl Blocker {
+    #[cfg(test)]
     pub(crate) fn owner(&self) -> OwnerNo {
         match self {
             Blocker::Grant { owner, .. }
@@ -144,11 +145,11 @@ impl Space {
         for (other, queue) in self.queues_overlapping(key) {
             let counted = other == key && mode.permits().is_some();
             if !counted {
-                for ticket in queue.ahead(asker.ticket, mode) {
+                for place in queue.ahead(asker.ticket, mode) {
                     if want.satisfied_by(found) {
                         return;
                     }
-                    found.each.push(self.waiting(ticket));
+                    found.each.push(waiting(place));
                 }
             }
         }
@@ -174,7 +175,7 @@ impl Space {
                 Want::All => usize::MAX,
             };
             let ahead = queue.ahead(asker.ticket, Mode::Exclusive).take(enough);
-            users.extend(ahead.map(|ticket| self.waiting(ticket)));
+            users.extend(ahead.map(waiting));
         }
         if users.len() >= limit {
             found.permits_short = users.len() + 1 - limit;
@@ -199,9 +200,7 @@ impl Space {
             if into.len() >= max {
                 return;
             }
-            let held = self.lease(lease);
-            let owner = held.held.get(fence, key).map_or(held.owner, |grant| grant.owner);
-            if !(held.is_over() && asker.owner == Some(owner)) {
+            if let Some((_, owner)) = self.holder_in_the_way(key, (fence, lease), asker) {
                 into.push(Blocker::Grant { key: key.clone(), fence, lease, owner });
             }
         }
@@ -300,20 +299,74 @@ impl Space {
             return;
         }
         for (_, queue) in at.queues_overlapping(range) {
-            for ticket in queue.ahead(asker.ticket, mode) {
-                let waiter = self.waiting(ticket);
-                if Some(waiter.owner()) != asker.owner {
+            for place in queue.ahead(asker.ticket, mode) {
+                if Some(place.owner) != asker.owner {
                     if want.satisfied_by(found) {
                         return;
                     }
-                    found.each.push(waiter);
+                    found.each.push(waiting(place));
                 }
             }
         }
     }
 
-    fn waiting(&self, ticket: Ticket) -> Blocker {
-        Blocker::Waiter { ticket, owner: self.waiters[&ticket].owner }
+    /// The holders among what [`Space::blockers`] finds, one by one and without their scopes; `None` for what was
+    /// looked at and is not in the way. Permits of the same scope are left out: they are counted.
+    pub(crate) fn holders_in_the_way<'a>(
+        &'a self,
+        claim: &'a Claim,
+        asker: Asker,
+    ) -> Box<dyn Iterator<Item = Option<(LeaseNo, OwnerNo)>> + 'a> {
+        let mode = claim.mode;
+        match &claim.scope {
+            Scope::Key(key) => {
+                let conflicting =
+                    self.holders_overlapping(key, mode).filter(move |(other, held)| {
+                        let counted = *other == key && mode.permits().is_some();
+                        let counted = counted && held.mode().permits().is_some();
+                        !counted && mode.conflicts_with(held.mode())
+                    });
+                Box::new(conflicting.flat_map(move |(other, holders)| {
+                    holders.iter().map(move |held| self.holder_in_the_way(other, held, asker))
+                }))
+            }
+            Scope::Range { inode, range } => {
+                let at = self.inodes.get(inode).into_iter();
+                let pieces = at.flat_map(|at| at.overlapping(*range));
+                Box::new(pieces.map(move |(owner, piece)| {
+                    let blocks = Some(owner) != asker.owner && mode.conflicts_with(piece.mode);
+                    blocks.then_some((piece.lease, owner))
+                }))
+            }
+        }
+    }
+
+    /// Those who hold permits of the claim's own scope, in the same way.
+    pub(crate) fn permits_held<'a>(
+        &'a self,
+        claim: &'a Claim,
+        asker: Asker,
+    ) -> impl Iterator<Item = Option<(LeaseNo, OwnerNo)>> + 'a {
+        let key = match &claim.scope {
+            Scope::Key(key) if claim.mode.permits().is_some() => Some(key),
+            Scope::Key(_) | Scope::Range { .. } => None,
+        };
+        let held = key.and_then(|key| self.held.get_key_value(key));
+        let held = held.filter(|(_, held)| held.mode().permits().is_some()).into_iter();
+        held.flat_map(move |(key, holders)| {
+            holders.iter().map(move |held| self.holder_in_the_way(key, held, asker))
+        })
+    }
+
+    fn holder_in_the_way(
+        &self,
+        key: &Key,
+        (fence, lease): (Fence, LeaseNo),
+        asker: Asker,
+    ) -> Option<(LeaseNo, OwnerNo)> {
+        let held = self.lease(lease);
+        let owner = held.held.get(fence, key).map_or(held.owner, |grant| grant.owner);
+        (!(held.is_over() && asker.owner == Some(owner))).then_some((lease, owner))
     }
 
     /// Whether the owner has a reclaim window on exactly this key.
@@ -343,6 +396,10 @@ impl Space {
         let held = self.held.get(key).map(|holders| holders.mode());
         held.or_else(|| self.queues.get(key).and_then(Queue::any_mode))
     }
+}
+
+fn waiting(place: InQueue) -> Blocker {
+    Blocker::Waiter { ticket: place.ticket, owner: place.owner }
 }
 
 /// Whether other keys can overlap this one at all: a name covers itself and nothing else.

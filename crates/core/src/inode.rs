@@ -10,7 +10,7 @@ use crate::id::Ticket;
 use crate::lease::{Extra, LeaseNo};
 use crate::mode::Mode;
 use crate::owners::OwnerNo;
-use crate::queue::Queue;
+use crate::queue::{InQueue, Queue};
 use crate::range::ByteRange;
 use crate::spans::Spans;
 use crate::time::{Millis, Timestamp};
@@ -121,8 +121,8 @@ impl Inode {
         self.pieces.range((owner, 0)..=(owner, u64::MAX)).next().is_some()
     }
 
-    pub(crate) fn enqueue(&mut self, range: ByteRange, ticket: Ticket, mode: Mode) {
-        self.queues.entry(range).or_default().insert(ticket, mode);
+    pub(crate) fn enqueue(&mut self, range: ByteRange, place: InQueue) {
+        self.queues.entry(range).or_default().insert(place);
         self.queued.insert(range, ());
     }
 

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::budget::Budget;
 use crate::command::GracePolicy;
 use crate::conflict::{Asker, Want};
 use crate::effect::Step;
@@ -414,12 +415,10 @@ pub fn invariant_parked_waiters_stand_in_no_queue(table: &LockTable) -> Checked 
 
 pub fn invariant_nobody_is_deadlocked(table: &LockTable) -> Checked {
     for (_, space) in spaces(table) {
-        if space.all_can_finish() {
-            continue;
-        }
-        let owners: BTreeSet<OwnerNo> = space.waits.iter().map(|&(owner, _)| owner).collect();
-        for owner in owners {
-            let cycle = space.find_cycle(owner, None);
+        let mut budget = Budget::new(usize::MAX);
+        let stuck = space.stuck_owners(&mut budget).expect("the budget has no end");
+        for owner in stuck {
+            let cycle = space.find_cycle(owner, None, &mut budget).expect("nor has it here");
             ensure(cycle.is_none(), "nobody is deadlocked", || {
                 format!("{:?}", cycle.as_ref().map(|cycle| cycle.edges(space)))
             })?;

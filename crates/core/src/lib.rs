@@ -28,6 +28,7 @@ mod snapshot;
 mod view;
 
 // What is kept.
+mod budget;
 mod slab;
 mod index;
 mod holds;

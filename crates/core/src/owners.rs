@@ -15,6 +15,28 @@ impl OwnerNo {
     pub(crate) const MAX: OwnerNo = OwnerNo(u32::MAX);
 }
 
+/// Owners by their numbers, a bit each.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnerSet(Vec<u64>);
+
+impl OwnerSet {
+    /// Adds an owner; whether it was not there before.
+    pub(crate) fn insert(&mut self, owner: OwnerNo) -> bool {
+        let (word, bit) = (owner.0 as usize / 64, 1 << (owner.0 % 64));
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        let is_new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        is_new
+    }
+
+    pub(crate) fn contains(&self, owner: OwnerNo) -> bool {
+        let (word, bit) = (owner.0 as usize / 64, 1 << (owner.0 % 64));
+        self.0.get(word).is_some_and(|bits| bits & bit != 0)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Owners {
     seed: u64,

@@ -46,19 +46,29 @@ impl Waiter {
     }
 }
 
+/// One waiter's place in the queue of a scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InQueue {
+    pub(crate) ticket: Ticket,
+    pub(crate) owner: OwnerNo,
+    pub(crate) mode: Mode,
+    /// It stands in this queue alone.
+    pub(crate) is_only_one: bool,
+}
+
 /// The waiters of one scope by place, with the mode each wants there.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
-    all: BTreeMap<Ticket, Mode>,
+    all: BTreeMap<Ticket, InQueue>,
     /// Those that a shared request must not overtake.
     unshared: BTreeSet<Ticket>,
 }
 
 impl Queue {
-    pub(crate) fn insert(&mut self, ticket: Ticket, mode: Mode) {
-        self.all.insert(ticket, mode);
-        if mode != Mode::Shared {
-            self.unshared.insert(ticket);
+    pub(crate) fn insert(&mut self, place: InQueue) {
+        self.all.insert(place.ticket, place);
+        if place.mode != Mode::Shared {
+            self.unshared.insert(place.ticket);
         }
     }
 
@@ -76,7 +86,7 @@ impl Queue {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Ticket, Mode)> {
-        self.all.iter().map(|(&ticket, &mode)| (ticket, mode))
+        self.all.iter().map(|(&ticket, place)| (ticket, place.mode))
     }
 
     pub(crate) fn first(&self) -> Option<Ticket> {
@@ -88,11 +98,27 @@ impl Queue {
     }
 
     pub(crate) fn mode(&self, ticket: Ticket) -> Option<Mode> {
-        self.all.get(&ticket).copied()
+        self.all.get(&ticket).map(|place| place.mode)
     }
 
     pub(crate) fn any_mode(&self) -> Option<Mode> {
-        self.all.first_key_value().map(|(_, &mode)| mode)
+        self.all.first_key_value().map(|(_, place)| place.mode)
+    }
+
+    /// Those from one place up to, not including, another; all, or those that a shared request must not overtake.
+    pub(crate) fn between(
+        &self,
+        from: Ticket,
+        to: Ticket,
+        is_shared: bool,
+    ) -> Box<dyn DoubleEndedIterator<Item = InQueue> + '_> {
+        if !is_shared {
+            Box::new(self.all.range(from..to).map(|(_, place)| *place))
+        } else if planted!("writer-starved") {
+            Box::new(std::iter::empty())
+        } else {
+            Box::new(self.unshared.range(from..to).map(|ticket| self.all[ticket]))
+        }
     }
 
     /// Waiters before `ticket` that a request in `mode` must not overtake, by place.
@@ -100,14 +126,8 @@ impl Queue {
         &self,
         ticket: Ticket,
         mode: Mode,
-    ) -> Box<dyn Iterator<Item = Ticket> + '_> {
-        match mode {
-            Mode::Shared if planted!("writer-starved") => Box::new(std::iter::empty()),
-            Mode::Shared => Box::new(self.unshared.range(..ticket).copied()),
-            Mode::Exclusive | Mode::Permits(_) => {
-                Box::new(self.all.range(..ticket).map(|(&ticket, _)| ticket))
-            }
-        }
+    ) -> Box<dyn DoubleEndedIterator<Item = InQueue> + '_> {
+        self.between(Ticket(0), ticket, mode == Mode::Shared)
     }
 
     /// How many stand before `ticket`, plus one.

@@ -1,13 +1,15 @@
 //! Reads: who holds what, who waits, is this fence still good. Nothing here changes anything.
 
+use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
-use std::sync::Arc;
 
+use crate::budget::{Budget, Cut};
 use crate::command::{Claim, GracePolicy};
 use crate::conflict::{Asker, Blocker, Want};
 use crate::fence::Fence;
 use crate::id::{LeaseId, Namespace, Owner, RegisterName, Ticket};
 use crate::lease::{Lease, LeaseState, metadata_of};
+use crate::owners::OwnerSet;
 use crate::refusal::{Holder, HolderState, Refusal};
 use crate::scope::{Scope, ScopeKind};
 use crate::space::{Space, SpaceNo};
@@ -15,6 +17,11 @@ use crate::table::LockTable;
 use crate::view::{
     Check, GraceView, Graph, GraphWait, LockState, LockView, SessionView, Stats, WaiterView,
 };
+
+/// How much a look at the graph may look at.
+const GRAPH_STEPS: usize = 20_000;
+/// How many grants it shows at most.
+const GRAPH_HOLDS_MAX: usize = 2_000;
 
 /// How many holders and waiters a view of one lock names.
 const NAMED_MAX: usize = 100;
@@ -148,39 +155,86 @@ impl LockTable {
             .collect()
     }
 
-    /// Everybody who waits, whom they wait for, and what those hold; at most `waits_max` waits, oldest first.
+    /// Those who wait, whom they wait for, and what those hold; at most `waits_max` waits, oldest first. Of the waiters in
+    /// the way only those right ahead are named: whoever stands further ahead is in the way of those.
     pub fn graph(&self, namespace: &Namespace, waits_max: usize) -> Graph {
         let revision = self.revision;
-        let mut graph =
-            Graph { holds: Vec::new(), waits: Vec::new(), cycles: Vec::new(), revision };
+        let mut graph = Graph {
+            holds: Vec::new(),
+            waits: Vec::new(),
+            cycles: Vec::new(),
+            truncated: false,
+            revision,
+        };
         let Some(space) = self.space_no(namespace) else {
             return graph;
         };
         let at = self.space(space);
-        for (ticket, scope, blockers) in at.all_waits().into_iter().take(waits_max) {
-            let waiter = &at.waiters[&ticket];
-            let mode = waiter.request.claims.iter().find(|claim| claim.scope == scope);
-            graph.waits.push(GraphWait {
-                waiter: waiter.request.owner.clone(),
-                ticket,
-                mode: mode.map_or_else(Default::default, |claim| claim.mode),
-                blockers: blockers.iter().map(|&owner| at.owners.name(owner).clone()).collect(),
-                waited: self.now.since(waiter.since),
-                scope,
-            });
-        }
-        for wait in &graph.waits {
-            for holder in self.get(namespace, &wait.scope).holders {
-                if !graph.holds.contains(&holder) {
+        let mut budget = Budget::new(GRAPH_STEPS);
+        let (waits, truncated) = at.first_waits(waits_max, &mut budget);
+        graph.truncated = truncated;
+        let mut scopes: Vec<&Scope> = waits.iter().map(|wait| wait.scope).collect();
+        graph.waits = waits
+            .iter()
+            .map(|wait| GraphWait {
+                waiter: wait.waiter.request.owner.clone(),
+                ticket: wait.ticket,
+                mode: wait.mode,
+                blockers: wait.blockers.iter().map(|&no| at.owners.name(no).clone()).collect(),
+                waited: self.now.since(wait.waiter.since),
+                scope: wait.scope.clone(),
+            })
+            .collect();
+        scopes.sort_unstable();
+        scopes.dedup();
+        let cut = self.add_holds(space, &scopes, &mut graph, &mut budget).is_err();
+        graph.truncated |= cut || self.add_cycles(space, &mut graph, &mut budget).is_err();
+        graph
+    }
+
+    /// What is held of these scopes.
+    fn add_holds(
+        &self,
+        space: SpaceNo,
+        scopes: &[&Scope],
+        graph: &mut Graph,
+        budget: &mut Budget,
+    ) -> Result<(), Cut> {
+        let mut known: BTreeSet<(Fence, Scope)> = BTreeSet::new();
+        for scope in scopes {
+            let left = budget.left().min(GRAPH_HOLDS_MAX.saturating_sub(graph.holds.len()));
+            let max = NAMED_MAX.min(left);
+            let (found, is_all) = self.first_grants_overlapping(space, scope, max);
+            budget.take(1 + found.len())?;
+            for holder in found.iter().filter_map(|grant| self.holder(space, grant)) {
+                if known.insert((holder.fence, holder.scope.clone())) {
                     graph.holds.push(holder);
                 }
             }
+            graph.truncated |= !is_all;
         }
-        let waiting: std::collections::BTreeSet<_> =
-            at.waits.iter().map(|&(owner, _)| owner).collect();
-        let cycles = waiting.into_iter().filter_map(|owner| at.find_cycle(owner, None));
-        graph.cycles = cycles.map(|cycle| cycle.edges(at)).collect::<Vec<Arc<_>>>();
-        graph
+        Ok(())
+    }
+
+    fn add_cycles(
+        &self,
+        space: SpaceNo,
+        graph: &mut Graph,
+        budget: &mut Budget,
+    ) -> Result<(), Cut> {
+        let at = self.space(space);
+        let mut told = OwnerSet::default();
+        for owner in at.stuck_owners(budget)? {
+            if !told.contains(owner)
+                && let Some(cycle) = at.find_cycle(owner, None, budget)?
+            {
+                for owner in cycle.owners() {
+                    told.insert(owner);
+                }
+                graph.cycles.push(cycle.edges(at));
+            }
+        }
+        Ok(())
     }
 
     pub fn stats(&self) -> Stats {

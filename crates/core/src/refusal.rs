@@ -122,6 +122,8 @@ pub enum Limit {
     WaitersPerScope { scope: Scope, max: usize },
     #[error("{max} requests wait on this server already")]
     Waiters { max: usize },
+    #[error("too many wait for each other to see whether one more would be a deadlock")]
+    TooTangled,
     #[error("the session holds {max} locks already")]
     LocksPerSession { max: usize },
     #[error("adapter {adapter} has {max} sessions already")]

@@ -11,7 +11,7 @@ use crate::inode::Inode;
 use crate::lease::{Lease, LeaseNo};
 use crate::mode::Mode;
 use crate::owners::{OwnerNo, Owners};
-use crate::queue::{Queue, Waiter};
+use crate::queue::{InQueue, Queue, Waiter};
 use crate::scope::{Key, Scope, ScopeKind};
 use crate::slab::Slab;
 use crate::time::Millis;
@@ -133,6 +133,13 @@ impl Holders {
                 many.by_fence.remove(&fence);
                 !many.by_fence.is_empty()
             }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Holders::One { .. } => 1,
+            Holders::Many(many) => many.by_fence.len(),
         }
     }
 
@@ -308,24 +315,26 @@ impl Space {
     pub(crate) fn enqueue(&mut self, ticket: Ticket) {
         let waiter = &self.waiters[&ticket];
         let owner = waiter.owner;
+        let is_only_one = waiter.request.claims.len() == 1;
         for claim in waiter.request.claims.clone() {
+            let place = InQueue { ticket, owner, mode: claim.mode, is_only_one };
             match &claim.scope {
-                Scope::Key(key) => self.enqueue_at_key(key, ticket, claim.mode),
+                Scope::Key(key) => self.enqueue_at_key(key, place),
                 Scope::Range { inode, range } => {
                     let at = self.inodes.entry(*inode).or_default();
-                    at.enqueue(*range, ticket, claim.mode);
+                    at.enqueue(*range, place);
                     self.entangle(owner, *inode, ticket);
                 }
             }
         }
     }
 
-    fn enqueue_at_key(&mut self, key: &Key, ticket: Ticket, mode: Mode) {
+    fn enqueue_at_key(&mut self, key: &Key, place: InQueue) {
         if !self.queues.contains_key(key) {
             self.queues.insert(key.clone(), Queue::default());
             self.subtrees_queued += usize::from(key.kind() == ScopeKind::Subtree);
         }
-        self.queues.get_mut(key).expect("just made sure").insert(ticket, mode);
+        self.queues.get_mut(key).expect("just made sure").insert(place);
     }
 
     /// Takes a waiter out of every queue; it stays in `waiters`.

@@ -119,6 +119,8 @@ pub struct Graph {
     pub waits: Vec<GraphWait>,
     /// Circles in the graph; empty unless something is wrong with the rules.
     pub cycles: Vec<Arc<[WaitEdge]>>,
+    /// Some of it was left out: there is more than can be looked at in one go.
+    pub truncated: bool,
     pub revision: Revision,
 }
 
@@ -128,7 +130,7 @@ pub struct GraphWait {
     pub ticket: Ticket,
     pub scope: Scope,
     pub mode: Mode,
-    /// Owners in the way: holders first, then earlier waiters.
+    /// Owners in the way: holders first, then the waiters right ahead.
     pub blockers: Vec<Owner>,
     pub waited: Duration,
 }

@@ -280,6 +280,7 @@ fn word_for_refusal(refusal: &Refusal) -> &'static str {
         Refusal::Limit(limit) => match limit {
             Limit::WaitersPerScope { .. } => "limit-waiters-per-scope",
             Limit::Waiters { .. } => "limit-waiters",
+            Limit::TooTangled => "limit-deadlock-check",
             Limit::LocksPerSession { .. } => "limit-locks-per-session",
             Limit::Sessions { .. } => "limit-sessions",
             Limit::Registers { .. } => "limit-registers",

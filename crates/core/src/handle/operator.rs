@@ -7,7 +7,7 @@ use crate::mode::Mode;
 use crate::range::ByteRange;
 use crate::refusal::Refusal;
 use crate::scope::Scope;
-use crate::space::SpaceNo;
+use crate::space::{Space, SpaceNo};
 use crate::table::LockTable;
 use crate::transition::Ending;
 
@@ -75,30 +75,20 @@ impl LockTable {
 
     /// Everything held that overlaps the scope, reclaim windows too, by fence.
     pub(crate) fn grants_overlapping(&self, space: SpaceNo, scope: &Scope) -> Vec<Blocker> {
-        let at = self.space(space);
-        let mut found: Vec<Blocker> = match scope {
-            Scope::Key(key) => at
-                .holders_overlapping(key, Mode::Exclusive)
-                .flat_map(|(key, holders)| holders.iter().map(move |holder| (key.clone(), holder)))
-                .map(|(key, (fence, lease))| {
-                    let grant = at.lease(lease).held.get(fence, &key);
-                    let owner = grant.expect("a holder has its grant").owner;
-                    Blocker::Grant { key, fence, lease, owner }
-                })
-                .collect(),
-            Scope::Range { inode, range } => match at.inodes.get(inode) {
-                None => Vec::new(),
-                Some(held) => held
-                    .overlapping(*range)
-                    .map(|(owner, piece)| {
-                        let (range, lease) = (piece.range, piece.lease);
-                        Blocker::Piece { inode: *inode, range, lease, owner }
-                    })
-                    .collect(),
-            },
-        };
-        found.sort_by_key(|grant| (self.fence_of(space, grant), grant.scope()));
-        found
+        self.first_grants_overlapping(space, scope, usize::MAX).0
+    }
+
+    /// As much of it as is met first, by fence, and whether that is all.
+    pub(crate) fn first_grants_overlapping(
+        &self,
+        space: SpaceNo,
+        scope: &Scope,
+        len_max: usize,
+    ) -> (Vec<Blocker>, bool) {
+        let mut all = self.space(space).grants_of(scope);
+        let mut found: Vec<Blocker> = all.by_ref().take(len_max).collect();
+        found.sort_by_cached_key(|grant| (self.fence_of(space, grant), grant.scope()));
+        (found, all.next().is_none())
     }
 
     /// Ends a grant that was found before; an earlier ending may have taken it along.
@@ -138,6 +128,31 @@ impl LockTable {
                 self.end_bytes(space, lease, owner, inode, part, ending.clone(), step);
             }
             Blocker::Waiter { .. } => {}
+        }
+    }
+}
+
+impl Space {
+    /// Everything held that overlaps the scope, reclaim windows too.
+    fn grants_of<'a>(&'a self, scope: &'a Scope) -> Box<dyn Iterator<Item = Blocker> + 'a> {
+        match scope {
+            Scope::Key(key) => {
+                let held = self.holders_overlapping(key, Mode::Exclusive);
+                let held = held.flat_map(|(key, all)| all.iter().map(move |one| (key, one)));
+                Box::new(held.map(|(key, (fence, lease))| {
+                    let grant = self.lease(lease).held.get(fence, key);
+                    let owner = grant.expect("a holder has its grant").owner;
+                    Blocker::Grant { key: key.clone(), fence, lease, owner }
+                }))
+            }
+            Scope::Range { inode, range } => {
+                let at = self.inodes.get(inode).into_iter();
+                let pieces = at.flat_map(|at| at.overlapping(*range));
+                Box::new(pieces.map(|(owner, piece)| {
+                    let (range, lease) = (piece.range, piece.lease);
+                    Blocker::Piece { inode: *inode, range, lease, owner }
+                }))
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use crate::budget::{Budget, Cut};
 use crate::command::{Acquire, Cancel, Claim, Under, Wait};
 use crate::conflict::{Asker, Want};
 use crate::digest::digest_of;
@@ -16,6 +17,9 @@ use crate::scope::{Key, Scope};
 use crate::space::{Known, Space, SpaceNo};
 use crate::table::LockTable;
 use crate::time::{Millis, Timestamp};
+
+/// How much the deadlock check of one request may look at. A check that would need more refuses the wait.
+const CHECK_STEPS: usize = 40_000;
 
 impl LockTable {
     /// Puts a request into the queues, unless that would lock up or be one too many.
@@ -85,9 +89,11 @@ impl LockTable {
             return Ok(());
         };
         let requester = Requester { owner, ticket, claims: &request.claims };
-        match at.find_cycle(owner, Some(&requester)) {
-            None => Ok(()),
-            Some(cycle) => {
+        let mut budget = Budget::new(CHECK_STEPS);
+        match at.find_cycle(owner, Some(&requester), &mut budget) {
+            Err(Cut) => Err(Refusal::Limit(Limit::TooTangled)),
+            Ok(None) => Ok(()),
+            Ok(Some(cycle)) => {
                 let cycle = cycle.edges(at);
                 let victim = request.owner.clone();
                 let told = News::Deadlock { victim, cycle: cycle.clone() };
@@ -105,28 +111,40 @@ impl LockTable {
         step: &mut Step,
     ) -> Result<(), Refusal> {
         let at = self.space(space);
-        let Some(cycle) = at.find_cycle(at.waiters[&ticket].owner, None) else { return Ok(()) };
-        let cycle = cycle.edges(at);
+        let mut budget = Budget::new(CHECK_STEPS);
+        let cycle = match at.find_cycle(at.waiters[&ticket].owner, None, &mut budget) {
+            Ok(None) => return Ok(()),
+            Ok(Some(cycle)) => Ok(cycle.edges(at)),
+            Err(Cut) => Err(Refusal::Limit(Limit::TooTangled)),
+        };
         self.tell_left(space, ticket, step);
         let request = self.remove_waiter(space, ticket).request;
+        let cycle = cycle?;
         let told = News::Deadlock { victim: request.owner, cycle: cycle.clone() };
         self.tell(request.namespace, told, step);
         Err(Refusal::Deadlock { cycle })
     }
 
-    /// A grant can close a circle through another wait of the same owner: then the youngest waiter in it gives way.
+    /// A grant can close a circle through another wait of the same owner: then the youngest waiter in it gives way. Where
+    /// that cannot be found out in time, the owner's own last wait does.
     pub(super) fn break_late_deadlocks(&mut self, space: SpaceNo, owner: &Owner, step: &mut Step) {
+        let mut budget = Budget::new(CHECK_STEPS);
         loop {
             let at = self.space(space);
             if at.waits.is_empty() {
                 return;
             }
             let Some(owner) = at.owners.find(owner) else { return };
-            if at.waits_of(owner).next().is_none() {
-                return;
-            }
-            let Some(cycle) = at.find_cycle(owner, None) else {
-                return;
+            let waiting = |ticket: &Ticket| at.waiters[ticket].is_waiting();
+            let Some(last) = at.waits_of(owner).filter(waiting).last() else { return };
+            let cycle = match at.find_cycle(owner, None, &mut budget) {
+                Ok(None) => return,
+                Ok(Some(cycle)) => cycle,
+                Err(Cut) => {
+                    let refusal = Refusal::Limit(Limit::TooTangled);
+                    self.refuse_waiter(space, last, &refusal, step);
+                    continue;
+                }
             };
             let youngest = cycle.youngest();
             let cycle = cycle.edges(at);
@@ -165,7 +183,7 @@ impl LockTable {
         }
     }
 
-    fn add_waiter(
+    pub(crate) fn add_waiter(
         &mut self,
         space: SpaceNo,
         ticket: Ticket,

@@ -98,7 +98,7 @@ variants! { refusal_name, REFUSALS, Refusal, "refusal":
     Refusal::TicketNotFound(_) => "ticket not found",
     Refusal::StaleFence { .. } => "stale fence",
     Refusal::Limit(Limit::WaitersPerScope { .. }) => "limit waiters per scope",
-    Refusal::Limit(Limit::Waiters { .. }) => "limit waiters",
+    Refusal::Limit(Limit::Waiters { .. } | Limit::TooTangled) => "limit waiters",
     Refusal::Limit(Limit::LocksPerSession { .. }) => "limit locks per session",
     Refusal::Limit(Limit::Sessions { .. }) => "limit sessions",
     Refusal::Limit(Limit::Registers { .. }) => "limit registers",

@@ -101,14 +101,33 @@ impl World {
         Err(format!("a list never ends: {query:?}"))
     }
 
-    /// Who waits for whom; and nobody in a circle.
+    /// Who waits for whom; and nobody in a circle. Those right in front are named, and lead to all who are in the way.
     fn compare_graph(&self, namespace: &Namespace) -> Result<(), String> {
         let graph = self.table.graph(namespace, usize::MAX);
         same("circles", &Vec::new(), &graph.cycles)?;
-        let waits = graph.waits.into_iter().map(|mut wait| {
-            wait.blockers.sort();
-            wait
-        });
-        same("waits", &self.model.waits(namespace), &waits.collect())
+        same("a small graph is shown whole", &false, &graph.truncated)?;
+        let expected = self.model.waits(namespace);
+        let bare = |wait: &GraphWait| GraphWait { blockers: Vec::new(), ..wait.clone() };
+        let waits = |waits: &[GraphWait]| waits.iter().map(bare).collect::<Vec<_>>();
+        same("waits", &waits(&expected), &waits(&graph.waits))?;
+        for (expected, wait) in expected.iter().zip(&graph.waits) {
+            let is_in_the_way = |owner| expected.blockers.contains(owner);
+            same("those in front are in the way", &true, &wait.blockers.iter().all(is_in_the_way))?;
+            let mut reached = wait.blockers.clone();
+            let mut at = 0;
+            while at < reached.len() {
+                let from = reached[at].clone();
+                let next = graph.waits.iter().filter(|wait| wait.waiter == from);
+                for owner in next.flat_map(|wait| &wait.blockers) {
+                    if !reached.contains(owner) {
+                        reached.push(owner.clone());
+                    }
+                }
+                at += 1;
+            }
+            let is_reached = |owner: &Owner| reached.contains(owner);
+            same("all in the way are reached", &true, &expected.blockers.iter().all(is_reached))?;
+        }
+        Ok(())
     }
 }

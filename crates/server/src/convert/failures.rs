@@ -108,7 +108,9 @@ fn conflicted(now: Timestamp, problem: Problem, conflict: &Conflict) -> Problem 
 
 fn limited(limit: &Limit) -> Problem {
     let code = match limit {
-        Limit::WaitersPerScope { .. } | Limit::Waiters { .. } => Code::TooManyWaiters,
+        Limit::WaitersPerScope { .. } | Limit::Waiters { .. } | Limit::TooTangled => {
+            Code::TooManyWaiters
+        }
         Limit::Sessions { .. } => Code::SessionLimit,
         Limit::LocksPerSession { .. } | Limit::Registers { .. } | Limit::Namespaces { .. } => {
             Code::QuotaExceeded

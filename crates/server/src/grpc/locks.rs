@@ -285,5 +285,5 @@ async fn break_(app: &App, body: BreakRequest) -> Result<Broken, Failure> {
 
 async fn graph(app: &App, body: GetGraphRequest) -> Result<Graph, Failure> {
     let namespace = read::namespace(&body.namespace)?;
-    Ok((&drawing::now(app, namespace, false).await?).into())
+    Ok((&drawing::now(app, namespace, false, |_| {}).await?).into())
 }

@@ -58,11 +58,13 @@ pub(crate) async fn graph(State(app): State<Arc<App>>, uri: Uri) -> Answered {
         Some("true") => true,
         Some(_) => return Err(Failure::field("layout", "is true or false")),
     };
-    let mut graph = now(&app, namespace, with_layout).await?;
-    layout::keep_matching(&mut graph, &filter);
-    if with_layout {
-        layout::lay_out(&mut graph);
-    }
+    let graph = now(&app, namespace, with_layout, move |graph| {
+        layout::keep_matching(graph, &filter);
+        if with_layout {
+            layout::lay_out(graph);
+        }
+    });
+    let graph = graph.await?;
     if as_dot {
         let kind = HeaderValue::from_static("text/vnd.graphviz; charset=utf-8");
         return Ok(with_type(StatusCode::OK, kind, dot(&graph)));
@@ -70,11 +72,13 @@ pub(crate) async fn graph(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     ok(&graph)
 }
 
-/// The graph as it is now; for a drawing with the waits that were refused lately.
+/// The graph as it is now; for a drawing with the waits that were refused lately. Whatever takes longer is done on a thread
+/// of its own: those that answer requests have other things to do.
 pub(crate) async fn now(
     app: &App,
     namespace: Namespace,
     with_refused: bool,
+    finish: impl FnOnce(&mut Graph) + Send + 'static,
 ) -> Result<Graph, Failure> {
     let query = Query::Graph { namespace: namespace.clone(), waits_max: WAITS_MAX };
     let View::Graph(mut view) = app.query(query).await? else { return Err(unexpected()) };
@@ -82,7 +86,13 @@ pub(crate) async fn now(
         true => refused(app, &namespace, &mut view).await?,
         false => Vec::new(),
     };
-    Ok(drawn(app.now(), &view, refused))
+    let now = app.now();
+    let drawing = tokio::task::spawn_blocking(move || {
+        let mut graph = drawn(now, &view, refused);
+        finish(&mut graph);
+        graph
+    });
+    drawing.await.map_err(|_| unexpected())
 }
 
 fn owner_node(owner: &core::Owner) -> String {
@@ -132,11 +142,17 @@ async fn refused(
     Ok(edges)
 }
 
+/// Whether a step of a circle still stands. Of the waiters in the way only those right ahead are named.
 fn is_waiting(view: &core::Graph, edge: &core::WaitEdge) -> bool {
     view.waits.iter().any(|wait| {
+        let is_ahead = |other: &core::GraphWait| {
+            other.waiter == edge.blocker
+                && other.ticket < wait.ticket
+                && other.scope.overlaps(&wait.scope)
+        };
         wait.waiter == edge.waiter
             && wait.scope == edge.scope
-            && wait.blockers.contains(&edge.blocker)
+            && (wait.blockers.contains(&edge.blocker) || view.waits.iter().any(is_ahead))
     })
 }
 
@@ -166,7 +182,7 @@ fn drawn(now: Timestamp, view: &core::Graph, refused: Vec<Edge>) -> Graph {
     Graph {
         nodes: ends.into_iter().map(|id| node(id, &locks)).collect(),
         cycles: view.cycles.iter().map(|cycle| convert::cycle(cycle)).collect(),
-        truncated: view.waits.len() >= WAITS_MAX,
+        truncated: view.truncated,
         size: None,
         revision: view.revision.0,
         edges,

@@ -124,8 +124,12 @@ fn cut(graph: &mut Graph) {
     graph.truncated = true;
     let mut kept: BTreeSet<String> = BTreeSet::new();
     // Whoever waits for something is shown together with those who hold it.
+    let mut held: BTreeMap<&str, Vec<&Edge>> = BTreeMap::new();
+    for edge in &graph.edges {
+        held.entry(&edge.from).or_default().push(edge);
+    }
     let holders = |lock: &str| {
-        let held = graph.edges.iter().filter(move |edge| edge.from == lock);
+        let held = held.get(lock).into_iter().flatten();
         held.map(|edge| edge.to.clone()).collect::<Vec<String>>()
     };
     let is_wait = |edge: &&Edge| matches!(edge.kind, EdgeKind::Waits | EdgeKind::Refused);

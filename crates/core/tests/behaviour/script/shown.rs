@@ -158,6 +158,7 @@ fn limit(limit: &Limit) -> String {
     let name = match limit {
         Limit::WaitersPerScope { .. } => "waiters_per_scope",
         Limit::Waiters { .. } => "waiters",
+        Limit::TooTangled => "deadlock check",
         Limit::LocksPerSession { .. } => "locks_per_session",
         Limit::Sessions { .. } => "session_limit",
         Limit::Registers { .. } => "registers",
