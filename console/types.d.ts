@@ -165,6 +165,8 @@ export interface History {
 
 export interface LockEvent {
   revision: number;
+  /** The point to watch after; the last event of a revision has one. */
+  cursor?: string;
   at: string;
   namespace: string;
   type: string;

@@ -23,7 +23,10 @@ export class Stream {
     this.tell = tell;
     this.live = false;
     this.revision = 0;
-    this.hasBegun = false;
+    /** Everything up to here has been told. */
+    this.cursor = '';
+    /** Something was missed, and that is still to be told. */
+    this.hasGap = false;
     this.isClosed = false;
     /** @type {LockEvent[]} */
     this.batch = [];
@@ -59,19 +62,12 @@ export class Stream {
   async follow(begun) {
     const { signal } = this.connection;
     const within = `namespace=${encodeURIComponent(this.namespace)}`;
-    const page = await json(await fetch(`/v1/locks?page_size=1&${within}`, { signal, cache: 'no-store' }));
-    // A server whose store forgets counts anew when it starts again: then there is nothing to go on from.
-    const isSame = this.hasBegun && page.revision >= this.revision;
-    const after = isSame ? `&after=${this.revision}` : '';
+    const after = this.cursor ? `&after=${this.cursor}` : '';
     const headers = { accept: 'application/x-ndjson' };
     const url = `/v1/watch?${within}${after}`;
     const response = await fetch(url, { signal, headers, cache: 'no-store' });
-    if (response.status === 410) {
-      this.hasBegun = false;
-      this.tell({ kind: 'resync' });
-    }
+    if (response.status === 410) this.loseTrack();
     if (!response.ok || !response.body) throw new Error(String(response.status));
-    if (!isSame) this.revision = 0;
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = ''; ; ) {
       const { value, done } = await reader.read();
@@ -79,7 +75,6 @@ export class Stream {
       const lines = (rest + value).split('\n');
       rest = lines.pop() ?? '';
       for (const line of lines) if (line) this.take(JSON.parse(line));
-      this.hasBegun = true;
       this.setLive(true);
       begun();
     }
@@ -87,13 +82,15 @@ export class Stream {
 
   /** @param {LockEvent} event */
   take(event) {
-    this.revision = Math.max(this.revision, event.revision);
-    if (event.type === 'bookmark') return;
-    if (event.type === 'resync') {
-      this.hasBegun = false;
+    if (event.type === 'resync') return this.loseTrack();
+    this.revision = event.revision;
+    if (event.cursor) this.cursor = event.cursor;
+    if (this.hasGap) {
+      // From here on nothing is missed: a page that looks again now knows everything.
+      this.hasGap = false;
       this.tell({ kind: 'resync' });
-      return;
     }
+    if (event.type === 'bookmark') return;
     this.batch.push(event);
     if (this.batch.length > BATCH_LEN_MAX) {
       this.batch.shift();
@@ -102,6 +99,12 @@ export class Stream {
     if (this.isBatchDue) return;
     this.isBatchDue = true;
     setTimeout(() => this.flush(), BATCH_MS);
+  }
+
+  /** From now on, whatever was before. */
+  loseTrack() {
+    this.cursor = '';
+    this.hasGap = true;
   }
 
   flush() {
@@ -135,10 +138,4 @@ export class Stream {
     this.setLive(false);
     this.connection.abort();
   }
-}
-
-/** @param {Response} response */
-async function json(response) {
-  if (!response.ok) throw new Error(String(response.status));
-  return response.json();
 }

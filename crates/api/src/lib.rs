@@ -15,6 +15,7 @@ mod sets;
 mod sessions;
 mod fences;
 mod inodes;
+mod cursor;
 mod watch;
 mod graph;
 mod history;
@@ -28,6 +29,7 @@ pub mod grpc;
 pub mod schema;
 
 pub use code::{Code, GrpcCode, Happened};
+pub use cursor::{Cursor, CursorError};
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use fences::{AcceptRequest, Accepted, Register};
 pub use graph::{Edge, EdgeKind, Graph, LockNode, Node, NodeKind, Place, Size, WaitEdge};

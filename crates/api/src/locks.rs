@@ -296,4 +296,8 @@ pub struct LockPage {
     /// Set when there may be more, even if this page is short.
     pub next_page_token: Option<String>,
     pub revision: u64,
+    /// The point to watch after, to see what changes from here on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::Cursor>))]
+    pub cursor: Option<crate::Cursor>,
 }

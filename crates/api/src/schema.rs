@@ -50,6 +50,11 @@ text!(
     pattern = r"^[0-9]{1,20}$"
 );
 text!(
+    /// The point up to which a watcher has seen everything: `EPOCH-REVISION`, or a revision alone.
+    Cursor,
+    pattern = r"^([0-9]{1,16}-)?[0-9]{1,16}$"
+);
+text!(
     /// A place in a queue.
     Ticket,
     pattern = r"^[0-9]{1,20}$"
@@ -63,6 +68,7 @@ pub struct EventFrame {
     pub data: String,
     /// Its type.
     pub event: String,
-    /// Its revision, where a client may resume.
+    /// The cursor after which a client may resume.
+    #[schema(value_type = Option<Cursor>)]
     pub id: Option<String>,
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cursor::Cursor;
 use crate::graph::WaitEdge;
 use crate::locks::Mode;
 
@@ -10,6 +11,10 @@ use crate::locks::Mode;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
     pub revision: u64,
+    /// The point to watch after: all up to here has been sent. Only the last event of a revision has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::Cursor>))]
+    pub cursor: Option<Cursor>,
     pub at: String,
     pub namespace: String,
     #[serde(flatten)]
@@ -84,7 +89,7 @@ pub enum News {
     },
     /// Nothing happened for a while; everything up to this revision has been sent.
     Bookmark,
-    /// Events were missed: list the locks again, then watch after the revision of that list. The stream ends here.
+    /// Events were missed: list the locks again. A stream of the server ends here; a client library goes on.
     Resync,
 }
 
@@ -114,6 +119,8 @@ impl News {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventPage {
     pub events: Vec<Event>,
-    /// Ask for what comes after this one next.
     pub revision: u64,
+    /// The point to ask after next.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::Cursor))]
+    pub cursor: Cursor,
 }

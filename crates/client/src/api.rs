@@ -7,8 +7,8 @@ use bytes::Bytes;
 use hyper::Method;
 use leasehold_api::{
     AcceptRequest, Accepted, AcquireRequest, AcquireSetRequest, BreakRequest, Broken, CheckRequest,
-    Checked, Closed, Cluster, EventPage, Grant, Graph, Health, KeepAliveRequest, KeptAlive, Lock,
-    LockPage, OpenRequest, Opened, Register, ReleaseRequest, Released, Removed, RenewRequest,
+    Checked, Closed, Cluster, Cursor, EventPage, Grant, Graph, Health, KeepAliveRequest, KeptAlive,
+    Lock, LockPage, OpenRequest, Opened, Register, ReleaseRequest, Released, Removed, RenewRequest,
     Renewed, Session, SessionPage, SetGrant, TestRequest, Tested, Version,
 };
 use serde::Serialize;
@@ -151,7 +151,7 @@ impl<'a> Api<'a> {
     }
 
     /// What has happened since; waits up to `wait_ms` if there is nothing yet.
-    pub async fn events(&self, prefix: &str, after: u64, wait_ms: u64) -> Result<EventPage> {
+    pub async fn events(&self, prefix: &str, after: Cursor, wait_ms: u64) -> Result<EventPage> {
         let (after, wait_ms) = (after.to_string(), wait_ms.to_string());
         let params = [
             ("prefix", Some(prefix)),

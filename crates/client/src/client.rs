@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold_api::Claim;
+use leasehold_api::{Claim, Cursor};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::access::{Access, Credentials};
@@ -290,8 +290,9 @@ impl Client {
         Api::new(self)
     }
 
-    /// What happens to locks whose canonical name starts with `prefix`, from now on or after a revision. When this
-    /// returns, nothing that happens from then on is missed.
+    /// What happens to locks whose canonical name starts with `prefix`, from now on or after the cursor of an event or
+    /// a list. When this returns, nothing that happens from then on is missed, unless it says so with
+    /// [`News::Resync`](leasehold_api::News::Resync).
     ///
     /// ```no_run
     /// # async fn example(client: leasehold_client::Client) -> leasehold_client::Result<()> {
@@ -301,7 +302,7 @@ impl Client {
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn watch(&self, prefix: &str, after: Option<u64>) -> Result<Watch> {
+    pub async fn watch(&self, prefix: &str, after: Option<Cursor>) -> Result<Watch> {
         let (mut watch, feed, begins) = watch::feed(&self.shared.namespace, prefix, after);
         self.order(Order::Watch(feed))?;
         if begins.await.is_err() {

@@ -6,11 +6,13 @@ use std::time::Duration;
 use leasehold_api::{Holder, LockState, Metadata};
 
 use crate::client::Client;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lease::{Lease, LeaseHandle};
 use crate::watch::Watch;
 
 const VALUE: &str = "value";
+/// Between two looks while no server answers.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// An election under a name. It is a lock: see [`Client::election`].
 #[derive(Clone, Debug)]
@@ -74,7 +76,7 @@ impl Election {
     pub async fn observe(&self) -> Result<Observer> {
         // Watched before it is looked at, so that no change falls between the two.
         let watch = self.client.watch(&self.name, None).await?;
-        Ok(Observer { election: self.clone(), watch, last: None })
+        Ok(Observer { election: self.clone(), watch, last: None, is_due: true })
     }
 }
 
@@ -89,6 +91,11 @@ fn leader(holder: &Holder) -> Leader {
         value: value.into(),
         fencing_token: holder.fencing_token,
     }
+}
+
+/// Whether the server is away, and may be back soon.
+fn is_passing(error: &Error) -> bool {
+    error.is_unreachable() || error.code().is_some_and(|code| code.http_status() == 503)
 }
 
 /// Being elected, for as long as the lease stands. Dropping it resigns in the background.
@@ -118,20 +125,33 @@ pub struct Observer {
     election: Election,
     watch: Watch,
     last: Option<Option<Leader>>,
+    /// Something has happened since the last look.
+    is_due: bool,
 }
 
 impl Observer {
-    /// Who leads: at once for the first time, then whenever that has changed. `None` is nobody.
+    /// Who leads: at once for the first time, then whenever that has changed. `None` is nobody. While no server can
+    /// be reached it waits for one.
     pub async fn next(&mut self) -> Result<Option<Leader>> {
         loop {
-            if self.last.is_some() {
+            if !self.is_due {
                 match self.watch.next().await {
-                    Some(Ok(_)) => {}
+                    Some(Ok(_)) => self.is_due = true,
                     Some(Err(error)) => return Err(error),
-                    None => return Err(crate::Error::Closed),
+                    None => return Err(Error::Closed),
                 }
             }
-            let now = self.election.leader().await?;
+            let now = match self.election.leader().await {
+                Ok(now) => now,
+                Err(error) if is_passing(&error) => {
+                    let clock = &self.election.client.shared.clock;
+                    let again = clock.now().plus(PAUSE);
+                    self.election.client.sleep_until(again).await?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            self.is_due = false;
             if self.last.as_ref() != Some(&now) {
                 self.last = Some(now.clone());
                 return Ok(now);

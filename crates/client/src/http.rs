@@ -114,6 +114,10 @@ impl Http {
         Http { server, access, pool }
     }
 
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
     /// Sends, and waits until the answer begins.
     pub(crate) async fn start(
         &self,

@@ -73,7 +73,9 @@ impl LeaseHandle {
                     }
                     is_news = loop {
                         match watch.next().await {
-                            Some(Ok(event)) if matches!(event.news, News::Queued { .. }) => {
+                            Some(Ok(event))
+                                if matches!(event.news, News::Queued { .. } | News::Resync) =>
+                            {
                                 break true;
                             }
                             Some(Ok(_)) => {}

@@ -4,28 +4,36 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
-use leasehold_api::{Code, Event, News};
-use tokio::sync::{mpsc, watch};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+use leasehold_api::{Code, Cursor, Event, News};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use crate::address::query_value;
+use crate::driver::Arrived;
 use crate::error::Error;
 use crate::http::{Answered, Ask, Http};
 use crate::machine::Failure;
 
+const EVENT_STREAM: &str = "text/event-stream";
 const EVENTS_AHEAD: usize = 1024;
 const PAUSE: Duration = Duration::from_millis(200);
+/// Three heartbeats of a server that has nothing to say.
+const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// An event is a few hundred bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Events as they happen. It takes up after the last one when the connection breaks, so nothing is missed; should too
-/// much have happened meanwhile, it says so with `revision_compacted` and ends.
+/// Events as they happen. It goes on after the last one when the connection breaks, the server restarts or another one
+/// leads. Where events were missed on the way, [`News::Resync`] stands in their place: look at the locks again.
 #[derive(Debug)]
 pub struct Watch {
     events: mpsc::Receiver<Result<Event, Error>>,
 }
 
 impl Watch {
-    /// The next event; `None` after the end. Bookmarks are not shown.
+    /// The next event; `None` after the end. Bookmarks are not shown. An error is final.
     pub async fn next(&mut self) -> Option<Result<Event, Error>> {
         self.events.recv().await
     }
@@ -38,46 +46,72 @@ pub(crate) struct Feed {
     namespace: String,
     prefix: String,
     /// Everything up to here has been told.
-    after: Option<u64>,
-    /// The id of the event that comes next; it counts once that event has been told.
-    coming: Option<u64>,
-    begun: Option<tokio::sync::oneshot::Sender<()>>,
+    after: Option<Cursor>,
+    /// Something between what was told and what comes next is missing, and that is still to be said.
+    has_gap: bool,
+    begun: Option<oneshot::Sender<()>>,
+}
+
+/// What a feed needs of the client it belongs to.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub(crate) server: watch::Receiver<Http>,
+    pub(crate) arrivals: mpsc::UnboundedSender<Arrived>,
+    /// How long the first connection is tried for.
+    pub(crate) patience: Duration,
+}
+
+/// Why a connection came to its end.
+enum Broken {
+    /// It is worth another try.
+    Passing(Error),
+    /// There is no connection to this server.
+    Unsent(Error),
+    /// The watch is over.
+    Final(Error),
 }
 
 pub(crate) fn feed(
     namespace: &str,
     prefix: &str,
-    after: Option<u64>,
-) -> (Watch, Feed, tokio::sync::oneshot::Receiver<()>) {
+    after: Option<Cursor>,
+) -> (Watch, Feed, oneshot::Receiver<()>) {
     let (sender, events) = mpsc::channel(EVENTS_AHEAD);
-    let (begun, begins) = tokio::sync::oneshot::channel();
+    let (begun, begins) = oneshot::channel();
     let feed = Feed {
         events: sender,
         namespace: namespace.into(),
         prefix: prefix.into(),
         after,
-        coming: None,
+        has_gap: false,
         begun: Some(begun),
     };
     (Watch { events }, feed, begins)
 }
 
 impl Feed {
-    pub(crate) async fn run(mut self, server: watch::Receiver<Http>) {
+    pub(crate) async fn run(mut self, way: Way) {
         let events = self.events.clone();
         tokio::select! {
-            () = self.follow(server) => {}
+            () = self.follow(way) => {}
             () = events.closed() => {}
         }
     }
 
     /// From the server that is in use, one connection after the other.
-    async fn follow(&mut self, server: watch::Receiver<Http>) {
+    async fn follow(&mut self, way: Way) {
+        let since = Instant::now();
         loop {
-            let http = server.borrow().clone();
-            match self.stream(&http).await {
+            let http = way.server.borrow().clone();
+            let broken = self.stream(&http, way.patience).await;
+            let is_late = self.begun.is_some() && since.elapsed() >= way.patience;
+            match broken {
                 Ok(()) => {}
-                Err(error) => {
+                Err(Broken::Passing(_)) if !is_late => {}
+                Err(Broken::Unsent(_)) if !is_late => {
+                    let _ = way.arrivals.send(Arrived::Unreachable(http.server().into()));
+                }
+                Err(Broken::Passing(error) | Broken::Unsent(error) | Broken::Final(error)) => {
                     let _ = self.events.send(Err(error)).await;
                     return;
                 }
@@ -95,29 +129,32 @@ impl Feed {
         Ask::get(path)
     }
 
-    /// One connection's worth of events. An error is final; a broken connection is not.
-    async fn stream(&mut self, http: &Http) -> Result<(), Error> {
-        let answer = match http.start(&self.ask(), Some("text/event-stream")).await {
-            Ok(answer) => answer,
-            Err((Failure::Unsent | Failure::Unknown, _)) => return Ok(()),
+    /// One connection's worth of events.
+    async fn stream(&mut self, http: &Http, patience: Duration) -> Result<(), Broken> {
+        let ask = self.ask();
+        let answer = tokio::time::timeout(patience, http.start(&ask, Some(EVENT_STREAM))).await;
+        let answer = match answer {
+            Ok(Ok(answer)) => answer,
+            Ok(Err((Failure::Unsent, said))) => return Err(Broken::Unsent(Error::unsent(said))),
+            Ok(Err((Failure::Unknown, said))) => {
+                return Err(Broken::Passing(Error::unanswered(said)));
+            }
+            Err(_) => return Err(Broken::Passing(Error::unanswered("no answer in time"))),
         };
-        let status = answer.status();
-        if !status.is_success() {
-            let body = answer.into_body().collect().await.map(http_body_util::Collected::to_bytes);
-            let answered = Answered { status, body: body.unwrap_or_default() };
-            let refusal = answered.refusal();
-            // A server that cannot serve just now is asked again.
-            let passes = refusal.code().is_none_or(|code| code.http_status() == 503);
-            return if passes { Ok(()) } else { Err(refusal) };
+        if !answer.status().is_success() {
+            return self.refused(answer).await;
+        }
+        let kind = answer.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        if !kind.is_some_and(|kind| kind.starts_with(EVENT_STREAM.as_bytes())) {
+            return Err(self.not_ours());
         }
         let mut body = answer.into_body();
         let mut lines = Lines::default();
-        self.coming = None;
-        while let Some(Ok(frame)) = body.frame().await {
+        while let Ok(Some(Ok(frame))) = tokio::time::timeout(SILENCE_MAX, body.frame()).await {
             let Ok(chunk) = frame.into_data() else { continue };
             lines.push(&chunk);
             while let Some(line) = lines.next() {
-                if !self.take_in(&line).await? {
+                if !self.take_in(&line).await {
                     return Ok(());
                 }
             }
@@ -125,48 +162,58 @@ impl Feed {
         Ok(())
     }
 
-    /// One line of the stream; false when it is to be begun anew.
-    async fn take_in(&mut self, line: &[u8]) -> Result<bool, Error> {
-        let Ok(line) = std::str::from_utf8(line) else { return Ok(true) };
-        // The id comes before the event that it belongs to, and only with the last one of a revision.
-        if let Some(id) = line.strip_prefix("id:") {
-            self.coming = id.trim().parse().ok();
-            return Ok(true);
+    async fn refused(&mut self, answer: Response<Incoming>) -> Result<(), Broken> {
+        let status = answer.status();
+        let body = answer.into_body().collect().await.map(http_body_util::Collected::to_bytes);
+        let answered = Answered { status, body: body.unwrap_or_default() };
+        match answered.refusal() {
+            refusal if refusal.code() == Some(Code::RevisionCompacted) => {
+                self.lose_track();
+                Ok(())
+            }
+            refusal if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                Err(Broken::Passing(refusal))
+            }
+            refusal if refusal.code().is_some() => Err(Broken::Final(refusal)),
+            _ => Err(self.not_ours()),
         }
-        let Some(data) = line.strip_prefix("data:") else { return Ok(true) };
-        let Ok(event) = serde_json::from_str::<Event>(data.trim()) else { return Ok(true) };
+    }
+
+    /// An answer that Leasehold does not give. In place of a server that was there before, something may stand in for a while.
+    fn not_ours(&self) -> Broken {
+        let error = Error::unanswered("something that is no Leasehold server answered");
+        if self.begun.is_some() { Broken::Final(error) } else { Broken::Passing(error) }
+    }
+
+    /// From now on, whatever was before.
+    fn lose_track(&mut self) {
+        self.after = None;
+        self.has_gap = true;
+    }
+
+    /// One line of the stream; false when it is to be begun anew.
+    async fn take_in(&mut self, line: &[u8]) -> bool {
+        let Some(data) = line.strip_prefix(b"data:") else { return true };
+        let Ok(mut event) = serde_json::from_slice::<Event>(data) else { return true };
         if let Some(begun) = self.begun.take() {
             let _ = begun.send(());
         }
-        let after = self.coming.take().or(self.after);
-        match event.news {
-            News::Bookmark => {
-                self.after = after;
-                Ok(true)
-            }
-            News::Resync => {
-                let problem = leasehold_api::Problem::new(
-                    Code::RevisionCompacted,
-                    "events came faster than they were read: list the locks, then watch again",
-                );
-                Err(Error::Refused(Box::new(problem)))
-            }
-            News::EpochBegan { .. }
-            | News::GraceEnded
-            | News::SessionOpened { .. }
-            | News::SessionEnded { .. }
-            | News::Granted { .. }
-            | News::Ended { .. }
-            | News::TtlChanged { .. }
-            | News::FenceAccepted { .. }
-            | News::Queued { .. }
-            | News::Left { .. }
-            | News::Deadlock { .. } => {
-                let is_told = self.events.send(Ok(event)).await.is_ok();
-                self.after = after;
-                Ok(is_told)
-            }
+        let after = event.cursor.or(self.after);
+        if event.news == News::Resync {
+            self.lose_track();
+            return false;
         }
+        if event.news == News::Bookmark {
+            if !std::mem::take(&mut self.has_gap) {
+                self.after = after;
+                return true;
+            }
+            // From here on nothing is missed: who looks at the locks now knows everything.
+            event.news = News::Resync;
+        }
+        let is_told = self.events.send(Ok(event)).await.is_ok();
+        self.after = after;
+        is_told
     }
 }
 

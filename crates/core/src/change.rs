@@ -45,6 +45,9 @@ impl LockTable {
                 listener.hear(self, &Namespace::default(), News::EpochBegan { epoch: *epoch });
             }
             Transition::Jumped { epoch, fence } => {
+                // Revisions jump as far as fences: those handed out since the backup are never met again.
+                let skipped = fence.get().saturating_sub(self.fence.get());
+                self.revision.0 = self.revision.0.saturating_add(skipped);
                 self.epoch = self.epoch.max(*epoch);
                 self.fence = self.fence.max(*fence);
             }

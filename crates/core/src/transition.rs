@@ -17,7 +17,7 @@ pub enum Transition {
     EpochBegan {
         epoch: Epoch,
     },
-    /// Epoch and fences were raised after a restore.
+    /// Epoch and fences were raised after a restore; revisions rise as far as fences do.
     Jumped {
         epoch: Epoch,
         fence: Fence,

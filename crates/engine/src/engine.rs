@@ -26,6 +26,7 @@ use leasehold_core::{
 use leasehold_store::Seq;
 
 use crate::call::{Call, CallError, Reply};
+use crate::publish::Beginning;
 
 use undo::About;
 pub use undo::Undo;
@@ -101,8 +102,8 @@ pub enum Output {
         fence: Fence,
         scope: Scope,
     },
-    /// This server leads, from this revision on.
-    Began(Revision),
+    /// This server leads, from here on.
+    Began(Beginning),
     /// It does not any more: there is nothing to watch here.
     Ended,
 }

@@ -12,7 +12,7 @@ use crate::counts::{Commits, Counts, Totals};
 use crate::history::Remembered;
 use crate::lanes::{Asked, LanesIn, Parcel, is_urgent};
 use crate::port::Port;
-use crate::publish::{Notice, Publisher, Watch};
+use crate::publish::{Cursor, Notice, Publisher, Watch};
 use crate::status::{Condition, Status};
 
 /// How an engine is spoken to.
@@ -120,11 +120,8 @@ impl Handle {
         self.condition.clone()
     }
 
-    /// Events from after `after` on, or from now on.
-    pub fn watch(
-        &self,
-        after: Option<leasehold_core::Revision>,
-    ) -> Result<Watch, crate::Compacted> {
+    /// The events after a cursor. The caller sees to it that its revision is not above the current one.
+    pub fn watch(&self, after: Cursor) -> Result<Watch, crate::Compacted> {
         self.publisher.watch(after)
     }
 

@@ -40,7 +40,7 @@ pub use history::{HistoryLimits, Remembered};
 pub use member::{Member, Plan};
 pub use migrate::{MigrateError, Migrated, Progress, migrate};
 pub use port::{Delivered, Port};
-pub use publish::{Compacted, Notice, Watch, Watched};
+pub use publish::{Beginning, Compacted, Cursor, Notice, Watch, Watched};
 pub use recovery::{LoadedBytes, Loading, Recovered, Recovery, StartError, recover};
 pub use request::{Answering, Asking, Lane, Request, Response};
 pub use runner::{Runner, Stop, start};

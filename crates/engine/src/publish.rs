@@ -5,7 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::{Ending, Fence, LeaseId, Namespace, Revision, Scope};
+use leasehold_core::{Ending, Epoch, Fence, LeaseId, Namespace, Revision, Scope};
 use tokio::sync::{broadcast, mpsc};
 
 use crate::counts::{Counts, Totals};
@@ -35,9 +35,27 @@ struct Memory {
     backlog_len_max: usize,
     /// Everything after this revision is remembered.
     complete_after: Revision,
+    began: Beginning,
 }
 
-/// Events after the asked revision are no longer all remembered.
+/// A point in the stream of events: all up to this revision have been seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// The epoch in which the revision was seen, where that is known. Another epoch may count other revisions.
+    pub epoch: Option<Epoch>,
+    pub revision: Revision,
+}
+
+/// The point from which a server leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beginning {
+    pub epoch: Epoch,
+    pub revision: Revision,
+    /// The epoch before this one and the revision at which it ended, if nothing of it is missing.
+    pub before: Option<(Epoch, Revision)>,
+}
+
+/// Events after the asked revision are no longer all remembered, or never were known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("events are remembered after revision {} only", oldest.0)]
 pub struct Compacted {
@@ -47,6 +65,8 @@ pub struct Compacted {
 /// The events from one point on.
 #[derive(Debug)]
 pub struct Watch {
+    epoch: Epoch,
+    after: Revision,
     backlog: VecDeque<Published>,
     live: broadcast::Receiver<Published>,
 }
@@ -83,16 +103,18 @@ impl Publisher {
             live,
             backlog_len_max,
             complete_after: Revision(0),
+            began: Beginning::default(),
         };
         let (memory, history) = (Arc::new(Mutex::new(memory)), History::new(history));
         Publisher { memory, followers: Arc::default(), counts: Arc::default(), history }
     }
 
     /// The table starts here: nothing before is known.
-    pub(crate) fn start_after(&self, revision: Revision) {
+    pub(crate) fn begin(&self, beginning: Beginning) {
         let mut memory = self.memory();
         memory.events.clear();
-        memory.complete_after = revision;
+        memory.complete_after = beginning.revision;
+        memory.began = beginning;
     }
 
     /// Another server decides from now on: whoever watches has to look there.
@@ -124,20 +146,15 @@ impl Publisher {
         memory.make_room(0);
     }
 
-    pub(crate) fn watch(&self, after: Option<Revision>) -> Result<Watch, Compacted> {
+    pub(crate) fn watch(&self, after: Cursor) -> Result<Watch, Compacted> {
         let memory = self.memory();
-        let backlog = match after {
-            None => VecDeque::new(),
-            Some(after) if after < memory.complete_after => {
-                return Err(Compacted { oldest: memory.complete_after });
-            }
-            Some(after) => {
-                let later = memory.events.iter().filter(|known| known.event.revision > after);
-                later.cloned().collect()
-            }
-        };
+        let oldest = memory.complete_after;
+        let after = memory.began.revision_of(after).filter(|after| *after >= oldest);
+        let after = after.ok_or(Compacted { oldest })?;
+        let later = memory.events.iter().filter(|known| known.event.revision > after);
+        let backlog = later.cloned().collect();
         // Under the lock, so that nothing falls between the backlog and what comes after it.
-        Ok(Watch { backlog, live: memory.live.subscribe() })
+        Ok(Watch { epoch: memory.began.epoch, after, backlog, live: memory.live.subscribe() })
     }
 
     /// Everything after this revision is remembered.
@@ -179,6 +196,18 @@ impl Publisher {
     }
 }
 
+impl Beginning {
+    /// The revision of this epoch that a cursor stands for. What was seen in another epoch says nothing about this one,
+    /// unless it is the very end of the epoch before.
+    fn revision_of(&self, cursor: Cursor) -> Option<Revision> {
+        match cursor.epoch {
+            Some(epoch) if self.before == Some((epoch, cursor.revision)) => Some(self.revision),
+            Some(epoch) if epoch != self.epoch => None,
+            Some(_) | None => Some(cursor.revision),
+        }
+    }
+}
+
 impl Memory {
     /// Forgets what is oldest, until so many more would not be too many.
     fn make_room(&mut self, more: usize) {
@@ -193,6 +222,16 @@ impl Memory {
 }
 
 impl Watch {
+    /// The epoch of all its events: it ends when another begins.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Its events come after this revision.
+    pub fn after(&self) -> Revision {
+        self.after
+    }
+
     pub async fn next(&mut self) -> Watched {
         if let Some(event) = self.backlog.pop_front() {
             return Watched::Event(event);

@@ -8,6 +8,8 @@ use leasehold_core::{
 };
 use leasehold_store::{Fault, Journal, Loaded, Page, Position, Seq};
 
+use crate::publish::Beginning;
+
 /// Why a server could not take over what is stored.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StartError {
@@ -27,6 +29,7 @@ pub struct Recovered {
     pub table: LockTable,
     pub next_seq: Seq,
     pub unwritten: Vec<Transition>,
+    pub beginning: Beginning,
     /// How many leases wait for their holders.
     pub recovering: usize,
     pub loaded: LoadedBytes,
@@ -127,12 +130,15 @@ impl Loading {
     pub fn begin(self, epoch: Epoch, now: Timestamp) -> Recovered {
         let Loading { recovery, mut table, last, fence_jump, loaded, .. } = self;
         let mut step = Step::new();
+        let mut before = Some((table.epoch(), table.revision()));
         let floor = recovery.fence_floor.unwrap_or(Fence::ZERO).get();
         let jumped =
             Fence::new((table.fence().get() + fence_jump).max(floor)).unwrap_or(Fence::MAX);
         if jumped > table.fence() {
             let jump = Jump { epoch: table.epoch(), fence: jumped };
             table.handle(now, Command::Jump(jump), &mut step);
+            // Something is missing, or may be.
+            before = None;
         }
         let grace_length = recovery.grace_length;
         let begin = BeginEpoch { epoch, grace: recovery.grace, grace_length };
@@ -143,7 +149,8 @@ impl Loading {
         );
         let recovering = table.stats().recovering;
         let (next_seq, unwritten) = (last.next(), step.transitions);
-        Recovered { table, next_seq, unwritten, recovering, loaded }
+        let beginning = Beginning { epoch, revision: table.revision(), before };
+        Recovered { table, next_seq, unwritten, beginning, recovering, loaded }
     }
 }
 

@@ -106,9 +106,9 @@ impl Replies {
                 }
             },
             Output::Event(event) => self.events.push(event),
-            Output::Began(revision) => {
+            Output::Began(beginning) => {
                 publisher.publish(&mut self.events);
-                publisher.start_after(revision);
+                publisher.begin(beginning);
             }
             Output::Ended => {
                 publisher.publish(&mut self.events);

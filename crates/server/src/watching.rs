@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use leasehold_api::{Code, News, Problem};
-use leasehold_core::{Event, ListQuery, Namespace, Revision, is_prefix};
-use leasehold_engine::{Condition, Phase, Published, Query, View, Watch, Watched};
+use leasehold_core::{Epoch, Event, ListQuery, Namespace, Revision, is_prefix};
+use leasehold_engine::{Condition, Cursor, Phase, Published, Query, View, Watch, Watched};
 use tokio::sync::{mpsc, watch};
 
 use crate::app::App;
@@ -21,19 +21,16 @@ const PARCELS_AHEAD: usize = 4;
 pub(crate) struct Filter {
     pub(crate) namespace: Namespace,
     prefix: String,
-    pub(crate) after: Revision,
+    /// Everything up to here is known to the watcher; what it said is settled by `follow`.
+    after: Revision,
 }
 
 impl Filter {
-    pub(crate) fn new(
-        namespace: Namespace,
-        prefix: String,
-        after: Option<u64>,
-    ) -> Result<Filter, Failure> {
+    pub(crate) fn new(namespace: Namespace, prefix: String) -> Result<Filter, Failure> {
         if !is_prefix(&prefix) {
             return Err(Failure::field("prefix", "cannot begin the name of a lock"));
         }
-        Ok(Filter { namespace, prefix, after: Revision(after.unwrap_or(0)) })
+        Ok(Filter { namespace, prefix, after: Revision(0) })
     }
 
     pub(crate) fn wants(&self, event: &Event) -> bool {
@@ -50,23 +47,31 @@ impl Filter {
     }
 }
 
-/// The events from the filter's revision on; from now on, if it has none.
+/// The events after a cursor; from now on, if there is none.
 pub(crate) async fn follow(
     app: &App,
     filter: &mut Filter,
-    has_after: bool,
+    after: Option<leasehold_api::Cursor>,
 ) -> Result<Watch, Failure> {
-    if !has_after {
-        filter.after = durable_revision(app, filter.namespace.clone()).await?;
+    let current = durable_revision(app, filter.namespace.clone()).await?;
+    let after = after.unwrap_or_else(|| current.0.into());
+    let engine = app.engine(&filter.namespace);
+    if after.revision > current.0 {
+        let said =
+            format!("revision {} is ahead of the current one, {}", after.revision, current.0);
+        return Err(compacted(&said, engine.events_after()));
     }
-    app.engine(&filter.namespace).watch(Some(filter.after)).map_err(|compacted| {
-        let mut problem = Problem::new(
-            Code::RevisionCompacted,
-            format!("{compacted}: list the locks, then watch after the revision of that list"),
-        );
-        problem.oldest_revision = Some(compacted.oldest.0);
-        problem.into()
-    })
+    let cursor = Cursor { epoch: after.epoch.map(Epoch), revision: Revision(after.revision) };
+    let watch = engine.watch(cursor).map_err(|gone| compacted(&gone.to_string(), gone.oldest))?;
+    filter.after = watch.after();
+    Ok(watch)
+}
+
+fn compacted(said: &str, oldest: Revision) -> Failure {
+    let said = format!("{said}: list the locks, then watch after the cursor of that list");
+    let mut problem = Problem::new(Code::RevisionCompacted, said);
+    problem.oldest_revision = Some(oldest.0);
+    problem.into()
 }
 
 /// The revision up to which everything has been told to those who watch.
@@ -95,6 +100,13 @@ pub(crate) fn ready(watch: &mut Watch) -> Option<Watched> {
     }
 }
 
+/// An event as a watcher reads it. The last one of its revision has a cursor.
+pub(crate) fn said(event: &Event, epoch: Epoch, is_last: bool) -> leasehold_api::Event {
+    let mut said = convert::event(event);
+    said.cursor = is_last.then(|| leasehold_api::Cursor::new(epoch.0, said.revision));
+    said
+}
+
 /// Waits until the server stops.
 pub(crate) async fn ending(condition: &mut watch::Receiver<Condition>) {
     let is_ending =
@@ -107,8 +119,8 @@ pub(crate) async fn ending(condition: &mut watch::Receiver<Condition>) {
 pub(crate) trait Parcels: Send + 'static {
     type Parcel: Send + 'static;
 
-    /// Adds an event; after the last one of its revision a reader has seen the whole change.
-    fn add(&mut self, event: &leasehold_api::Event, is_last: bool);
+    /// Adds an event; after one with a cursor a reader has seen the whole change.
+    fn add(&mut self, event: &leasehold_api::Event);
 
     /// Whether it is time to send them.
     fn is_full(&self) -> bool;
@@ -128,7 +140,7 @@ pub(crate) fn feed<P: Parcels>(
     parcels: P,
 ) -> mpsc::Receiver<P::Parcel> {
     let (reader, stream) = mpsc::channel(PARCELS_AHEAD);
-    let revision = filter.after;
+    let revision = watch.after();
     tokio::spawn(Feed { app, filter, watch, revision, parcels, reader }.run());
     stream
 }
@@ -181,7 +193,7 @@ impl<P: Parcels> Feed<P> {
             };
             let Published { event, last_of_revision: is_last } = &published;
             if self.filter.wants(event) {
-                self.parcels.add(&convert::event(event), *is_last);
+                self.parcels.add(&said(event, self.watch.epoch(), *is_last));
             }
             if *is_last {
                 self.revision = self.revision.max(event.revision);
@@ -200,11 +212,12 @@ impl<P: Parcels> Feed<P> {
     fn mark(&mut self, news: News) {
         let event = leasehold_api::Event {
             revision: self.revision.0,
+            cursor: Some(leasehold_api::Cursor::new(self.watch.epoch().0, self.revision.0)),
             at: convert::moment(self.app.now()),
             namespace: self.filter.namespace.to_string(),
             news,
         };
-        self.parcels.add(&event, true);
+        self.parcels.add(&event);
     }
 
     async fn flush(&mut self) -> Result<(), ()> {

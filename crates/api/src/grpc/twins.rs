@@ -241,6 +241,7 @@ impl From<&crate::LockPage> for wire::LockPage {
             locks: page.locks.iter().map(summary).collect(),
             next_page_token: page.next_page_token.clone().unwrap_or_default(),
             revision: page.revision,
+            cursor: page.cursor.map(|cursor| cursor.to_string()),
         }
     }
 }
@@ -425,13 +426,13 @@ impl From<&crate::Graph> for wire::Graph {
 }
 
 impl From<&crate::Event> for wire::Event {
-    /// `last_of_revision` is not known in here.
     fn from(event: &crate::Event) -> wire::Event {
         wire::Event {
             revision: event.revision,
             at: at(&event.at),
             namespace: event.namespace.clone(),
-            last_of_revision: false,
+            last_of_revision: event.cursor.is_some(),
+            cursor: event.cursor.map(|cursor| cursor.to_string()),
             news: Some(news(&event.news)),
         }
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use leasehold_api::Cursor;
 
 use super::{length, some_length};
 
@@ -30,18 +31,20 @@ pub(crate) struct List {
 
 /// Follow what happens, line by line
 ///
-/// Goes on for ever, over restarts of the server too.
+/// Goes on for ever, over restarts of the server and changes of the leader. Where events were missed meanwhile, a line
+/// (type `resync` in JSON) says so.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   leasehold watch job/
-  leasehold watch --after 812 -o jsonl")]
+  leasehold watch --after 3-812 -o jsonl
+      go on after the last `cursor` that was seen")]
 pub(crate) struct Watch {
     /// Only locks whose text begins with this
     #[arg(value_name = "PREFIX", default_value = "")]
     pub(crate) prefix: String,
-    /// Begin after this revision [default: with what happens from now on]
-    #[arg(long, value_name = "REVISION", allow_negative_numbers = true)]
-    pub(crate) after: Option<u64>,
+    /// Begin after this cursor (EPOCH-REVISION) or revision [default: with what happens from now on]
+    #[arg(long, value_name = "CURSOR", allow_hyphen_values = true)]
+    pub(crate) after: Option<Cursor>,
 }
 
 /// Draw who waits for whom

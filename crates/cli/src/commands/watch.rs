@@ -71,6 +71,6 @@ fn news(news: &News) -> String {
             format!("{} would have closed a circle: {}", shown(owner_id), circle.join(" -> "))
         }
         News::Bookmark => "nothing new".into(),
-        News::Resync => "events were missed: list the locks again".into(),
+        News::Resync => "events were missed here: list the locks again".into(),
     }
 }

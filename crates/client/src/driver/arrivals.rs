@@ -101,6 +101,11 @@ impl Driver {
                 self.act();
                 self.ask_http(asked);
             }
+            Arrived::Unreachable(server) => {
+                if self.machine.server() == server {
+                    self.machine.suspect_if_idle(now);
+                }
+            }
             Arrived::OutOfPatience => self.is_out_of_patience = true,
             Arrived::Http { call, key, request, result } => {
                 self.running.remove(&call);

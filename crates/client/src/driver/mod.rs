@@ -59,8 +59,15 @@ pub(crate) enum Arrived {
     Down(LinkId, Complaint),
     OutOfPatience,
     AskAgain(Asked),
+    /// A watch could not connect to this server.
+    Unreachable(String),
     Attached(LinkId, Box<Attached>),
-    Http { call: CallId, key: Key, request: Request, result: Result<Answered, (Failure, String)> },
+    Http {
+        call: CallId,
+        key: Key,
+        request: Request,
+        result: Result<Answered, (Failure, String)>,
+    },
 }
 
 /// A request of a tool.

@@ -10,6 +10,7 @@ use crate::belief::Belief;
 use crate::error::{Error, LostBy};
 use crate::http::{Answered, Ask as HttpAsk};
 use crate::machine::{Ask, Failure, Key, Moment};
+use crate::watch::Way;
 
 /// Between two tries of a request that was not carried out.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -76,7 +77,11 @@ impl Driver {
                 let until = now.plus(self.machine.settings().patience);
                 self.ask_http(Asked { ask, done, until });
             }
-            Order::Watch(feed) => drop(tokio::spawn(feed.run(self.current.subscribe()))),
+            Order::Watch(feed) => {
+                let (server, arrivals) = (self.current.subscribe(), self.arrivals.clone());
+                let patience = self.machine.settings().patience;
+                drop(tokio::spawn(feed.run(Way { server, arrivals, patience })));
+            }
             Order::Sleep { until, done } => {
                 let alarm = self.clock.sleep_until(until);
                 drop(tokio::spawn(async move {

@@ -138,6 +138,14 @@ impl<T> Machine<T> {
         }
     }
 
+    /// The same, unless something is held: then its heartbeats decide, since a session can end with its connection.
+    pub fn suspect_if_idle(&mut self, now: Moment) {
+        let is_held = |entry: &Entry<T>| matches!(entry.phase, Phase::Held(_));
+        if !self.entries.iter().any(|(_, entry)| is_held(entry)) {
+            self.suspect(now);
+        }
+    }
+
     /// The answer to a request is overdue. A server that answers others is slow. One that answers nobody is gone, and
     /// another may be there. If something is held, its heartbeats decide that: a session can end with its connection.
     pub(super) fn overdue(&mut self, now: Moment, call: CallId) {

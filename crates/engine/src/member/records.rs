@@ -80,7 +80,7 @@ impl Member {
             recovering = recovered.recovering,
             "the table is loaded"
         );
-        self.outputs.push(Output::Began(recovered.table.revision()));
+        self.outputs.push(Output::Began(recovered.beginning));
         let settings = Settings {
             record_bytes_max: self.traits.record_bytes_max,
             store_retry_after: STORE_RETRY,

@@ -196,7 +196,7 @@ pub(crate) fn lock(now: Timestamp, namespace: &Namespace, view: &core::LockView)
     }
 }
 
-pub(crate) fn lock_page(now: Timestamp, page: &core::Page) -> api::LockPage {
+pub(crate) fn lock_page(now: Timestamp, epoch: u64, page: &core::Page) -> api::LockPage {
     let summary = |lock: &core::LockSummary| api::LockSummary {
         lock: lock.scope.to_string(),
         state: state_shown(lock.state),
@@ -208,6 +208,7 @@ pub(crate) fn lock_page(now: Timestamp, page: &core::Page) -> api::LockPage {
         locks: page.locks.iter().map(summary).collect(),
         next_page_token: page.next.as_ref().map(page_token),
         revision: page.revision.0,
+        cursor: Some(api::Cursor::new(epoch, page.revision.0)),
     }
 }
 
@@ -266,9 +267,11 @@ pub(crate) fn cycle(edges: &[core::WaitEdge]) -> Vec<api::WaitEdge> {
     edges.iter().map(edge).collect()
 }
 
+/// An event; its cursor is known to whoever knows the epoch.
 pub(crate) fn event(event: &Event) -> api::Event {
     api::Event {
         revision: event.revision.0,
+        cursor: None,
         at: moment(event.at),
         namespace: event.namespace.to_string(),
         news: news(event.at, &event.news),

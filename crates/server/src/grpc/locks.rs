@@ -253,6 +253,7 @@ async fn list(app: &App, body: ListRequest) -> Result<LockPage, Failure> {
         Some(session) => Some(session_number(app, &namespace, session).await?),
         None => None,
     };
+    let epoch = app.epoch(&namespace);
     let query = ListQuery {
         namespace,
         prefix: body.prefix,
@@ -265,7 +266,7 @@ async fn list(app: &App, body: ListRequest) -> Result<LockPage, Failure> {
         looked_at_max: LOOKED_AT_MAX,
     };
     let View::Page(page) = app.query(Query::List(query)).await? else { return Err(unexpected()) };
-    Ok((&convert::lock_page(app.now(), &page)).into())
+    Ok((&convert::lock_page(app.now(), epoch, &page)).into())
 }
 
 async fn break_(app: &App, body: BreakRequest) -> Result<Broken, Failure> {

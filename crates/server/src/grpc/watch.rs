@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use leasehold_api::grpc::watch_server::Watch;
 use leasehold_api::grpc::{Event, WatchRequest, WatchResponse};
-use leasehold_api::{Code, grpc};
+use leasehold_api::{Code, Cursor, CursorError, grpc};
 use tokio::sync::mpsc;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -33,8 +33,17 @@ impl Watch for Service {
 
 async fn watch(app: &Arc<App>, body: WatchRequest) -> Result<Messages, Failure> {
     let namespace = read::namespace(&body.namespace)?;
-    let mut filter = Filter::new(namespace, body.prefix, body.after)?;
-    let watch = follow(app, &mut filter, body.after.is_some()).await?;
+    let mut filter = Filter::new(namespace, body.prefix)?;
+    let after = match (&body.cursor, body.after) {
+        (Some(_), Some(_)) => return Err(Failure::field("cursor", "give it or `after`, not both")),
+        (Some(cursor), None) => Some(
+            cursor
+                .parse()
+                .map_err(|fault: CursorError| Failure::field("cursor", fault.to_string()))?,
+        ),
+        (None, after) => after.map(Cursor::from),
+    };
+    let watch = follow(app, &mut filter, after).await?;
     Ok(Messages(feed(app.clone(), filter, watch, WatchResponse::default())))
 }
 
@@ -52,10 +61,8 @@ impl Stream for Messages {
 impl Parcels for WatchResponse {
     type Parcel = Result<WatchResponse, Status>;
 
-    fn add(&mut self, event: &leasehold_api::Event, is_last: bool) {
-        let mut said = Event::from(event);
-        said.last_of_revision = is_last;
-        self.events.push(said);
+    fn add(&mut self, event: &leasehold_api::Event) {
+        self.events.push(Event::from(event));
     }
 
     fn is_full(&self) -> bool {

@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use leasehold_api::{Code, FieldError, Problem, parse_duration};
+use leasehold_api::{Code, Cursor, CursorError, FieldError, Problem, parse_duration};
 use leasehold_core::Namespace;
 use serde::de::DeserializeOwned;
 
@@ -70,6 +70,14 @@ impl Params {
     pub(crate) fn duration(&mut self, name: &str) -> Result<Option<std::time::Duration>, Failure> {
         let parse = |text: String| {
             parse_duration(&text).map_err(|fault| Failure::field(name, fault.to_string()))
+        };
+        self.take(name).map(parse).transpose()
+    }
+
+    /// The point that a watcher has come to.
+    pub(crate) fn cursor(&mut self, name: &str) -> Result<Option<Cursor>, Failure> {
+        let parse = |text: String| {
+            text.parse().map_err(|fault: CursorError| Failure::field(name, fault.to_string()))
         };
         self.take(name).map(parse).transpose()
     }

@@ -369,6 +369,7 @@ async fn page(app: &App, uri: &Uri) -> Answered {
         Some(session) => Some(session_number(app, &namespace, &session).await?),
         None => None,
     };
+    let epoch = app.epoch(&namespace);
     let query = ListQuery {
         namespace,
         prefix,
@@ -381,7 +382,7 @@ async fn page(app: &App, uri: &Uri) -> Answered {
         looked_at_max: LOOKED_AT_MAX,
     };
     let View::Page(page) = app.query(Query::List(query)).await? else { return Err(unexpected()) };
-    ok(&convert::lock_page(app.now(), &page))
+    ok(&convert::lock_page(app.now(), epoch, &page))
 }
 
 /// A session is named by its id, which is a secret, or by its number, which everybody sees.

@@ -1,6 +1,6 @@
 //! Events as they happen: as a stream (SSE or one JSON object a line), or by asking again and again.
 //!
-//! The id of an event in a stream is its revision, and a client resumes after the last id it has seen. Several events
+//! The id of an event in a stream is its cursor, and a client resumes after the last id it has seen. Several events
 //! can share a revision (the locks of a set); only the last of them carries the id, so that a client cut off in between
 //! gets all of them again rather than losing the rest.
 
@@ -15,8 +15,8 @@ use axum::extract::State;
 use axum::http::header::{ACCEPT, CACHE_CONTROL};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use hyper::body::Frame;
-use leasehold_api::schema::{EventFrame, LockPrefix};
-use leasehold_api::{Code, EventPage, Problem};
+use leasehold_api::schema::{Cursor as CursorText, EventFrame, LockPrefix};
+use leasehold_api::{Code, Cursor, CursorError, EventPage, Problem};
 use leasehold_engine::{Watch, Watched};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -26,7 +26,7 @@ use crate::app::App;
 use crate::convert;
 use crate::openapi::{NamespaceParam, Problems};
 use crate::problem::Failure;
-use crate::watching::{Filter, Parcels, ending, feed, follow, ready};
+use crate::watching::{Filter, Parcels, ending, feed, follow, ready, said};
 
 /// A chunk goes out when it is that large or nothing more is there.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -39,8 +39,8 @@ const PAGE_SIZE_MAX: usize = 1000;
     params(
         NamespaceParam,
         ("prefix" = Option<LockPrefix>, Query, description = "Only events of locks whose canonical name starts with this"),
-        ("after" = Option<u64>, Query, maximum = 9_007_199_254_740_991_u64, description = "Events after this revision; from now on if left out"),
-        ("Last-Event-ID" = Option<String>, Header, pattern = "^[0-9]{0,15}$", description = "The same, as a browser says it when it comes back"),
+        ("after" = Option<CursorText>, Query, description = "Events after this cursor or revision; from now on if left out"),
+        ("Last-Event-ID" = Option<CursorText>, Header, description = "The same, as a browser says it when it comes back"),
     ),
     responses(
         (status = 200, description = "Events, one after the other; as JSON, one a line, if Accept asks for application/x-ndjson",
@@ -51,15 +51,12 @@ const PAGE_SIZE_MAX: usize = 1000;
 )]
 pub(crate) async fn watch(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Answered {
     let mut params = input::Params::of(&uri)?;
-    let asked = params.number("after")?;
-    let after = match last_event_id(&headers)? {
-        Some(id) => Some(id),
-        None => asked,
-    };
-    let (mut filter, has_after) = filter_of(&mut params, after)?;
+    let asked = params.cursor("after")?;
+    let after = last_event_id(&headers)?.or(asked);
+    let mut filter = filter_of(&mut params)?;
     params.done()?;
     let format = Format::asked_by(&headers);
-    let watch = follow(&app, &mut filter, has_after).await?;
+    let watch = follow(&app, &mut filter, after).await?;
     let body = feed(app, filter, watch, Text { format, written: String::new() });
     let kind = HeaderValue::from_static(format.content_type());
     let mut response = with_type(StatusCode::OK, kind, Body::new(Chunks(body)));
@@ -68,18 +65,17 @@ pub(crate) async fn watch(State(app): State<Arc<App>>, uri: Uri, headers: Header
     Ok(response)
 }
 
-fn filter_of(params: &mut input::Params, after: Option<u64>) -> Result<(Filter, bool), Failure> {
+fn filter_of(params: &mut input::Params) -> Result<Filter, Failure> {
     let namespace = params.namespace()?;
-    let prefix = params.take("prefix").unwrap_or_default();
-    Ok((Filter::new(namespace, prefix, after)?, after.is_some()))
+    Filter::new(namespace, params.take("prefix").unwrap_or_default())
 }
 
-fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
+fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Failure> {
     let Some(given) = headers.get("last-event-id").filter(|given| !given.is_empty()) else {
         return Ok(None);
     };
-    let number = given.to_str().ok().and_then(input::whole_number);
-    number.map(Some).ok_or_else(|| Failure::field("Last-Event-ID", "is not a revision"))
+    let cursor = given.to_str().map_or(Err(CursorError), str::parse);
+    cursor.map(Some).map_err(|fault| Failure::field("Last-Event-ID", fault.to_string()))
 }
 
 /// How events are written.
@@ -112,14 +108,14 @@ struct Text {
 impl Parcels for Text {
     type Parcel = Bytes;
 
-    fn add(&mut self, event: &leasehold_api::Event, is_last: bool) {
+    fn add(&mut self, event: &leasehold_api::Event) {
         let data = serde_json::to_string(event).expect("an event is plain data");
         let written = &mut self.written;
         match self.format {
             Format::Ndjson => writeln!(written, "{data}"),
             Format::Sse => {
-                if is_last {
-                    writeln!(written, "id: {}", event.revision).expect("a String takes everything");
+                if let Some(cursor) = &event.cursor {
+                    writeln!(written, "id: {cursor}").expect("a String takes everything");
                 }
                 writeln!(written, "event: {}\ndata: {data}\n", event.news.kind())
             }
@@ -164,24 +160,24 @@ impl hyper::body::Body for Chunks {
     params(
         NamespaceParam,
         ("prefix" = Option<LockPrefix>, Query, description = "Only events of locks whose canonical name starts with this"),
-        ("after" = Option<u64>, Query, maximum = 9_007_199_254_740_991_u64, description = "Events after this revision; from now on if left out"),
+        ("after" = Option<CursorText>, Query, description = "Events after this cursor or revision; from now on if left out"),
         ("wait_ms" = Option<u64>, Query, maximum = 50_000, description = "Wait so long if there are none yet, up to 50 s"),
         ("page_size" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "1 to 1000, 100 if left out"),
     ),
     responses(
-        (status = 200, description = "What has happened, and the revision to ask after next", body = EventPage),
+        (status = 200, description = "What has happened, and the cursor to ask after next", body = EventPage),
         (status = 410, description = "revision_compacted", body = Problem, content_type = "application/problem+json"),
         Problems,
     )
 )]
 pub(crate) async fn events(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let mut params = input::Params::of(&uri)?;
-    let after = params.number("after")?;
+    let after = params.cursor("after")?;
     let wait = convert::poll_wait(params.number("wait_ms")?.unwrap_or(0))?;
     let size = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
-    let (mut filter, has_after) = filter_of(&mut params, after)?;
+    let mut filter = filter_of(&mut params)?;
     params.done()?;
-    let mut watch = follow(&app, &mut filter, has_after).await?;
+    let mut watch = follow(&app, &mut filter, after).await?;
     ok(&page(&app, &filter, &mut watch, wait, size).await?)
 }
 
@@ -192,7 +188,9 @@ async fn page(
     wait: Duration,
     size: usize,
 ) -> Result<EventPage, Failure> {
-    let mut page = EventPage { events: Vec::new(), revision: filter.after.0 };
+    let (epoch, revision) = (watch.epoch(), watch.after().0);
+    let cursor = Cursor::new(epoch.0, revision);
+    let mut page = EventPage { events: Vec::new(), revision, cursor };
     let deadline = Instant::now() + wait;
     let mut condition = app.engine(&filter.namespace).condition_changes();
     loop {
@@ -222,8 +220,9 @@ async fn page(
             return Ok(page);
         }
         page.revision = page.revision.max(event.revision.0);
+        page.cursor.revision = page.revision;
         if filter.wants(event) {
-            page.events.push(convert::event(event));
+            page.events.push(said(event, epoch, published.last_of_revision));
         }
     }
 }
