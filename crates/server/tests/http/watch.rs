@@ -25,12 +25,12 @@ impl Stream {
     }
 
     /// The next event of an SSE stream: its id and its data.
-    async fn event(&mut self) -> Option<(Option<u64>, Value)> {
+    async fn event(&mut self) -> Option<(Option<String>, Value)> {
         let mut id = None;
         loop {
             let line = self.line().await?;
             if let Some(text) = line.strip_prefix("id: ") {
-                id = text.parse().ok();
+                id = Some(text.to_string());
             } else if let Some(data) = line.strip_prefix("data: ") {
                 return Some((id, serde_json::from_str(data).unwrap()));
             }
@@ -43,7 +43,7 @@ impl Stream {
     }
 
     /// The next event of this kind.
-    async fn event_of(&mut self, kind: &str) -> (Option<u64>, Value) {
+    async fn event_of(&mut self, kind: &str) -> (Option<String>, Value) {
         loop {
             let (id, event) = self.event().await.expect("the stream goes on");
             if event["type"] == kind {
@@ -63,7 +63,9 @@ async fn watcher_that_comes_back_misses_nothing() {
     let (id, granted) = stream.event_of("granted").await;
     assert_eq!((&granted["lock"], &granted["owner_id"]), (&"x".into(), &"a".into()));
     assert_eq!(granted["fencing_token"], token);
-    assert_eq!(id, granted["revision"].as_u64());
+    assert_eq!(id.as_deref(), granted["cursor"].as_str());
+    let epoch = world.get("/v1/cluster").await.ok()["epoch"].clone();
+    assert_eq!(id, Some(format!("{epoch}-{}", granted["revision"])));
     assert!(!granted.to_string().contains(&lease));
     drop(stream);
 
@@ -87,7 +89,8 @@ async fn locks_of_a_set_share_a_revision_and_only_the_last_has_its_id() {
     let (first_id, first) = stream.event_of("granted").await;
     let (last_id, last) = stream.event_of("granted").await;
     assert_eq!(first["revision"], last["revision"]);
-    assert_eq!((first_id, last_id), (None, last["revision"].as_u64()));
+    assert_eq!((first_id, last_id.as_deref()), (None, last["cursor"].as_str()));
+    assert!(last_id.is_some());
 }
 
 #[tokio::test]
@@ -167,4 +170,28 @@ async fn long_poll_waits_for_the_next_event() {
     assert_eq!(page["revision"], revision + 1);
     let path = format!("/v1/events?after={}&wait_ms=50", revision + 1);
     assert_eq!(world.get(&path).await.ok()["events"].as_array().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn cursor_that_is_not_of_this_life_is_gone() {
+    let world = World::start().await;
+    world.acquire("x", "a").await;
+    let list = world.get("/v1/locks").await.ok();
+    let (revision, cursor) = (list["revision"].as_u64().unwrap(), list["cursor"].as_str().unwrap());
+    for after in [cursor.to_string(), revision.to_string()] {
+        let page = world.get(&format!("/v1/events?after={after}")).await.ok();
+        assert_eq!((&page["cursor"], &page["revision"]), (&list["cursor"], &list["revision"]));
+    }
+    let epoch: u64 = cursor.split_once('-').unwrap().0.parse().unwrap();
+    let (ahead, other) = (revision + 1, epoch + 1);
+    for after in [format!("{ahead}"), format!("{epoch}-{ahead}"), format!("{other}-{revision}")] {
+        for path in ["/v1/events", "/v1/watch"] {
+            let reply = world.get(&format!("{path}?after={after}")).await;
+            assert_eq!(reply.status, 410, "{path} {after}");
+            reply.problem("revision_compacted");
+        }
+    }
+    for after in ["", "-", "1-", "x", "-1", "1-2-3"] {
+        assert_eq!(world.get(&format!("/v1/events?after={after}")).await.status, 400, "{after}");
+    }
 }
