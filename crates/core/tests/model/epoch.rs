@@ -39,8 +39,10 @@ impl Model {
         Ok(Answer::EpochBegun { recovering })
     }
 
-    /// After a restore: both go on above anything handed out since the backup.
+    /// After a restore: all go on above anything handed out since the backup.
     pub(crate) fn jump(&mut self, ask: &Jump) -> Answer {
+        let skipped = ask.fence.get().saturating_sub(self.fence.get());
+        self.revision = Revision(self.revision.0 + skipped);
         self.epoch = self.epoch.max(ask.epoch);
         self.fence = self.fence.max(ask.fence);
         self.record(Transition::Jumped { epoch: ask.epoch, fence: ask.fence });
