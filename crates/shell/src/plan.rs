@@ -1,0 +1,131 @@
+//! What a world is to be like: drawn from the seed before it begins.
+
+use std::time::Duration;
+
+use leasehold_sim::dice::{Dice, Purpose};
+use leasehold_sim::plan::Store;
+use leasehold_sim::time::{MILLI, Micros, SECOND};
+
+/// How far time goes in a step. No message is quicker, so that none arrives before it was sent by anybody's clock.
+pub(crate) const TICK: Duration = Duration::from_millis(5);
+
+/// A whole world before its first moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) clients: usize,
+    /// How many threads of control each client has.
+    pub(crate) workers: usize,
+    pub(crate) locks: u64,
+    pub(crate) ttl: Duration,
+    pub(crate) latency_max: Duration,
+    pub(crate) store: Store,
+    pub(crate) snapshot_bytes: u64,
+    /// How long workers work and things go wrong.
+    pub(crate) length: Duration,
+    pub(crate) faults: Vec<Fault>,
+}
+
+/// Something that goes wrong for a while.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) at: Duration,
+    pub(crate) lasts: Duration,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The server ends at once, with everything that was on its way; it begins again when the fault is over.
+    Crash,
+    /// It ends in good order.
+    Stop,
+    /// Nothing gets through between the server and a client; what is sent is lost.
+    Apart(usize),
+    /// Nothing gets from the server to a client, or the other way round.
+    Deaf(usize),
+    Mute(usize),
+    /// What is sent arrives when the fault is over.
+    Held(usize),
+    /// Some of what is sent is lost.
+    Lossy(usize),
+    StoreDown,
+    StoreFull,
+    StoreSlow,
+    StoreMute,
+}
+
+impl Plan {
+    pub(crate) fn new(seed: u64) -> Plan {
+        let mut dice = Dice::new(seed, Purpose::Plan, 0, 0);
+        let dice = &mut dice;
+        let ttl = Duration::from_micros(dice.spread(1200 * MILLI, 4 * SECOND));
+        let mut plan = Plan {
+            seed,
+            clients: usize::try_from(dice.between(2, 4)).unwrap_or(2),
+            workers: usize::try_from(dice.between(1, 3)).unwrap_or(1),
+            locks: dice.between(1, 4),
+            ttl,
+            latency_max: Duration::from_micros(dice.spread(6 * MILLI, 60 * MILLI)),
+            store: store(dice),
+            snapshot_bytes: dice.spread(300, 20_000),
+            length: Duration::from_secs(dice.between(12, 24)),
+            faults: Vec::new(),
+        };
+        plan.faults = faults(&plan);
+        plan
+    }
+
+    /// How long after the faults the last who waits has been answered: leases of before, and connections that are noticed
+    /// to be gone.
+    pub(crate) fn settling(&self) -> Duration {
+        self.ttl * 4 + Duration::from_secs(25)
+    }
+}
+
+fn store(dice: &mut Dice) -> Store {
+    Store {
+        shared: false,
+        forgets: false,
+        delay: dice.spread(500, 20 * MILLI),
+        slow: dice.spread(50 * MILLI, 2 * SECOND),
+        slow_ppm: dice.weighted(&[(5, 0), (4, 5_000), (2, 60_000)]),
+        unavailable_ppm: dice.weighted(&[(4, 0), (4, 10_000), (3, 60_000)]),
+        unknown_ppm: dice.weighted(&[(4, 0), (4, 10_000), (3, 60_000)]),
+        double_ppm: 0,
+    }
+}
+
+fn faults(plan: &Plan) -> Vec<Fault> {
+    let mut dice = Dice::new(plan.seed, Purpose::Faults, 0, 0);
+    let count = dice.weighted(&[(1, 0), (3, 2), (4, 4), (2, 8)]);
+    let end = u64::try_from(plan.length.as_micros()).unwrap_or(0);
+    let mut faults: Vec<Fault> = (0..count)
+        .map(|_| {
+            let at: Micros = dice.between(SECOND, end);
+            let lasts: Micros = dice.spread(50 * MILLI, 6 * SECOND);
+            let kind = kind(&mut dice, plan.clients);
+            let (at, lasts) = (Duration::from_micros(at), Duration::from_micros(lasts));
+            Fault { at, lasts, kind }
+        })
+        .collect();
+    faults.sort_by_key(|fault| fault.at);
+    faults
+}
+
+fn kind(dice: &mut Dice, clients: usize) -> Kind {
+    let client = dice.index(clients);
+    dice.weighted(&[
+        (5, Kind::Crash),
+        (2, Kind::Stop),
+        (3, Kind::Apart(client)),
+        (2, Kind::Deaf(client)),
+        (2, Kind::Mute(client)),
+        (3, Kind::Held(client)),
+        (2, Kind::Lossy(client)),
+        (2, Kind::StoreDown),
+        (2, Kind::StoreFull),
+        (2, Kind::StoreSlow),
+        (2, Kind::StoreMute),
+    ])
+}
