@@ -6,6 +6,7 @@ mod test;
 
 mod bench;
 mod console;
+mod fuzz;
 mod needs;
 mod planted;
 mod sim;
@@ -38,6 +39,7 @@ const CHORES: &[Chore] = &[
     bench::CHORE,
     sim::CHORE,
     planted::CHORE,
+    fuzz::CHORE,
     tidy::CHORE,
     console::SCREENSHOTS,
 ];

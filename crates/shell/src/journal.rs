@@ -78,7 +78,6 @@ macro_rules! read {
     };
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "each call has one kind of answer")]
 impl Journal for SimulatedJournal {
     fn traits(&self) -> Traits {
         self.store().traits()

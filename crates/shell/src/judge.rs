@@ -3,7 +3,7 @@
 //! Clients' clocks are exact, so what two workers believe at the same moment can be compared. The history of each lock goes
 //! to `leasehold-judge`, and what was answered `not_applied` is looked for in the journal.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ pub(crate) struct Judge {
     /// The highest token that each guarded thing was written with.
     written: BTreeMap<LockIndex, Token>,
     operations: Vec<Operation>,
-    /// Requests that were answered `not_applied`, by their owners: each request has one of its own.
-    not_applied: BTreeSet<String>,
+    /// When requests were answered `not_applied`, by their owners: each request has one of its own.
+    not_applied: BTreeMap<String, Duration>,
     pub(crate) counts: Counts,
 }
 
@@ -119,7 +119,7 @@ impl Judge {
         (owner, locks): (&str, &[LockIndex]),
         (invoked, waited): (Duration, bool),
         (mode, ttl): (Mode, Duration),
-        why: NotGranted,
+        why: &NotGranted,
     ) {
         self.say(format_args!("{owner} not granted {locks:?}: {why}"));
         let now = clock::elapsed();
@@ -127,7 +127,7 @@ impl Judge {
         match why {
             NotGranted::Held => {
                 self.counts.refusals += 1;
-                self.not_applied.insert(owner.into());
+                self.not_applied.insert(owner.into(), now);
                 // Of a set it is not known which lock was held; but who stood in line was in the way of others.
                 match (locks, waited) {
                     ([_], _) => {
@@ -141,7 +141,7 @@ impl Judge {
             }
             NotGranted::NotApplied(_) => {
                 self.counts.not_applied += 1;
-                self.not_applied.insert(owner.into());
+                self.not_applied.insert(owner.into(), now);
             }
             NotGranted::Unknown(_) => {
                 self.counts.unknown += 1;

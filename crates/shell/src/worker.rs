@@ -116,6 +116,7 @@ impl Worker {
             _ => Duration::from_secs(3600),
         };
         let invoked = clock::elapsed();
+        self.judge.borrow_mut().say(format_args!("{} asks for {:?}", wish.owner, wish.locks));
         let answer = tokio::time::timeout(patience, request.acquire()).await;
         let waited = !wish.wait.is_zero();
         let why = match answer {
@@ -135,7 +136,7 @@ impl Worker {
         };
         let (asked, when) = ((wish.owner.as_str(), &wish.locks[..]), (invoked, waited));
         let mut judge = self.judge.borrow_mut();
-        judge.not_granted(self.client_number, asked, when, (wish.mode, wish.ttl), why);
+        judge.not_granted(self.client_number, asked, when, (wish.mode, wish.ttl), &why);
         None
     }
 
@@ -177,7 +178,7 @@ impl Worker {
         self.judge.borrow_mut().lets_go(&wish.owner);
         let invoked = clock::elapsed();
         let outcome = if self.dice.percent(80) {
-            kept(lease.release().await)
+            kept(&lease.release().await)
         } else {
             drop(lease);
             Kept::Unknown
@@ -218,11 +219,11 @@ impl Worker {
 }
 
 async fn close(session: Session) -> Kept {
-    kept(session.close().await)
+    kept(&session.close().await)
 }
 
 /// A release that had to be sent again may be told that there is nothing left, because the first one did it.
-fn kept(released: Result<(), Error>) -> Kept {
+fn kept(released: &Result<(), Error>) -> Kept {
     match released {
         Ok(()) => Kept::Done,
         Err(_) => Kept::Unknown,
@@ -232,8 +233,8 @@ fn kept(released: Result<(), Error>) -> Kept {
 fn why(error: &Error) -> NotGranted {
     let said = error.to_string();
     match (error, error.outcome()) {
-        (_, _) if error.is_held() => NotGranted::Held,
         (Error::LeaseLost(_), _) => NotGranted::Unknown(said),
+        (_, Happened::NotApplied) if error.is_held() => NotGranted::Held,
         (_, Happened::NotApplied) => NotGranted::NotApplied(said),
         (_, Happened::Applied | Happened::Unknown) => NotGranted::Unknown(said),
     }

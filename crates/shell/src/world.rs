@@ -114,7 +114,8 @@ impl World<'_> {
         let written = self.journal.store().take_written();
         let mut judge = self.judge.borrow_mut();
         for batch in &written {
-            judge.log.written(batch);
+            let said = judge.log.written(self.sim.elapsed(), batch);
+            judge.trace.push(line(self.sim.elapsed(), format_args!("{said}")));
         }
     }
 
@@ -137,8 +138,7 @@ impl World<'_> {
     }
 
     fn note(&self, now: Duration, what: std::fmt::Arguments<'_>) {
-        let line = format!("{:>10.3}  {what}", now.as_secs_f64());
-        self.judge.borrow_mut().trace.push(line);
+        self.judge.borrow_mut().trace.push(line(now, what));
     }
 
     fn begin(&mut self, now: Duration, fault: Fault) {
@@ -202,6 +202,10 @@ impl World<'_> {
         let verdict = judge.verdict().map_or(Ok(()), |what| Err(what.to_owned()));
         Run { verdict, trace: judge.trace, counts: judge.counts }
     }
+}
+
+fn line(now: Duration, what: std::fmt::Arguments<'_>) -> String {
+    format!("{:>10.3}  {what}", now.as_secs_f64())
 }
 
 fn name(client: usize) -> String {

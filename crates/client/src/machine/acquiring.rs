@@ -304,7 +304,7 @@ impl<T> Machine<T> {
         }
     }
 
-    pub(super) fn acquire_refused(&mut self, now: Moment, key: Key, problem: Box<Problem>) {
+    pub(super) fn acquire_refused(&mut self, now: Moment, key: Key, mut problem: Box<Problem>) {
         let Some((_, acquiring)) = self.acquiring_mut(key) else { return };
         if is_undecided(&problem) {
             self.undecided(now, key, problem);
@@ -318,6 +318,11 @@ impl<T> Machine<T> {
         } else if problem.code == Code::TicketNotFound && acquiring.ticket.take().is_some() {
             self.send_acquire(now, key);
         } else {
+            // This try came to nothing. What came of one that was never answered, nobody knows: it may have been granted, and
+            // its lease be over by now.
+            if acquiring.is_in_doubt {
+                problem.outcome = Happened::Unknown;
+            }
             self.end(key, Ended::Refused(problem));
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use leasehold_api::{Code, Problem};
+use leasehold_api::{Code, Happened, Problem};
 
 use super::*;
 
@@ -84,6 +84,9 @@ impl Hands {
                 }
                 Action::End { data, how, .. } => {
                     let how = match how {
+                        Ended::Refused(problem) if problem.outcome == Happened::Unknown => {
+                            format!("refused {} in doubt", problem.code)
+                        }
                         Ended::Refused(problem) => format!("refused {}", problem.code),
                         Ended::Unreachable => "unreachable".into(),
                         Ended::Lost(Loss::Lapsed) => "lost: lapsed".into(),
@@ -455,6 +458,17 @@ fn a_refusal_is_final() {
         assert_eq!(hands.refuse(code), format!("a refused {code}"));
         assert!(hands.machine.is_empty());
     }
+}
+
+/// The first try may have been granted, and its lease be over by the time the second one is refused.
+#[test]
+fn a_refusal_after_a_try_without_an_answer_does_not_say_that_nothing_happened() {
+    let mut hands = Hands::connected();
+    hands.acquire("a", Wait::Never);
+    hands.down();
+    hands.up();
+    hands.until_said();
+    assert_eq!(hands.refuse(Code::LockHeld), "a refused lock_held in doubt");
 }
 
 #[test]
