@@ -10,7 +10,7 @@ use crate::id::{
 };
 use crate::mode::Mode;
 use crate::range::ByteRange;
-use crate::scope::Scope;
+use crate::scope::{Key, Scope};
 
 /// Something asked of the table. Reads are methods of their own: see `view.rs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,7 @@ pub enum Command {
     Acquire(Acquire),
     Renew(Renew),
     Release(Release),
+    ByOwner(ByOwner),
     Unlock(Unlock),
     Cancel(Cancel),
     OpenSession(OpenSession),
@@ -45,6 +46,7 @@ impl Command {
             Command::Acquire(acquire) => Some(&acquire.namespace),
             Command::Renew(renew) => Some(&renew.namespace),
             Command::Release(release) => Some(&release.namespace),
+            Command::ByOwner(ask) => Some(&ask.namespace),
             Command::Unlock(unlock) => Some(&unlock.namespace),
             Command::Cancel(cancel) => Some(&cancel.namespace),
             Command::OpenSession(open) => Some(&open.namespace),
@@ -134,6 +136,31 @@ pub struct Release {
     pub owner: Owner,
     pub lease: LeaseId,
     pub fence: Fence,
+}
+
+/// Takes, renews or gives back one key for an owner that keeps neither lease id nor fencing token: the simple `/lock`.
+///
+/// Finding the owner's grant and acting on it is one step, so nothing can come between the two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ByOwner {
+    pub namespace: Namespace,
+    pub key: Key,
+    pub owner: Owner,
+    pub action: OwnerAction,
+}
+
+/// The two things an owner can ask for by name alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerAction {
+    /// Renews what the owner holds, with this ttl; or acquires it, exclusive and without waiting.
+    Hold {
+        /// For a new grant. Must be fresh and random.
+        lease: LeaseId,
+        ttl: Duration,
+        reclaim_window: Duration,
+    },
+    /// Releases what the owner holds, or gives up its reclaim window.
+    Release,
 }
 
 /// Ends an owner's hold on bytes of a file, whatever grants they came by: `F_UNLCK`.

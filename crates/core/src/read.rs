@@ -283,6 +283,7 @@ impl LockTable {
                     ttl: held.ttl,
                     deadline: self.deadline_shown(held, grant.reclaim_window),
                     state: self.holder_state(held),
+                    reclaim_window: grant.reclaim_window,
                     session: held.session.as_ref().map(|session| session.terms.number),
                     metadata: metadata_of(grant.extra.as_deref()),
                 })
@@ -299,6 +300,7 @@ impl LockTable {
                     ttl: held.ttl,
                     deadline: self.deadline_shown(held, piece.reclaim_window),
                     state: self.holder_state(held),
+                    reclaim_window: piece.reclaim_window,
                     session: held.session.as_ref().map(|session| session.terms.number),
                     metadata: metadata_of(piece.extra.as_deref()),
                 })

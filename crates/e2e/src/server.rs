@@ -104,6 +104,12 @@ impl Server {
         self.wait_until_ready().await
     }
 
+    /// The same with other flags from now on.
+    pub async fn start_again_with(&mut self, flags: &[&str]) -> Result<()> {
+        self.flags = flags.iter().map(|flag| (*flag).to_string()).collect();
+        self.start_again().await
+    }
+
     /// The same, without waiting until it serves.
     pub fn spawn_again(&mut self) -> Result<()> {
         self.child = spawn(self.address, &self.data, &self.flags, self.planted, &self.log)?;

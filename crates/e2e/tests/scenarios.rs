@@ -185,6 +185,64 @@ async fn simple_lock_keeps_its_timeline() -> Result<()> {
     Ok(())
 }
 
+/// Many at once: whatever the lock decides is said with the bodies and statuses of the simple interface.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn simple_lock_answers_a_crowd_with_nothing_but_its_own_statuses() -> Result<()> {
+    let mut server = Server::start_with(&["--simple-grace", "20ms"]).await?;
+    let clients = (0..24).map(|client| {
+        let mut http = Http::new(server.address());
+        tokio::spawn(async move {
+            let mut taken = 0;
+            for round in 0..40 {
+                // Two share a name; some leases are so short that they expire meanwhile.
+                let (name, ttl) = (client / 2, if round % 3 == 0 { "100ms" } else { "5s" });
+                let path = format!("/lock?client=c{name}&ttl={ttl}");
+                let answer = http.ask(Method::POST, &path).await?;
+                match answer.status {
+                    200 => {
+                        let held: SimpleHeld = answer.json()?;
+                        ensure!(held.holder == format!("c{name}"), "{held:?}");
+                        taken += 1;
+                    }
+                    409 => ensure!(!answer.json::<SimpleRefused>()?.holder.is_empty()),
+                    other => anyhow::bail!("POST: {other}"),
+                }
+                if round % 12 == 0 {
+                    tokio::time::sleep(Duration::from_millis(105)).await;
+                }
+                let answer = http.ask(Method::DELETE, &format!("/lock?client=c{name}")).await?;
+                match answer.status {
+                    200 => ensure!(answer.json::<serde_json::Value>()?["released"] == true),
+                    403 => ensure!(answer.json::<SimpleRefused>()?.message == "not the holder"),
+                    other => anyhow::bail!("DELETE: {other}"),
+                }
+            }
+            Ok(taken)
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+    let mut taken = 0;
+    for client in clients {
+        taken += client.await??;
+    }
+    ensure!(taken >= 24, "the lock was had {taken} times");
+    // A holder goes on after a restart with other settings.
+    let mut http = Http::new(server.address());
+    ensure!(http.ask(Method::POST, "/lock?client=a&ttl=20s").await?.status == 200);
+    ensure!(server.stop().await?.success(), "{}", server.log());
+    server.start_again_with(&["--simple-grace", "3s"]).await?;
+    let mut http = Http::new(server.address());
+    for (method, path, status) in [
+        (Method::POST, "/lock?client=b", 409),
+        (Method::POST, "/lock?client=a&ttl=25s", 200),
+        (Method::DELETE, "/lock?client=a", 200),
+    ] {
+        let answer = http.ask(method, path).await?;
+        ensure!(answer.status == status, "{path}: {}", answer.status);
+    }
+    Ok(())
+}
+
 struct Simple {
     http: Http,
     _server: Server,

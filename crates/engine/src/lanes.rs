@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{CallId, Command};
+use leasehold_core::{ByOwner, CallId, Command, OwnerAction};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::call::{Call, CallError, Reply};
@@ -134,6 +134,7 @@ pub(crate) fn is_urgent(command: &Command) -> bool {
     match command {
         Command::Renew(_)
         | Command::Release(_)
+        | Command::ByOwner(ByOwner { action: OwnerAction::Release, .. })
         | Command::Unlock(_)
         | Command::Cancel(_)
         | Command::KeepAlive(_)
@@ -146,6 +147,7 @@ pub(crate) fn is_urgent(command: &Command) -> bool {
         | Command::Withdraw(_)
         | Command::Tick => true,
         Command::Acquire(_)
+        | Command::ByOwner(ByOwner { action: OwnerAction::Hold { .. }, .. })
         | Command::OpenSession(_)
         | Command::AcceptFence(_)
         | Command::BeginEpoch(_)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{Answer, Command, Namespace, Stats, Timestamp};
+use leasehold_core::{AcceptFence, Answer, Command, Namespace, OpenSession, Stats, Timestamp};
 use leasehold_engine::{CallError, Clock, Handle, Query, View};
 
 use crate::balance::Servers;
@@ -52,6 +52,11 @@ impl App {
     }
 
     pub(crate) async fn command(&self, command: Command) -> Result<Answer, Failure> {
+        if let Command::OpenSession(OpenSession { namespace, .. })
+        | Command::AcceptFence(AcceptFence { namespace, .. }) = &command
+        {
+            convert::not_reserved(namespace)?;
+        }
         let engine = self.engine(command.namespace().unwrap_or(&Namespace::default()));
         engine.command(command).await.map_err(|error| self.failure(&error))
     }

@@ -18,6 +18,7 @@ use leasehold_core::Namespace;
 use leasehold_engine::{Handle, Phase};
 
 use crate::app::App;
+use crate::convert::SIMPLE_NAMESPACE;
 use crate::http::input;
 use crate::problem::Failure;
 
@@ -134,6 +135,9 @@ fn is_about_locks(path: &str) -> bool {
 
 /// The namespace that a request names; `None` if it is none, which whoever reads it will find out.
 fn namespace_of<B>(request: &Request<B>) -> Option<Namespace> {
+    if request.uri().path() == "/lock" {
+        return Namespace::new(SIMPLE_NAMESPACE).ok();
+    }
     let is_grpc = request
         .headers()
         .get(CONTENT_TYPE)

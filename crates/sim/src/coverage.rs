@@ -231,6 +231,7 @@ fn name_of_command(command: &Command) -> &'static str {
         Command::Acquire(_) => "acquire",
         Command::Renew(_) => "renew",
         Command::Release(_) => "release",
+        Command::ByOwner(_) => "by-owner",
         Command::Unlock(_) => "unlock",
         Command::Cancel(_) => "cancel",
         Command::OpenSession(_) => "open",

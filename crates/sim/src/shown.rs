@@ -64,7 +64,8 @@ fn shown_command(command: &Command) -> String {
         Command::Break(broken) => format!("break {}", broken.scope),
         Command::BreakSession(broken) => format!("break session {}", broken.number),
         Command::RemoveFile(remove) => format!("remove file {}", remove.inode),
-        Command::Cancel(_)
+        Command::ByOwner(_)
+        | Command::Cancel(_)
         | Command::Withdraw(_)
         | Command::BeginEpoch(_)
         | Command::Jump(_)

@@ -143,7 +143,13 @@ impl LockTable {
     }
 
     /// A grant made before, as its holder sees it now.
-    fn grant_again(&self, space: SpaceNo, lease: LeaseNo, owner: OwnerNo, fence: Fence) -> Grant {
+    pub(super) fn grant_again(
+        &self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        owner: OwnerNo,
+        fence: Fence,
+    ) -> Grant {
         let at = self.space(space);
         let held = at.lease(lease);
         let granted_at = self.granted_at(space, lease, owner, fence);

@@ -1,6 +1,7 @@
 //! One file per command: decide, apply, say what follows.
 
 mod acquire;
+mod by_owner;
 mod deadlines;
 mod epoch;
 mod fences;
@@ -46,6 +47,7 @@ impl LockTable {
             Command::Acquire(mut acquire) => return self.acquire(&mut acquire, step),
             Command::Renew(renew) => self.renew(&renew, step),
             Command::Release(release) => self.release(release, step),
+            Command::ByOwner(ask) => self.by_owner(ask, step),
             Command::Unlock(unlock) => self.unlock(&unlock, step),
             Command::Cancel(cancel) => self.cancel(&cancel, step),
             Command::OpenSession(open) => self.open(open, step),

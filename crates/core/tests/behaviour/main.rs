@@ -40,6 +40,7 @@ mod files;
 // Two kinds of grace.
 mod reclaim_window;
 mod windows_of_kinds;
+mod by_owner;
 mod coming_back;
 mod recovery_grace;
 mod strict_grace;

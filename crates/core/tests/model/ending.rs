@@ -124,18 +124,25 @@ impl Model {
             windows.truncate(1);
         }
         for gone in windows {
-            self.record(Transition::KeyEnded {
-                namespace: gone.namespace.clone(),
-                lease: gone.lease,
-                fence: gone.fences.1,
-                key: key.clone(),
-                ending: Ending::Reclaimed,
-            });
-            self.end_held(&Ending::Reclaimed, |held| {
-                own(&held) && held.lease == gone.lease && held.fences == gone.fences
-            });
-            self.forget_empty_leases();
+            self.end_window_of_key(&gone, key, &Ending::Reclaimed);
         }
+    }
+
+    pub(crate) fn end_window_of_key(&mut self, gone: &Held, key: &Key, ending: &Ending) {
+        self.record(Transition::KeyEnded {
+            namespace: gone.namespace.clone(),
+            lease: gone.lease,
+            fence: gone.fences.1,
+            key: key.clone(),
+            ending: ending.clone(),
+        });
+        self.end_held(ending, |held| {
+            held.namespace == gone.namespace
+                && held.scope == gone.scope
+                && held.lease == gone.lease
+                && held.fences == gone.fences
+        });
+        self.forget_empty_leases();
     }
 
     /// A lease that is no session is gone with the last thing under it.

@@ -18,6 +18,7 @@ mod refusal;
 
 // Holding, and how it ends.
 mod holding;
+mod by_owner;
 mod session;
 mod ending;
 mod due;
@@ -210,6 +211,7 @@ impl Model {
             Command::Acquire(ask) => return self.acquire(ask),
             Command::Renew(ask) => self.renew(ask),
             Command::Release(ask) => self.release(ask),
+            Command::ByOwner(ask) => return self.by_owner(ask),
             Command::Unlock(ask) => self.unlock(ask),
             Command::Cancel(ask) => Ok(self.cancel(ask)),
             Command::OpenSession(ask) => self.open_session(ask),

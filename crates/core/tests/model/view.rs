@@ -16,6 +16,7 @@ impl Model {
             ttl: lease.ttl,
             deadline: held.window_until.unwrap_or(lease.deadline),
             state: self.state_of(held),
+            reclaim_window: held.window,
             session: lease.session.as_ref().map(|session| session.terms.number),
             metadata: held.metadata.clone(),
         }

@@ -26,6 +26,8 @@ variants! { command_name, COMMANDS, Command, "command":
     Command::Acquire(_) => "acquire",
     Command::Renew(_) => "renew",
     Command::Release(_) => "release",
+    Command::ByOwner(ask) if ask.action == OwnerAction::Release => "release by owner",
+    Command::ByOwner(_) => "hold by owner",
     Command::Unlock(_) => "unlock",
     Command::Cancel(_) => "cancel",
     Command::OpenSession(_) => "open session",

@@ -58,6 +58,15 @@ pub(crate) enum Move {
         fault: u8,
         range: Span,
     },
+    /// Takes, renews or gives back by the owner's name alone.
+    ByOwner {
+        pick: Option<Pick>,
+        owner: u8,
+        key: u8,
+        ttl: u8,
+        window: u8,
+        release: bool,
+    },
     Unlock {
         pick: Pick,
         inode: u8,
@@ -184,6 +193,11 @@ fn moves() -> impl Strategy<Value = Move> {
         6 => (any::<Pick>(), 0..2u8, span(), fault())
             .prop_map(|(pick, inode, range, fault)| Move::Unlock { pick, inode, range, fault }),
         5 => any::<Pick>().prop_map(|pick| Move::Cancel { pick }),
+        6 => (prop::option::weighted(0.6, any::<Pick>()), 0..4u8, 0..7u8, ttl(), window(), any::<bool>()).prop_map(
+            |(pick, owner, key, ttl, window, release)| Move::ByOwner {
+                pick, owner, key, ttl, window, release
+            }
+        ),
     ];
     let sessions = prop_oneof![
         12 => (0..4u8, namespace(), ttl(), 0..2u8, 0..4u8, request(), fault()).prop_map(

@@ -43,6 +43,9 @@ impl World {
             Move::Release { pick, fault, range } => {
                 Command::Release(self.present(*pick, *fault, *range))
             }
+            Move::ByOwner { pick, owner, key, ttl, window, release } => {
+                self.by_owner(*pick, owner_of(*owner), *key, (*ttl, *window), *release)
+            }
             Move::Unlock { pick, inode, range, fault } => {
                 self.unlock(*pick, *inode, *range, *fault)
             }
@@ -161,7 +164,7 @@ impl World {
             keep_place: ask.keep_place,
             ticket: (ask.fault == 2).then_some(Ticket(1 + self.model.tickets / 2)),
             request_id: ask.request.map(request_of),
-            reclaim_window: Duration::from_millis([0, 12, 40, 9999][usize::from(ask.window)]),
+            reclaim_window: window_of(ask.window),
             reclaim: ask.fault == 3,
             metadata: metadata_of(ask.metadata),
         };
@@ -336,6 +339,38 @@ impl World {
         release
     }
 
+    /// Mostly somebody who holds the key or may take it back.
+    fn by_owner(
+        &mut self,
+        pick: Option<Pick>,
+        owner: Owner,
+        key: u8,
+        (ttl, window): (u8, u8),
+        release: bool,
+    ) -> Command {
+        let keys = self.model.held.iter().filter_map(|held| match &held.scope {
+            Scope::Key(key) => Some((held.namespace.clone(), key.clone(), held.owner.clone())),
+            Scope::Range { .. } => None,
+        });
+        let keys: Vec<_> = keys.collect();
+        let other = || match Scope::parse(KEYS[usize::from(key)]).unwrap() {
+            Scope::Key(key) => (Namespace::default(), key, owner),
+            Scope::Range { .. } => panic!("the keys have no ranges among them"),
+        };
+        let found = pick.and_then(|pick| picked(&keys, pick));
+        let (namespace, key, owner) = found.unwrap_or_else(other);
+        let action = if release {
+            OwnerAction::Release
+        } else {
+            OwnerAction::Hold {
+                lease: self.fresh_lease(),
+                ttl: ttl_of(ttl),
+                reclaim_window: window_of(window),
+            }
+        };
+        Command::ByOwner(ByOwner { namespace, key, owner, action })
+    }
+
     fn unlock(&mut self, pick: Pick, inode: u8, range: Span, fault: u8) -> Command {
         let (namespace, session) = self.lease_pick(pick, fault);
         let under = |held: &&Held| held.lease == session && held.namespace == namespace;
@@ -431,6 +466,10 @@ pub(crate) fn namespace_of(namespace: u8) -> Namespace {
 
 fn ttl_of(ttl: u8) -> Duration {
     Duration::from_millis([40, 150, 70, 20, 100, 1][usize::from(ttl)])
+}
+
+fn window_of(window: u8) -> Duration {
+    Duration::from_millis([0, 12, 40, 9999][usize::from(window)])
 }
 
 fn wait_of(wait: u8) -> Wait {

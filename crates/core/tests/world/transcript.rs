@@ -52,7 +52,8 @@ fn said(command: &Command) -> String {
         Command::Withdraw(ask) => {
             format!("withdraw {} {} fence={}", ask.namespace, id(ask.lease), ask.fence)
         }
-        Command::BeginEpoch(_)
+        Command::ByOwner(_)
+        | Command::BeginEpoch(_)
         | Command::Jump(_)
         | Command::Suspend
         | Command::Resume

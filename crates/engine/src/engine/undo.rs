@@ -27,6 +27,9 @@ impl About {
         if let Command::Acquire(acquire) = command {
             let (namespace, known) = (acquire.namespace.clone(), acquire.request_id.is_some());
             About::Grant { namespace, known }
+        } else if let Command::ByOwner(ask) = command {
+            // A retry finds it by the owner's name.
+            About::Grant { namespace: ask.namespace.clone(), known: true }
         } else if let Command::OpenSession(open) = command {
             let close = CloseSession { namespace: open.namespace.clone(), session: open.id };
             About::Session { close, known: open.request_id.is_some() }

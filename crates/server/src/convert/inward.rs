@@ -26,6 +26,18 @@ pub(crate) fn namespace(text: Option<&str>) -> Result<Namespace, Failure> {
     }
 }
 
+/// The namespace of the simple `/lock`.
+pub(crate) const SIMPLE_NAMESPACE: &str = "leasehold.simple";
+
+/// Nothing is taken in a namespace that has an interface of its own. It can be read, watched and broken.
+pub(crate) fn not_reserved(namespace: &Namespace) -> Result<(), Failure> {
+    if namespace.as_str() == SIMPLE_NAMESPACE {
+        let said = format!("namespace {SIMPLE_NAMESPACE} is reserved for /lock");
+        return Err(Failure::new(Code::PermissionDenied, said));
+    }
+    Ok(())
+}
+
 pub(crate) fn scope(text: &str) -> Result<Scope, Failure> {
     Scope::parse(text).map_err(|fault| Failure::new(Code::InvalidLockName, fault.to_string()))
 }
@@ -126,6 +138,7 @@ pub(crate) fn acquire(
     claims: Vec<Claim>,
     request: &api::AcquireRequest,
 ) -> Result<core::Acquire, Failure> {
+    not_reserved(&namespace)?;
     Ok(core::Acquire {
         call: CallId(0),
         namespace,

@@ -65,6 +65,7 @@ pub(super) async fn attach(
     };
     let asked = first.attach.take().ok_or_else(missing)?;
     let namespace = read::namespace(&asked.namespace)?;
+    convert::not_reserved(&namespace)?;
     let mut port = app.engine(&namespace).port();
     let (bound, hello) = bind(app, &mut port, &namespace, asked.session).await?;
     let condition = app.engine(&namespace).condition_changes();

@@ -97,6 +97,7 @@ pub(super) fn acquire(
     claims: Vec<Claim>,
     terms: Terms<'_>,
 ) -> Result<core::Acquire, Failure> {
+    convert::not_reserved(&namespace)?;
     let wait = wait(terms.wait, terms.wait_forever)?;
     Ok(core::Acquire {
         call: CallId(0),

@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use leasehold_api::{Code, Cursor, CursorError, FieldError, Problem, parse_duration};
+use leasehold_api::{Code, Cursor, CursorError, FieldError, Problem};
 use leasehold_core::Namespace;
 use serde::de::DeserializeOwned;
 
@@ -65,13 +65,6 @@ impl Params {
             Some(Ok(size)) if (1..=max).contains(&size) => Ok(size),
             Some(_) => Err(Failure::field(name, format!("must be 1 to {max}"))),
         }
-    }
-
-    pub(crate) fn duration(&mut self, name: &str) -> Result<Option<std::time::Duration>, Failure> {
-        let parse = |text: String| {
-            parse_duration(&text).map_err(|fault| Failure::field(name, fault.to_string()))
-        };
-        self.take(name).map(parse).transpose()
     }
 
     /// The point that a watcher has come to.

@@ -1,9 +1,8 @@
 //! The simple interface: one lock for everybody, and nothing for the client to keep.
 //!
 //! It is a named lock in a namespace of its own, held by an owner with the client's name. The client shows neither lease
-//! nor token, so the server has to find them again, also after a restart: every acquire carries the same request id and
-//! the same ttl, hence a repetition by the same client gets the same grant back, and a renewal then gives it the ttl that
-//! was asked for.
+//! nor token: the rules find the client's grant by its name and act on it in the same step, also after a restart with
+//! other settings. Nothing else may take what is in that namespace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +10,13 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use leasehold_api::schema::Name;
-use leasehold_api::{Code, SimpleHeld, SimpleRefused, SimpleReleased, SimpleState};
+use leasehold_api::{
+    Code, DurationError, SimpleHeld, SimpleRefused, SimpleReleased, SimpleState, format_duration,
+    parse_duration,
+};
 use leasehold_core::{
-    Acquire, Answer, CallId, Claim, Command, Conflict, Grant, Holder, HolderState, Mode, Namespace,
-    Owner, Refusal, Release, Renew, RequestId, Scope, Timestamp, Under, Wait,
+    Answer, ByOwner, Command, Conflict, Holder, HolderState, Key, Namespace, Owner, OwnerAction,
+    Refusal, Scope, Timestamp,
 };
 use leasehold_engine::{CallError, Query, View};
 
@@ -27,9 +29,7 @@ use crate::openapi::{BodyProblems, Problems};
 use crate::problem::Failure;
 use crate::random;
 
-const NAMESPACE: &str = "leasehold.simple";
 const LOCK: &str = "lock";
-const REQUEST: &str = "simple";
 const BODY_HINT: &str = "write the parameters into the query, as in /lock?client=me&ttl=30s";
 const TTL: Duration = Duration::from_secs(30);
 
@@ -38,7 +38,7 @@ const TTL: Duration = Duration::from_secs(30);
     post, path = "/lock", tag = "simple",
     params(
         ("client" = Name, Query, description = "Who asks; the same client renews"),
-        ("ttl" = Option<String>, Query, pattern = r"^([0-9]+(ms|s|m|h|d)?)+$", description = "30s, 1m30s, 1500ms or whole seconds; 30s if left out"),
+        ("ttl" = Option<String>, Query, description = "30s, 1m30s, 1.5h, 1500ms or a number of seconds; 30s if left out"),
     ),
     responses(
         (status = 200, description = "The client holds the lock", body = SimpleHeld),
@@ -50,9 +50,8 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answe
     let uri = input::no_body(&app, request, BODY_HINT).await?;
     let mut params = input::Params::of(&uri)?;
     let client = client(&mut params)?;
-    let ttl = params.duration("ttl")?.unwrap_or(TTL);
+    let ttl = ttl(&app, params.take("ttl"))?;
     params.done()?;
-    check_ttl(&app, ttl)?;
     let watch = Stopwatch::start();
     let taken = take(&app, &client, ttl).await;
     let (op, counted) = match &taken {
@@ -80,7 +79,7 @@ enum Taken {
 /// Give the lock back
 #[utoipa::path(
     delete, path = "/lock", tag = "simple",
-    params(("client" = Name, Query, description = "Who holds it")),
+    params(("client" = Name, Query, description = "Who holds it, or may still take it back")),
     responses(
         (status = 200, description = "It is free", body = SimpleReleased),
         BodyProblems,
@@ -114,25 +113,21 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, request: Request) -> Ans
 )]
 pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     input::Params::of(&uri)?.done()?;
-    let grace = app.config.simple_grace;
-    ok(&match holder(&app).await? {
+    let query = Query::Get { namespace: namespace(), scope: Scope::Key(key()) };
+    let View::Lock(view) = app.query(query).await? else { return Err(unexpected()) };
+    ok(&match view.holders.first() {
         None => SimpleState {
             holder: String::new(),
             expires_at: None,
             is_expired: true,
             grace_until: None,
         },
-        Some(holder) => {
-            let expires_at = lapse(&holder, grace);
-            let grace_until =
-                Timestamp::from_millis(expires_at.as_millis() + convert::millis(grace));
-            SimpleState {
-                holder: holder.owner.to_string(),
-                expires_at: Some(convert::moment(expires_at)),
-                is_expired: holder.state == HolderState::ReclaimWindow,
-                grace_until: Some(convert::moment(grace_until)),
-            }
-        }
+        Some(holder) => SimpleState {
+            holder: holder.owner.to_string(),
+            expires_at: Some(convert::moment(expiry(holder))),
+            is_expired: holder.state == HolderState::ReclaimWindow,
+            grace_until: Some(convert::moment(expiry(holder).plus(holder.reclaim_window))),
+        },
     })
 }
 
@@ -141,134 +136,96 @@ fn client(params: &mut input::Params) -> Result<Owner, Failure> {
     Owner::new(&client).map_err(|fault| Failure::field("client", fault.to_string()))
 }
 
-fn check_ttl(app: &App, ttl: Duration) -> Result<(), Failure> {
+/// The ttl that was asked for, or the usual one as far as the limits allow it.
+fn ttl(app: &App, given: Option<String>) -> Result<Duration, Failure> {
     let (min, max) = (app.config.limits.lease_ttl_min, app.config.limits.lease_ttl_max);
-    if (min..=max).contains(&ttl) {
-        return Ok(());
-    }
-    let said = format!(
-        "must be {} to {}",
-        leasehold_api::format_duration(min),
-        leasehold_api::format_duration(max)
-    );
-    Err(Failure::field("ttl", said))
+    let Some(given) = given else { return Ok(TTL.clamp(min, max)) };
+    // A plus sign that was not encoded arrives as a blank.
+    let text = given.strip_prefix(' ').unwrap_or(&given);
+    let fault = match parse_duration(text) {
+        Ok(ttl) if (min..=max).contains(&ttl) => return Ok(ttl),
+        Ok(ttl) if ttl < min => limit("short", min, max),
+        Ok(_) | Err(DurationError::TooLong(_)) => limit("long", min, max),
+        Err(DurationError::Negative(_)) => limit("short", min, max),
+        Err(fault @ (DurationError::Empty | DurationError::Malformed(_))) => fault.to_string(),
+    };
+    Err(Failure::field("ttl", fault))
+}
+
+fn limit(too: &str, min: Duration, max: Duration) -> String {
+    let (min, max) = (format_duration(min), format_duration(max));
+    format!("is too {too}: it must be {min} to {max}")
 }
 
 fn namespace() -> Namespace {
-    Namespace::new(NAMESPACE).expect("the namespace is a name")
+    Namespace::new(convert::SIMPLE_NAMESPACE).expect("the namespace is a name")
 }
 
-fn scope() -> Scope {
-    Scope::parse(LOCK).expect("the lock is a name")
-}
-
-fn acquire(app: &App, client: &Owner) -> Acquire {
-    let (min, max) = (app.config.limits.lease_ttl_min, app.config.limits.lease_ttl_max);
-    Acquire {
-        call: CallId(0),
-        namespace: namespace(),
-        owner: client.clone(),
-        claims: vec![Claim { scope: scope(), mode: Mode::Exclusive }],
-        under: Under::NewLease { id: random::lease_id(), ttl: TTL.clamp(min, max) },
-        wait: Wait::Never,
-        keep_place: false,
-        ticket: None,
-        request_id: Some(RequestId::new(REQUEST).expect("the request id is a name")),
-        reclaim_window: app.config.simple_grace,
-        reclaim: false,
-        metadata: None,
+fn key() -> Key {
+    match Scope::parse(LOCK) {
+        Ok(Scope::Key(key)) => key,
+        Ok(Scope::Range { .. }) | Err(_) => unreachable!("the lock is a name"),
     }
+}
+
+async fn ask(app: &App, client: &Owner, action: OwnerAction) -> Result<Answer, CallError> {
+    let namespace = namespace();
+    let engine = app.engine(&namespace);
+    let ask = ByOwner { namespace: namespace.clone(), key: key(), owner: client.clone(), action };
+    engine.command(Command::ByOwner(ask)).await
 }
 
 async fn take(app: &App, client: &Owner, ttl: Duration) -> Result<Taken, Failure> {
-    let grant = match app.engine(&namespace()).acquire(acquire(app, client)).await {
-        Ok(grant) => grant,
-        Err(CallError::Refused(Refusal::Held(conflict))) => {
-            return Ok(Taken::Refused(refused(app, &conflict, "lock is held")));
-        }
+    let reclaim_window = app.config.simple_grace;
+    let hold = OwnerAction::Hold { lease: random::lease_id(), ttl, reclaim_window };
+    match ask(app, client, hold).await {
+        Ok(Answer::Granted(grant)) if grant.replayed => Ok(Taken::Renewed(grant.deadline)),
+        Ok(Answer::Granted(grant)) => Ok(Taken::Anew(grant.deadline)),
+        Ok(_) => Err(unexpected()),
+        Err(CallError::Refused(
+            Refusal::Held(conflict) | Refusal::GracePeriod { conflict: Some(conflict), .. },
+        )) => Ok(Taken::Refused(refused(&conflict, "lock is held"))),
         Err(CallError::Refused(Refusal::ReclaimWindow(conflict))) => {
-            return Ok(Taken::Refused(refused(app, &conflict, "grace period active")));
+            Ok(Taken::Refused(refused(&conflict, "grace period active")))
         }
-        Err(CallError::Refused(Refusal::GracePeriod { conflict: Some(conflict), .. })) => {
-            return Ok(Taken::Refused(refused(app, &conflict, "lock is held")));
-        }
-        Err(error) => return Err(app.failure(&error)),
-    };
-    if !grant.replayed && grant.ttl.as_duration() == ttl {
-        return Ok(Taken::Anew(grant.deadline));
+        Err(error) => Err(app.failure(&error)),
     }
-    let deadline = renew(app, client, &grant, ttl).await?;
-    Ok(if grant.replayed { Taken::Renewed(deadline) } else { Taken::Anew(deadline) })
-}
-
-async fn renew(
-    app: &App,
-    client: &Owner,
-    grant: &Grant,
-    ttl: Duration,
-) -> Result<Timestamp, Failure> {
-    let renew = Renew {
-        namespace: namespace(),
-        scope: scope(),
-        owner: client.clone(),
-        lease: grant.lease,
-        fence: grant.fence,
-        ttl: Some(ttl),
-    };
-    let Answer::Renewed(renewed) = app.command(Command::Renew(renew)).await? else {
-        return Err(unexpected());
-    };
-    Ok(renewed.deadline)
 }
 
 /// `None` once it is given back.
 async fn give_back(app: &App, client: &Owner) -> Result<Option<SimpleRefused>, Failure> {
-    let grace = app.config.simple_grace;
-    let held = holder(app).await?;
-    let is_holder =
-        |held: &Holder| held.owner == *client && held.state != HolderState::ReclaimWindow;
-    if !held.as_ref().is_some_and(is_holder) {
-        return Ok(Some(SimpleRefused {
-            holder: held.as_ref().map_or(String::new(), |held| held.owner.to_string()),
-            expires_at: held.map(|held| convert::moment(lapse(&held, grace))),
-            message: "not the holder".into(),
-        }));
+    const MESSAGE: &str = "not the holder";
+    match ask(app, client, OwnerAction::Release).await {
+        Ok(Answer::Released { .. }) => Ok(None),
+        Ok(_) => Err(unexpected()),
+        Err(CallError::Refused(Refusal::Held(conflict) | Refusal::ReclaimWindow(conflict))) => {
+            Ok(Some(refused(&conflict, MESSAGE)))
+        }
+        Err(CallError::Refused(Refusal::NotHolder(_))) => Ok(Some(SimpleRefused {
+            holder: String::new(),
+            expires_at: None,
+            message: MESSAGE.into(),
+        })),
+        Err(error) => Err(app.failure(&error)),
     }
-    // Finds the grant again. Should it have lapsed just now, this is a new one, which goes the same way.
-    let acquired = app.engine(&namespace()).acquire(acquire(app, client)).await;
-    let grant = acquired.map_err(|error| app.failure(&error))?;
-    let release = Release {
-        namespace: namespace(),
-        scope: scope(),
-        owner: client.clone(),
-        lease: grant.lease,
-        fence: grant.fence,
-    };
-    app.command(Command::Release(release)).await?;
-    Ok(None)
 }
 
-async fn holder(app: &App) -> Result<Option<Holder>, Failure> {
-    let query = Query::Get { namespace: namespace(), scope: scope() };
-    let View::Lock(view) = app.query(query).await? else { return Err(unexpected()) };
-    Ok(view.holders.into_iter().next())
-}
-
-fn refused(app: &App, conflict: &Conflict, message: &str) -> SimpleRefused {
+fn refused(conflict: &Conflict, message: &str) -> SimpleRefused {
     let holder = conflict.holders.first();
     SimpleRefused {
         holder: holder.map_or(String::new(), |holder| holder.owner.to_string()),
-        expires_at: holder.map(|holder| convert::moment(lapse(holder, app.config.simple_grace))),
+        expires_at: holder.map(|holder| convert::moment(expiry(holder))),
         message: message.into(),
     }
 }
 
-/// When the lease lapses or did: inside the window the deadline shown is that of the window.
-fn lapse(holder: &Holder, grace: Duration) -> Timestamp {
+/// When the lease expires or did: inside the window the deadline shown is that of the window.
+fn expiry(holder: &Holder) -> Timestamp {
     match holder.state {
         HolderState::Held | HolderState::Recovering => holder.deadline,
-        HolderState::ReclaimWindow => Timestamp::from_millis(
-            holder.deadline.as_millis().saturating_sub(convert::millis(grace)),
-        ),
+        HolderState::ReclaimWindow => {
+            let window = u64::from(holder.reclaim_window.get());
+            Timestamp::from_millis(holder.deadline.as_millis().saturating_sub(window))
+        }
     }
 }

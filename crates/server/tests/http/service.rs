@@ -42,12 +42,15 @@ async fn simple_lock_goes_through_its_life() {
     assert_eq!(refused["expires_at"], renewed["expires_at"]);
     let (_, seen) = simple(&world, "GET", "").await;
     assert_eq!((&seen["holder"], &seen["is_expired"]), (&"a".into(), &true.into()));
-    assert_eq!(simple(&world, "DELETE", "?client=a").await.0, 403);
     assert_eq!(simple(&world, "POST", "?client=a&ttl=300ms").await.0, 200);
 
     tokio::time::sleep(Duration::from_millis(1150)).await;
-    assert_eq!(simple(&world, "POST", "?client=b").await.0, 200);
+    assert_eq!(simple(&world, "POST", "?client=b&ttl=100ms").await.0, 200);
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    // What it may still take back, the last holder can give up.
+    assert_eq!(simple(&world, "DELETE", "?client=a").await.0, 403);
     assert_eq!(simple(&world, "DELETE", "?client=b").await.0, 200);
+    assert_eq!(simple(&world, "DELETE", "?client=b").await.0, 403);
     assert_eq!(world.get("/lock").await.text, r#"{"holder":"","is_expired":true}"#);
 }
 
@@ -58,6 +61,23 @@ async fn simple_lock_has_its_defaults_and_limits() {
     let lock = world.get("/v1/locks/lock?namespace=leasehold.simple").await.ok();
     let left = lock["holders"][0]["expires_in_ms"].as_u64().unwrap();
     assert!((29_000..=30_000).contains(&left), "{left}");
+    for ttl in ["1h15m30.918s", "1.5h", "%2B5s", "+5s", ".5s", "500000us", "2.5", "1m1m"] {
+        let (status, held) = simple(&world, "POST", &format!("?client=a&ttl={ttl}")).await;
+        assert_eq!(status, 200, "{ttl}: {held}");
+    }
+    for (ttl, said) in
+        [("1ns", "too short"), ("0", "too short"), ("-5s", "too short"), ("999h", "too long")]
+    {
+        let reply = world.send("POST", &format!("/lock?client=a&ttl={ttl}"), &[], None).await;
+        assert!(
+            reply.problem("invalid_request")["errors"][0]["message"]
+                .as_str()
+                .unwrap()
+                .contains(said),
+            "{ttl}: {}",
+            reply.text
+        );
+    }
     for query in [
         "",
         "?client=",
@@ -71,6 +91,29 @@ async fn simple_lock_has_its_defaults_and_limits() {
         assert_eq!(reply.status, 400, "{query}");
         reply.problem("invalid_request");
     }
+}
+
+#[tokio::test]
+async fn simple_lock_has_its_namespace_to_itself_and_a_ttl_within_every_limit() {
+    let mut config = config();
+    config.limits.lease_ttl_max = Duration::from_secs(10);
+    let world = World::with(config).await;
+    assert_eq!(simple(&world, "POST", "?client=a").await.0, 200);
+    let namespace = "?namespace=leasehold.simple";
+    for (path, body) in [
+        ("locks/lock/acquire", r#"{"owner_id":"b","ttl_ms":5000,"wait_ms":1000}"#),
+        ("locks/other/acquire", r#"{"owner_id":"b","ttl_ms":5000}"#),
+        ("sets/acquire", r#"{"owner_id":"b","ttl_ms":5000,"locks":[{"lock":"other"}]}"#),
+        ("sessions", r#"{"owner_id":"b","ttl_ms":5000}"#),
+        ("fences/x/accept", r#"{"fencing_token":1}"#),
+    ] {
+        let reply = world.post(&format!("/v1/{path}{namespace}"), body).await;
+        assert_eq!(reply.status, 403, "{path}");
+        reply.problem("permission_denied");
+    }
+    let path = format!("/v1/locks/lock/break{namespace}");
+    assert_eq!(world.post(&path, r#"{"reason":"stuck"}"#).await.ok()["broken"], 1);
+    assert_eq!(simple(&world, "POST", "?client=b").await.0, 200);
 }
 
 #[tokio::test]

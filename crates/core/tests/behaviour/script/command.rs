@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    AcceptFence, Acquire, Adapter, Attach, BeginEpoch, Break, BreakSession, Cancel, Claim,
+    AcceptFence, Acquire, Adapter, Attach, BeginEpoch, Break, BreakSession, ByOwner, Cancel, Claim,
     CloseSession, Command, Disconnect, Epoch, Fence, GracePolicy, Jump, KeepAlive, LeaseId,
-    OnDisconnect, OpenSession, RegisterName, Release, RemoveFile, Renew, RequestId, Scope, Ticket,
-    Under, Unlock, Wait, Withdraw,
+    OnDisconnect, OpenSession, OwnerAction, RegisterName, Release, RemoveFile, Renew, RequestId,
+    Scope, Ticket, Under, Unlock, Wait, Withdraw,
 };
 
 use super::World;
@@ -23,6 +23,7 @@ impl World {
             "acquire" => Command::Acquire(self.acquire(wanted)),
             "renew" => self.renew(wanted),
             "release" => self.release(wanted),
+            "hold" | "let-go" => self.by_owner(wanted),
             "withdraw" => self.withdraw(wanted),
             "unlock" => self.unlock(wanted),
             "cancel" => Command::Cancel(Cancel {
@@ -73,6 +74,21 @@ impl World {
             "tick" => Command::Tick,
             verb => wanted.fail(&format!("there is no verb `{verb}`")),
         }
+    }
+
+    fn by_owner(&mut self, wanted: &Wanted<'_>) -> Command {
+        let action = if wanted.verb == "hold" {
+            let Under::NewLease { id: lease, ttl } = self.under(wanted) else {
+                wanted.fail("a hold by owner stands under a lease of its own")
+            };
+            let reclaim_window = wanted.duration("window").unwrap_or_default();
+            OwnerAction::Hold { lease, ttl, reclaim_window }
+        } else {
+            OwnerAction::Release
+        };
+        let Scope::Key(key) = wanted.scope() else { wanted.fail("a range is not held by owner") };
+        let (namespace, owner) = (wanted.namespace(), wanted.owner());
+        Command::ByOwner(ByOwner { namespace, key, owner, action })
     }
 
     fn acquire(&mut self, wanted: &Wanted<'_>) -> Acquire {

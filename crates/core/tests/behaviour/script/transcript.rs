@@ -49,6 +49,7 @@ impl World {
             Command::Acquire(acquire) => self.caller(acquire.call),
             Command::Renew(renew) => renew.owner.to_string(),
             Command::Release(release) => release.owner.to_string(),
+            Command::ByOwner(ask) => ask.owner.to_string(),
             Command::Unlock(unlock) => unlock.owner.to_string(),
             Command::Cancel(cancel) => self.caller(cancel.call),
             Command::OpenSession(open) => self.memory.lease_name(open.id).into(),
@@ -102,6 +103,13 @@ impl World {
             (Answer::Released { held }, Command::Release(release)) => {
                 said = Some(Said::Released(release.scope.clone()));
                 format!("released {} held {}", release.scope, shown::length(*held))
+            }
+            (Answer::Granted(grant), Command::ByOwner(ask)) => {
+                shown::grant(&[Scope::Key(ask.key.clone())], grant)
+            }
+            (Answer::Released { held }, Command::ByOwner(ask)) => {
+                said = Some(Said::Released(Scope::Key(ask.key.clone())));
+                format!("released {} held {}", ask.key, shown::length(*held))
             }
             (Answer::Unlocked { changed: true }, _) => "unlocked".into(),
             (Answer::Unlocked { changed: false }, _) => "unlocked nothing".into(),
@@ -303,6 +311,7 @@ fn claimed(command: &Command) -> Vec<Scope> {
         }
         Command::Renew(_)
         | Command::Release(_)
+        | Command::ByOwner(_)
         | Command::Unlock(_)
         | Command::Cancel(_)
         | Command::OpenSession(_)
