@@ -34,6 +34,9 @@ pub const FILE_DESCRIPTOR_SET: &[u8] =
 /// The domain of our `google.rpc.ErrorInfo`.
 pub const ERROR_DOMAIN: &str = "leasehold";
 
+/// So many commands a message on a stream has at most.
+pub const COMMANDS_MAX: usize = 4096;
+
 /// A length of time as it is sent.
 pub fn length(length: Duration) -> prost_types::Duration {
     prost_types::Duration {

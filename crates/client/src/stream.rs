@@ -13,8 +13,8 @@ use leasehold_api::grpc::command::Ask;
 use leasehold_api::grpc::reply::Answer as Said;
 use leasehold_api::grpc::sessions_client::SessionsClient;
 use leasehold_api::grpc::{
-    self, Attach, AttachRequest, AttachResponse, Cancel, CloseSession, Command, Heartbeat, Mode,
-    Reply, StreamAcquire, StreamRelease, StreamRenew,
+    self, Attach, AttachRequest, AttachResponse, COMMANDS_MAX, Cancel, CloseSession, Command,
+    Heartbeat, Mode, Reply, StreamAcquire, StreamRelease, StreamRenew,
 };
 use leasehold_api::{Claim, Code, Problem};
 use tokio::sync::mpsc;
@@ -144,7 +144,8 @@ pub(crate) struct Batch {
 impl Batch {
     /// Adds a command; returns a message that is full without it.
     pub(crate) fn push(&mut self, command: Command, size: usize) -> Option<AttachRequest> {
-        let full = if self.bytes + size > MESSAGE_BYTES_MAX { self.take() } else { None };
+        let is_full = self.bytes + size > MESSAGE_BYTES_MAX || self.commands.len() >= COMMANDS_MAX;
+        let full = if is_full { self.take() } else { None };
         self.bytes += size;
         self.commands.push(command);
         full

@@ -25,6 +25,8 @@ pub struct Server {
     data: PathBuf,
     flags: Vec<String>,
     planted: Option<&'static str>,
+    /// A command that becomes the server, such as `env` or a shell that sets limits.
+    wrapper: Vec<String>,
     log: PathBuf,
     /// Keeps the directory of the data, if we made it, and the log.
     _directory: TempDir,
@@ -48,6 +50,13 @@ impl Server {
         Server::start_in(tempfile::tempdir()?, data.to_path_buf(), flags, None).await
     }
 
+    /// A server with data of its own, started by a command that becomes it.
+    pub async fn start_under(wrapper: &[&str], flags: &[&str]) -> Result<Server> {
+        let directory = tempfile::tempdir()?;
+        let data = directory.path().join("data");
+        Server::start_wrapped(directory, data, flags, None, wrapper).await
+    }
+
     /// The same with a bug in it that was put there on purpose.
     pub async fn start_planted_on(data: &Path, bug: &'static str) -> Result<Server> {
         Server::start_in(tempfile::tempdir()?, data.to_path_buf(), &[], Some(bug)).await
@@ -59,12 +68,23 @@ impl Server {
         flags: &[&str],
         planted: Option<&'static str>,
     ) -> Result<Server> {
+        Server::start_wrapped(directory, data, flags, planted, &[]).await
+    }
+
+    async fn start_wrapped(
+        directory: TempDir,
+        data: PathBuf,
+        flags: &[&str],
+        planted: Option<&'static str>,
+        wrapper: &[&str],
+    ) -> Result<Server> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let log = directory.path().join("log");
         let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_string()).collect();
-        let child = spawn(address, &data, &flags, planted, &log)?;
+        let wrapper: Vec<String> = wrapper.iter().map(|part| (*part).to_string()).collect();
+        let child = spawn(address, &data, &flags, planted, &wrapper, &log)?;
         let mut server =
-            Server { child, address, data, flags, planted, log, _directory: directory };
+            Server { child, address, data, flags, planted, wrapper, log, _directory: directory };
         server.wait_until_ready().await?;
         Ok(server)
     }
@@ -112,7 +132,8 @@ impl Server {
 
     /// The same, without waiting until it serves.
     pub fn spawn_again(&mut self) -> Result<()> {
-        self.child = spawn(self.address, &self.data, &self.flags, self.planted, &self.log)?;
+        self.child =
+            spawn(self.address, &self.data, &self.flags, self.planted, &self.wrapper, &self.log)?;
         Ok(())
     }
 
@@ -204,10 +225,18 @@ fn spawn(
     data: &Path,
     flags: &[String],
     planted: Option<&str>,
+    wrapper: &[String],
     log: &Path,
 ) -> Result<Child> {
     let mut command = match planted {
-        None => Command::new(binary()?),
+        None => match wrapper.split_first() {
+            None => Command::new(binary()?),
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(binary()?);
+                command
+            }
+        },
         Some(bug) => {
             let mut command = Command::new(planted_binary()?);
             command.env("LEASEHOLD_PLANTED", bug);

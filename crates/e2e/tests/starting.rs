@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use leasehold_api::{AcquireRequest, Code, Happened, Problem};
+use leasehold_api::{AcquireRequest, Code, Grant, Happened, Problem, RenewRequest, Renewed};
 use leasehold_e2e::client::{Ask, Client, Http};
 use leasehold_e2e::history::Recorder;
 use leasehold_e2e::server::Server;
@@ -49,6 +49,79 @@ async fn hangup_does_not_end_a_server_without_a_terminal() -> Result<()> {
     }
     ensure!(http.get("/readyz").await?.status == 200, "{}", server.log());
     ensure!(server.stop().await?.success(), "{}", server.log());
+    Ok(())
+}
+
+/// Moves the wall clock of the process that it is loaded into by as many seconds as the file says.
+const SHIM: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+int clock_gettime(clockid_t id, struct timespec *t) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(id, t);
+    FILE *file = id == CLOCK_REALTIME ? fopen(getenv("WALL_CLOCK_SHIFT"), "r") : NULL;
+    if (file) {
+        long shift = 0;
+        if (fscanf(file, "%ld", &shift) == 1) t->tv_sec += shift;
+        fclose(file);
+    }
+    return result;
+}
+"#;
+
+#[tokio::test]
+async fn moments_are_shown_by_the_wall_clock_after_it_was_set() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let (source, shim, shift) = (
+        directory.path().join("shim.c"),
+        directory.path().join("shim.so"),
+        directory.path().join("shift"),
+    );
+    std::fs::write(&source, SHIM)?;
+    std::fs::write(&shift, "0")?;
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(&source).arg("-ldl");
+    let built = compiler.status().context("a C compiler")?;
+    ensure!(built.success(), "the shim does not compile");
+    let preload = format!("LD_PRELOAD={}", shim.display());
+    let shifted = format!("WALL_CLOCK_SHIFT={}", shift.display());
+    let server = Server::start_under(&["env", &preload, &shifted], &["--store", "memory"]).await?;
+    let mut http = Http::new(server.address());
+    let ask = AcquireRequest {
+        owner_id: "a".into(),
+        ttl_ms: Some(3_600_000),
+        ..AcquireRequest::default()
+    };
+    let grant: Grant = http.post("/v1/locks/shown/acquire", &ask).await?.json()?;
+    let expiry = i64::try_from(grant.lease_expiry_ms)?;
+    for hours in [5_i64, -3] {
+        std::fs::write(&shift, (hours * 3600).to_string())?;
+        let begun = Instant::now();
+        let renew = RenewRequest {
+            owner_id: "a".into(),
+            lease_id: grant.lease_id.clone(),
+            fencing_token: grant.fencing_token,
+            ttl_ms: None,
+        };
+        loop {
+            let renewed: Renewed = http.post("/v1/locks/shown/renew", &renew).await?.json()?;
+            ensure!(
+                renewed.expires_in_ms > 3_590_000,
+                "the lease itself does not move: {renewed:?}"
+            );
+            let moved = i64::try_from(renewed.lease_expiry_ms)? - expiry - hours * 3_600_000;
+            if (0..120_000).contains(&moved) {
+                break;
+            }
+            ensure!(begun.elapsed() < PATIENCE, "{renewed:?}: moved by {moved} ms more");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    ensure!(server.log().contains("the wall clock was set"), "{}", server.log());
     Ok(())
 }
 

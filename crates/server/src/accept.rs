@@ -14,17 +14,25 @@ use leasehold_api::{Code, Problem};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::app::App;
 use crate::bare::Dressed;
 use crate::connection::{Connection, Timeouts, Watched};
+use crate::descriptors::{self, Spare};
+use crate::flapping::Flapping;
 use crate::request::{self, Origin, Routers};
 
 const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
 const STREAMS_MAX: u32 = 128;
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+/// As much as 32 streams can leave unread: a server that forwards lets no more share a connection.
+const CONNECTION_WINDOW_BYTES: u32 = 32 * STREAM_WINDOW_BYTES;
 /// After a failure to accept (no more file descriptors, mostly) there is no use in trying again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The log says so once in so long.
+const SAID_EVERY: Duration = Duration::from_secs(1);
 
 /// Where connections come from: a socket, or a simulated one.
 pub trait Listener: Send + Sync + 'static {
@@ -57,6 +65,7 @@ pub(crate) async fn accept(
     let crowd = Arc::new(Crowd::new(&app));
     // Each connection holds one end; when all are gone, the other end hears of it.
     let (alive, mut all_gone) = tokio::sync::mpsc::channel::<Infallible>(1);
+    let mut failures = Failures { spare: Spare::new(), said: None };
     loop {
         let accepted = tokio::select! {
             _ = stop.wait_for(|stopped| *stopped) => break,
@@ -65,8 +74,7 @@ pub(crate) async fn accept(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(error = %error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                failures.bear(&listener, &error).await;
                 continue;
             }
         };
@@ -74,12 +82,16 @@ pub(crate) async fn accept(
             Some(place) => {
                 let (app, routers, builder) = (app.clone(), routers.clone(), builder.clone());
                 let (stop, alive) = (stop.clone(), alive.clone());
+                let crowd = crowd.clone();
                 tokio::spawn(async move {
+                    let begun = Instant::now();
                     serve(stream, peer, &app, routers, &builder, stop).await;
+                    crowd.note_end(&app, peer.ip(), begun);
                     drop((place, alive));
                 });
             }
             None => {
+                crowd.note_end(&app, peer.ip(), Instant::now());
                 tokio::spawn(turn_away(stream));
             }
         }
@@ -101,6 +113,9 @@ fn builder() -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
+        // What one stream leaves unread must not fill the connection for the others.
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_header_list_size(HEADER_BYTES_MAX)
         .keep_alive_interval(Duration::from_secs(10))
         .keep_alive_timeout(Duration::from_secs(5));
@@ -149,6 +164,25 @@ async fn serve(
     }
 }
 
+/// What is done about connections that cannot be accepted.
+struct Failures {
+    spare: Spare,
+    /// When the log last said so.
+    said: Option<Instant>,
+}
+
+impl Failures {
+    async fn bear(&mut self, listener: &impl Listener, error: &io::Error) {
+        if self.said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
+            self.said = Some(Instant::now());
+            tracing::warn!(error = %error, "a connection could not be accepted");
+        }
+        if !descriptors::is_exhausted(error) || !self.spare.turn_one_away(listener).await {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
+    }
+}
+
 /// Says why, as well as a connection that nobody reads from can.
 async fn turn_away(mut stream: impl AsyncWrite + Unpin) {
     let mut problem =
@@ -173,6 +207,7 @@ struct Crowd {
     max: usize,
     per_peer_max: usize,
     places: Mutex<Places>,
+    flapping: Flapping,
 }
 
 #[derive(Debug, Default)]
@@ -187,6 +222,13 @@ impl Crowd {
             max: app.config.connections_max,
             per_peer_max: app.config.connections_per_peer_max,
             places: Mutex::default(),
+            flapping: Flapping::default(),
+        }
+    }
+
+    fn note_end(&self, app: &App, peer: IpAddr, begun: Instant) {
+        if self.flapping.ended(Instant::now(), peer, begun.elapsed()) {
+            app.metrics.flapped();
         }
     }
 }

@@ -1,17 +1,26 @@
 //! Any server serves any client: what is for a leader elsewhere goes there, and its answer comes back as it is.
 //!
+//! HTTP/2 lets many requests share a connection, and with it its limits. So there are as many connections as are needed to
+//! give each request its own share of one, and heartbeats and releases have one to themselves: whatever lasts, or is not
+//! read, is never in their way.
+//!
 //! Bodies go through as they come, so that streams and long polls work as if the leader had been asked itself. A request
 //! is forwarded once: whoever gets one that was forwarded and does not lead says so.
 
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::{CONNECTION, CONTENT_TYPE, HOST, ORIGIN, TE, TRANSFER_ENCODING, UPGRADE};
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use axum::response::Response;
-use hyper_util::client::legacy::Client;
+use hyper::body::{Frame, SizeHint};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Builder, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use leasehold_api::{Code, Problem};
 use leasehold_core::Namespace;
@@ -30,12 +39,41 @@ const GRPC_UNAVAILABLE: &[u8] = b"14";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_MS: u64 = 250;
+/// So many requests share a connection in HTTP/2.
+const STREAMS_MAX: usize = 32;
+/// What one of them may leave unread; together they never fill the connection.
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 32 * STREAM_WINDOW_BYTES;
+/// So many connections in HTTP/2 there are at most.
+const CONNECTIONS_MAX: usize = 512;
 
 /// The way to other servers.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     http1: Client<HttpConnector, Body>,
-    http2: Client<HttpConnector, Body>,
+    /// For heartbeats and releases in HTTP/2, which take no time.
+    urgent: Client<HttpConnector, Body>,
+    /// For everything else in HTTP/2: as many connections as there were ever needed at a time.
+    shared: Mutex<Vec<Shared>>,
+    connector: HttpConnector,
+    builder: Builder,
+}
+
+/// A connection that requests share.
+#[derive(Debug)]
+struct Shared {
+    client: Client<HttpConnector, Body>,
+    requests: Arc<AtomicUsize>,
+}
+
+/// One request's share of a connection, given back when dropped.
+#[derive(Debug)]
+struct Share(Arc<AtomicUsize>);
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Forwarder {
@@ -50,7 +88,37 @@ impl Forwarder {
         builder.http2_only(true);
         builder.http2_keep_alive_interval(Duration::from_secs(2));
         builder.http2_keep_alive_timeout(Duration::from_secs(2));
-        Forwarder { http1, http2: builder.build(connector) }
+        builder.http2_initial_stream_window_size(STREAM_WINDOW_BYTES);
+        builder.http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+        let urgent = builder.build(connector.clone());
+        Forwarder { http1, urgent, shared: Mutex::default(), connector, builder }
+    }
+
+    /// The connection for a request, and its share of it.
+    fn client<B>(
+        &self,
+        request: &Request<B>,
+    ) -> Option<(Client<HttpConnector, Body>, Option<Share>)> {
+        if request.version() != Version::HTTP_2 {
+            return Some((self.http1.clone(), None));
+        }
+        if is_urgent(request.method(), request.uri().path()) {
+            return Some((self.urgent.clone(), None));
+        }
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = |shared: &Shared| shared.requests.load(Relaxed) < STREAMS_MAX;
+        let at = match shared.iter().position(has_room) {
+            Some(at) => at,
+            None if shared.len() >= CONNECTIONS_MAX => return None,
+            None => {
+                let client = self.builder.build(self.connector.clone());
+                shared.push(Shared { client, requests: Arc::default() });
+                shared.len() - 1
+            }
+        };
+        let Shared { client, requests } = &shared[at];
+        requests.fetch_add(1, Relaxed);
+        Some((client.clone(), Some(Share(requests.clone()))))
     }
 
     /// The leader's answer. If that is that it does not serve, there may be another one soon.
@@ -71,9 +139,9 @@ impl Forwarder {
         leader: &Authority,
         request: Request<Body>,
     ) -> Result<Response, Failure> {
-        let client = match request.version() {
-            Version::HTTP_2 => &self.http2,
-            _ => &self.http1,
+        let Some((client, share)) = self.client(&request) else {
+            let said = "too many requests are on their way to the leader";
+            return Err(Failure::new(Code::Overloaded, said));
         };
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().cloned();
@@ -90,12 +158,58 @@ impl Forwarder {
         match client.request(Request::from_parts(parts, body)).await {
             Ok(mut response) => {
                 only_end_to_end(response.headers_mut());
-                Ok(response.map(Body::new))
+                Ok(response.map(|body| Body::new(Sharing { body: Body::new(body), _share: share })))
             }
             // Nothing was sent, or nobody knows what became of it.
             Err(error) if error.is_connect() => Err(unreachable(leader, Code::NotLeader)),
             Err(_) => Err(unreachable(leader, Code::Interrupted)),
         }
+    }
+}
+
+/// What must not wait behind anything: it keeps or gives back what somebody has.
+fn is_urgent(method: &Method, path: &str) -> bool {
+    const CALLS: [&str; 4] = [
+        "/leasehold.v1.Locks/Renew",
+        "/leasehold.v1.Locks/Release",
+        "/leasehold.v1.Sessions/KeepAlive",
+        "/leasehold.v1.Sessions/Close",
+    ];
+    let of_lock =
+        path.starts_with("/v1/locks/") && (path.ends_with("/renew") || path.ends_with("/release"));
+    let of_session = path.starts_with("/v1/sessions/");
+    match *method {
+        Method::POST => {
+            of_lock || (of_session && path.ends_with("/keepalive")) || CALLS.contains(&path)
+        }
+        Method::DELETE => of_session || path == "/lock",
+        _ => false,
+    }
+}
+
+/// A body that keeps its request's share of the connection until its end.
+struct Sharing {
+    body: Body,
+    _share: Option<Share>,
+}
+
+impl HttpBody for Sharing {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -171,4 +285,45 @@ fn unreachable(leader: &Authority, code: Code) -> Failure {
     let mut problem = Problem::new(code, format!("the leader at {leader} cannot be reached"));
     problem.recommended_retry_ms = Some(RETRY_MS);
     problem.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(version: Version, method: &str, path: &str) -> Request<()> {
+        Request::builder().version(version).method(method).uri(path).body(()).expect("a request")
+    }
+
+    #[test]
+    fn requests_that_last_never_share_with_heartbeats_and_only_with_a_few_others() {
+        let forwarder = Forwarder::new();
+        let watch = request(Version::HTTP_2, "POST", "/leasehold.v1.Watch/Watch");
+        let mut shares = Vec::new();
+        for _ in 0..STREAMS_MAX * 3 {
+            let (_, share) = forwarder.client(&watch).expect("there is room");
+            shares.push(share.expect("a share"));
+        }
+        assert_eq!(forwarder.shared.lock().unwrap().len(), 3);
+        for path in
+            ["/v1/locks/a/b/renew", "/v1/sessions/0f/keepalive", "/leasehold.v1.Locks/Release"]
+        {
+            let (_, share) =
+                forwarder.client(&request(Version::HTTP_2, "POST", path)).expect("room");
+            assert!(share.is_none(), "{path} has a connection of its own");
+        }
+        assert!(!is_urgent(&Method::POST, "/v1/locks/renew/acquire"));
+        drop(shares);
+        let _again = forwarder.client(&watch).expect("there is room");
+        assert_eq!(forwarder.shared.lock().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn connections_are_bounded() {
+        let forwarder = Forwarder::new();
+        let watch = request(Version::HTTP_2, "GET", "/v1/watch");
+        let shares: Vec<_> =
+            (0..STREAMS_MAX * CONNECTIONS_MAX).map(|_| forwarder.client(&watch)).collect();
+        assert!(shares.iter().all(Option::is_some) && forwarder.client(&watch).is_none());
+    }
 }

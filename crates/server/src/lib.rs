@@ -13,6 +13,8 @@ mod config;
 mod server;
 
 mod accept;
+mod descriptors;
+mod flapping;
 mod connection;
 mod bare;
 mod caller;
@@ -29,6 +31,7 @@ mod watching;
 mod balance;
 mod forward;
 mod convert;
+mod wall;
 mod retry;
 mod random;
 mod metrics;

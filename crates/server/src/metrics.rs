@@ -40,6 +40,9 @@ pub(crate) struct Metrics {
     acquires: Family<Labels<3>, Counter>,
     blocking: Histogram,
     connections: Family<Labels<1>, Gauge>,
+    flapping: Counter,
+    open_fds: Gauge,
+    max_fds: Gauge,
     waits: Mutex<VecDeque<Duration>>,
 }
 
@@ -175,6 +178,13 @@ impl Metrics {
         for adapter in ["http", "grpc"] {
             let _ = connections.get_or_create(&[("adapter", adapter.into())]);
         }
+        let flapping = registered(
+            r,
+            "leasehold_connections_flapping",
+            "Brief connections of peers that connect and go more than 60 times a minute",
+        );
+        let open_fds = registered(r, "process_open_fds", "Open file descriptors");
+        let max_fds = registered(r, "process_max_fds", "How many file descriptors may be open");
         r.register(
             "leasehold_build",
             "Which version this is",
@@ -195,6 +205,9 @@ impl Metrics {
             acquires,
             blocking,
             connections,
+            flapping,
+            open_fds,
+            max_fds,
             waits: Mutex::default(),
         }
     }
@@ -261,6 +274,19 @@ impl Metrics {
 
     pub(crate) fn connection_closed(&self, adapter: &str) {
         self.connections.get_or_create(&[("adapter", adapter.into())]).dec();
+    }
+
+    /// A brief connection has ended whose peer flaps.
+    pub(crate) fn flapped(&self) {
+        self.flapping.inc();
+    }
+
+    /// So many descriptors are open, and so many may be.
+    pub(crate) fn descriptors(&self, open: Option<u64>, max: u64) {
+        if let Some(open) = open {
+            self.open_fds.set(i64::try_from(open).unwrap_or(i64::MAX));
+        }
+        self.max_fds.set(i64::try_from(max).unwrap_or(i64::MAX));
     }
 
     /// Everything, as text: OpenMetrics, or the classic format that every scraper reads.

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::app::App;
+use crate::wall;
 
 const EVERY: Duration = Duration::from_secs(2);
 const LEN_MAX: usize = 300;
@@ -85,6 +86,9 @@ pub(crate) async fn sample(app: Arc<App>, mut stopped: watch::Receiver<bool>) {
         tokio::select! {
             _ = ticks.tick() => {}
             _ = stopped.wait_for(|stopped| *stopped) => return,
+        }
+        if app.clock.runs_by_itself() {
+            wall::look(app.now());
         }
         app.samples.push(Sample::now(&app).await);
     }

@@ -17,6 +17,7 @@ use crate::accept::{self, Listener};
 use crate::app::App;
 use crate::balance::{self, Servers};
 use crate::config::{Config, ConfigError, Store};
+use crate::descriptors;
 use crate::forward::Forwarder;
 use crate::groups::Groups;
 use crate::grpc::{self, Streams};
@@ -80,8 +81,10 @@ fn with_cause(error: &dyn std::error::Error) -> String {
 
 impl Server {
     /// Takes over what is stored, and serves it. While that lasts, the port answers already: not ready.
-    pub async fn start(config: Config) -> Result<Server, StartError> {
+    pub async fn start(mut config: Config) -> Result<Server, StartError> {
         config.check()?;
+        config.connections_max =
+            descriptors::connections_max(config.connections_max, descriptors::raise_limit());
         // Before the store: if the port is taken, another server most likely uses the store as well.
         let listener = TcpListener::bind(config.listen)
             .await

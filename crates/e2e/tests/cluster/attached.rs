@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use leasehold_api::grpc::command::Ask;
+use leasehold_api::grpc::locks_client::LocksClient;
 use leasehold_api::grpc::push::News;
 use leasehold_api::grpc::reply::Answer;
 use leasehold_api::grpc::sessions_client::SessionsClient;
+use leasehold_api::grpc::watch_client::WatchClient;
 use leasehold_api::grpc::{
-    Attach, AttachRequest, AttachResponse, Command, Heartbeat, OnDisconnect, OpenRequest, Push,
-    Reply, StreamAcquire, StreamRelease, attach, length,
+    AcquireRequest, Attach, AttachRequest, AttachResponse, Command, Heartbeat, OnDisconnect,
+    OpenRequest, Push, RenewRequest, Reply, StreamAcquire, StreamRelease, WatchRequest, attach,
+    length,
 };
 use leasehold_client::Client;
 use leasehold_client::wire::{BreakRequest, LockState};
@@ -39,7 +42,47 @@ async fn a_stream_through_a_follower_is_a_stream_to_the_leader() -> Result<()> {
 
     commands_and_news(at_follower, &others).await?;
     its_end_releases(at_follower, &others).await?;
-    its_end_keeps(at_follower, &others).await
+    its_end_keeps(at_follower, &others).await?;
+    watchers_are_not_in_the_way(at_follower).await
+}
+
+/// More watches through a follower than a connection carries, none of them read: others are answered all the same.
+async fn watchers_are_not_in_the_way(at: SocketAddr) -> Result<()> {
+    const WATCHES: usize = 150;
+    let endpoint = Endpoint::from_shared(format!("http://{at}"))?;
+    let mut talk = Talk::open(at, OnDisconnect::Release).await?;
+    let mut watches = Vec::new();
+    for batch in 0..2 {
+        let mut watcher = WatchClient::new(endpoint.connect().await?);
+        for number in 0..WATCHES / 2 {
+            let asked = watcher.watch(WatchRequest::default());
+            let watch = tokio::time::timeout(PATIENCE, asked).await;
+            watches.push(watch.with_context(|| format!("watch {batch}.{number} hangs"))??);
+        }
+    }
+    let beat = talk.ask(Ask::Heartbeat(Heartbeat::default()))?;
+    ensure!(matches!(talk.answer(beat).await?, Answer::Renewed(_)), "a stream from before");
+    let mut locks = LocksClient::new(endpoint.connect().await?);
+    let ask = AcquireRequest {
+        lock: "renewed".into(),
+        owner_id: "r".into(),
+        ttl: Some(length(TTL)),
+        ..AcquireRequest::default()
+    };
+    let acquired = tokio::time::timeout(PATIENCE, locks.acquire(ask)).await;
+    let grant = acquired.context("an acquire hangs")??.into_inner();
+    let renew = RenewRequest {
+        lock: grant.lock,
+        owner_id: grant.owner_id,
+        lease_id: grant.lease_id,
+        fencing_token: grant.fencing_token,
+        ..RenewRequest::default()
+    };
+    tokio::time::timeout(PATIENCE, locks.renew(renew)).await.context("a renewal hangs")??;
+    let mut late = Talk::open(at, OnDisconnect::Release).await?;
+    late.acquire("late").await?;
+    drop(watches);
+    Ok(())
 }
 
 /// Commands, heartbeats, and what the server says unasked.

@@ -12,10 +12,11 @@ use leasehold_core::{
 use leasehold_engine::{Phase, Status};
 
 use crate::problem::Failure;
+use crate::wall;
 
 /// A moment for people, as RFC 3339.
 pub(crate) fn moment(at: Timestamp) -> String {
-    let millis = i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
+    let millis = i64::try_from(wall::millis(at)).unwrap_or(i64::MAX);
     jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX).to_string()
 }
 
@@ -45,7 +46,7 @@ pub(crate) fn grant(now: Timestamp, epoch: u64, claim: &Claim, grant: &core::Gra
         mode,
         permits,
         ttl_ms: grant.ttl.get().into(),
-        lease_expiry_ms: grant.deadline.as_millis(),
+        lease_expiry_ms: wall::millis(grant.deadline),
         expires_in_ms: millis(grant.deadline.since(now)),
         expires_at: moment(grant.deadline),
         acquired_at: moment(grant.granted_at),
@@ -92,7 +93,7 @@ pub(crate) fn renewed(
         owner_id: renew.owner.to_string(),
         fencing_token: renew.fence.get(),
         ttl_ms: renewed.ttl.get().into(),
-        lease_expiry_ms: renewed.deadline.as_millis(),
+        lease_expiry_ms: wall::millis(renewed.deadline),
         expires_in_ms: millis(renewed.deadline.since(now)),
         expires_at: moment(renewed.deadline),
         epoch,
@@ -112,7 +113,7 @@ pub(crate) fn opened(
         owner_id: asked.owner.to_string(),
         adapter: asked.adapter.to_string(),
         ttl_ms: opened.ttl.get().into(),
-        lease_expiry_ms: opened.deadline.as_millis(),
+        lease_expiry_ms: wall::millis(opened.deadline),
         expires_in_ms: millis(opened.deadline.since(now)),
         expires_at: moment(opened.deadline),
         replayed: opened.replayed,

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! There is no task and no queue of its own in here: the whole stream is one `poll_next`, called when the peer can take
-//! another message. A peer that does not take its answers is not listened to either, so what it can pile up is bounded by
-//! what it may have in flight; and as nobody hears its heartbeats, its session runs out.
+//! another message. A peer that does not take its answers is not listened to either, and a message is looked at only as
+//! far as there is room for its answers, so what a peer can pile up is bounded by what it may have in flight; and as nobody hears its heartbeats, its session runs out.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use leasehold_api::Code;
+use leasehold_api::grpc::COMMANDS_MAX;
 use leasehold_api::grpc::{
     self, Accepted, AttachRequest, AttachResponse, Cancelled, Closed, Command as Asked, Extended,
     Lost, Problem, Push, Released, Reply as Said, StreamAcquire, StreamGrant, Wanted,
@@ -40,6 +41,8 @@ use crate::readings;
 
 /// So many commands one stream may have in flight; more are refused one by one.
 const IN_FLIGHT_MAX: usize = 32 * 1024;
+/// So many questions about locks one stream may have in flight: their answers can be large. More are asked later.
+const QUERIES_IN_FLIGHT_MAX: usize = 32;
 /// So many messages are read before answers have their turn.
 const MESSAGES_AT_ONCE: usize = 16;
 /// A message is full when its answers are about this large; readers refuse messages over 4 MiB.
@@ -84,6 +87,8 @@ pub(super) async fn attach(
         bound,
         sessions: HashSet::new(),
         slots: Slots::default(),
+        asked: VecDeque::new(),
+        queries: 0,
         waiting: HashMap::new(),
         letters: VecDeque::new(),
         answered: Stopwatch::start(),
@@ -94,7 +99,7 @@ pub(super) async fn attach(
         over: false,
         ending,
     };
-    attached.take_in(first.commands);
+    attached.take_in(first.commands)?;
     Ok(attached)
 }
 
@@ -181,6 +186,10 @@ pub(super) struct Attached {
     /// Others under which something was granted here: to give one of their locks back does not end them.
     sessions: HashSet<LeaseId>,
     slots: Slots,
+    /// Commands that were read and not looked at yet: a message full of answers goes out first.
+    asked: VecDeque<(Stopwatch, Asked)>,
+    /// Questions about locks in flight.
+    queries: usize,
     /// Requests that may have to wait, by the client's id: those can be cancelled.
     waiting: HashMap<u64, u32>,
     acquires: Acquires,
@@ -237,7 +246,12 @@ impl Attached {
     /// Takes in what was asked and puts together what can be answered. Whether there is something to send.
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
         let mut read = 0;
-        while read < MESSAGES_AT_ONCE && !self.heard_out && self.poll_message(cx)? {
+        loop {
+            self.ask_some();
+            let is_enough = read == MESSAGES_AT_ONCE || self.heard_out || !self.asked.is_empty();
+            if is_enough || !self.poll_message(cx)? {
+                break;
+            }
             read += 1;
         }
         self.send();
@@ -261,7 +275,7 @@ impl Attached {
                 if message.attach.is_some() {
                     return Err(Failure::field("attach", "belongs in the first message only"));
                 }
-                self.take_in(message.commands);
+                self.take_in(message.commands)?;
                 Ok(true)
             }
             Poll::Ready(Some(Err(status))) => Err(unread(&status)),
@@ -294,9 +308,26 @@ impl Attached {
 
     // What is asked.
 
-    fn take_in(&mut self, commands: Vec<Asked>) {
+    fn take_in(&mut self, commands: Vec<Asked>) -> Result<(), Failure> {
+        if commands.len() > COMMANDS_MAX {
+            let said = format!("has {} commands, the limit is {COMMANDS_MAX}", commands.len());
+            return Err(Failure::field("commands", said));
+        }
         let watch = Stopwatch::start();
-        for command in commands {
+        self.asked.extend(commands.into_iter().map(|command| (watch, command)));
+        Ok(())
+    }
+
+    /// Asks what was read, as long as there is room for answers that are known at once.
+    fn ask_some(&mut self) {
+        while self.weight < MESSAGE_BYTES
+            && let Some((_, command)) = self.asked.front()
+        {
+            let is_query = matches!(command.ask, Some(Ask::Test(_) | Ask::Check(_) | Ask::Get(_)));
+            if is_query && self.queries >= QUERIES_IN_FLIGHT_MAX {
+                return;
+            }
+            let Some((watch, command)) = self.asked.pop_front() else { return };
             let id = command.id;
             if let Err((work, failure)) = self.ask(watch, command) {
                 self.count(&Slot { id, watch, work }, Err(failure.0.code));
@@ -350,6 +381,7 @@ impl Attached {
             }
             Ask::Test(_) | Ask::Check(_) | Ask::Get(_) => {
                 let (work, query) = self.query(ask)?;
+                self.queries += 1;
                 let number = self.slots.put(Slot { id, watch, work });
                 self.port.ask(number, Call::Query(query));
                 return Ok(());
@@ -577,6 +609,9 @@ impl Attached {
 
     fn reply(&mut self, now: Timestamp, number: u32, reply: Result<Reply, CallError>) {
         let Some(slot) = self.slots.take(number) else { return };
+        if matches!(slot.work, Work::Test { .. } | Work::Check { .. } | Work::Get) {
+            self.queries -= 1;
+        }
         if !self.waiting.is_empty() && matches!(slot.work, Work::Acquire { .. }) {
             self.waiting.remove(&slot.id);
         }

@@ -15,6 +15,7 @@ use super::{Answered, input, ok, with_type};
 use crate::app::App;
 use crate::balance::Seen;
 use crate::convert;
+use crate::descriptors;
 use crate::metrics::Format;
 use crate::openapi::Problems;
 use crate::problem::Failure;
@@ -209,6 +210,10 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> 
         });
     }
     let readings = readings.expect("there is always a group");
+    if app.clock.runs_by_itself() {
+        let open = tokio::task::spawn_blocking(descriptors::open_count).await;
+        app.metrics.descriptors(open.ok().flatten(), descriptors::limit());
+    }
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     let format = Format::asked_by(accept);
     let text = app.metrics.text(readings, format);

@@ -616,3 +616,42 @@ async fn what_a_stream_asks_is_counted() {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }
 }
+
+#[tokio::test]
+async fn message_with_too_many_commands_ends_the_stream() {
+    let world = World::start().await;
+    let talk = world.attach(open("a")).await;
+    let empty = |id| Command { id, ask: None };
+    let commands = (0..4097).map(empty).collect();
+    talk.say.send(AttachRequest { attach: None, commands }).await.unwrap();
+    let refused = talk.end().await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused:?}");
+    assert!(refused.message().contains("4097 commands, the limit is 4096"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn stream_is_read_only_while_there_is_room_for_its_answers() {
+    const MESSAGES: usize = 40;
+    let world = World::start().await;
+    let mut talk = world.attach(open("a")).await;
+    let say = talk.say.clone();
+    let asking = tokio::spawn(async move {
+        for message in 0..MESSAGES as u64 {
+            let empty = |at| Command { id: message * 4096 + at, ask: None };
+            let commands = (0..4096).map(empty).collect();
+            say.send(AttachRequest { attach: None, commands }).await.unwrap();
+        }
+    });
+    asking.await.unwrap();
+    let mut answers = 0;
+    while answers < MESSAGES * 4096 {
+        let heard = tokio::time::timeout(PATIENCE, talk.hear.message()).await.unwrap();
+        let heard = heard.unwrap().expect("it goes on");
+        let len = prost::Message::encoded_len(&heard);
+        assert!(len <= 1024 * 1024, "a message of {len} bytes");
+        answers += heard.replies.len();
+    }
+    // Others are served meanwhile and afterwards, and so is this one.
+    let id = talk.ask(try_for("job/x")).await;
+    granted(talk.answer(id).await);
+}
