@@ -222,14 +222,18 @@ pub struct TestRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000))]
     pub permits: Option<u32>,
+    /// The session or lease that the lock would be taken under: bytes held under it are not in the way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Tested {
     pub lock: String,
+    /// Whether a try would be granted now.
     pub free: bool,
-    /// The first grant in the way.
+    /// The first grant in the way. Without one, a lock that is not free has others waiting for it.
     pub conflict: Option<Holder>,
 }
 

@@ -4,9 +4,10 @@ use crate::command::Claim;
 use crate::effect::{News, Step};
 use crate::fence::Fence;
 use crate::id::{LeaseId, Namespace, Owner};
-use crate::inode::Piece;
+use crate::inode::{Party, Piece};
 use crate::lease::{
-    Extra, Grant, Held, Lapse, Lease, LeaseNo, LeaseState, Session, SetRanges, request_of,
+    ByteRequest, Extra, Grant, Held, Lapse, Lease, LeaseNo, LeaseState, Session, SetRanges,
+    request_of,
 };
 use crate::owners::OwnerNo;
 use crate::range::ByteRange;
@@ -14,6 +15,7 @@ use crate::scope::{Key, Scope};
 use crate::space::{Known, SpaceNo};
 use crate::table::{LockTable, Unfit};
 use crate::time::{Millis, Timestamp};
+use crate::tokens::Tokens;
 use crate::transition::{Ending, Granted, SessionOpened, Transition};
 
 /// Who hears what a change means to watchers.
@@ -116,12 +118,8 @@ impl LockTable {
         opened: &SessionOpened,
         listener: &mut Listener<'_>,
     ) -> Result<(), Unfit> {
-        let session = Session {
-            terms: opened.terms.clone(),
-            opened_at: opened.opened_at,
-            attached: false,
-            waiters: std::collections::BTreeSet::new(),
-        };
+        let session =
+            Session { terms: opened.terms.clone(), opened_at: opened.opened_at, attached: false };
         let space = self.space_or_insert(&opened.namespace);
         self.add_lease(space, opened.lease, &opened.owner, opened.ttl, Some(Box::new(session)))?;
         let told = News::SessionOpened {
@@ -189,15 +187,12 @@ impl LockTable {
             Some(_) => at.lease(lease).owner,
             None => at.owners.mention(&granted.owner),
         };
+        self.remember_request(space, lease, owner, granted);
         for claim in &granted.claims {
             self.add_claim(space, lease, owner, claim, granted, listener);
         }
         self.remember_set(space, lease, granted);
         let at = self.space_mut(space);
-        if let Some(request) = &granted.request {
-            let known = Known::Granted { lease, fence: granted.fence, digest: request.digest };
-            at.requests.insert((owner, request.id.clone()), known);
-        }
         if granted.opens.is_none() {
             at.owners.forget(owner);
         }
@@ -213,9 +208,9 @@ impl LockTable {
         granted: &Granted,
         listener: &mut Listener<'_>,
     ) {
-        let extra = Extra::boxed(granted.request.clone(), granted.metadata.clone());
         match &claim.scope {
             Scope::Key(key) => {
+                let extra = Extra::boxed(granted.request.clone(), granted.metadata.clone());
                 let at = self.space_mut(space);
                 at.add_holder(key, claim.mode, granted.fence, lease);
                 at.count_hold(owner, lease, key.kind());
@@ -234,12 +229,12 @@ impl LockTable {
                     range: *range,
                     mode: claim.mode,
                     lease,
-                    fences: (granted.fence, granted.fence),
+                    tokens: Tokens::One(granted.fence),
                     granted_at: granted.granted_at,
                     reclaim_window: granted.reclaim_window,
-                    extra,
+                    metadata: granted.metadata.clone(),
                 };
-                self.lock_range(space, owner, *inode, piece, listener);
+                self.lock_range(space, Party { owner, lease }, *inode, piece, listener);
             }
         }
         let told = News::Granted {
@@ -252,19 +247,54 @@ impl LockTable {
         listener.hear(self, &granted.namespace, told);
     }
 
+    /// What a retry of the request will be known by.
+    fn remember_request(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        owner: OwnerNo,
+        granted: &Granted,
+    ) {
+        let Some(request) = &granted.request else { return };
+        let fence = granted.fence;
+        let at = self.space_mut(space);
+        let known = Known::Granted { lease, fence, digest: request.digest };
+        at.know_request(owner, request.id.clone(), known);
+        let ranges = ranges_of(granted);
+        if !ranges.is_empty() {
+            let (request, granted_at) = (request.clone(), granted.granted_at);
+            let request = ByteRequest { owner, request, granted_at, ranges, pieces: 0 };
+            at.lease_mut(lease).held.many().requests.insert(fence, request);
+        }
+    }
+
+    /// Forgets requests that were granted bytes, if no piece remembers their token and nothing else was granted with it.
+    fn forget_spent_requests(&mut self, space: SpaceNo, lease: LeaseNo, tokens: &Tokens) {
+        for &token in tokens.as_slice() {
+            let held = &self.space(space).lease(lease).held;
+            let spent = held.byte_request(token).is_some_and(|request| request.pieces == 0);
+            if spent && held.stamped(token).is_empty() {
+                self.forget_byte_request(space, lease, token);
+            }
+        }
+    }
+
+    fn forget_byte_request(&mut self, space: SpaceNo, lease: LeaseNo, token: Fence) {
+        let at = self.space_mut(space);
+        if at.lease(lease).held.byte_request(token).is_none() {
+            return;
+        }
+        if let Some(gone) = at.lease_mut(lease).held.many().requests.remove(&token) {
+            at.forget_request(gone.owner, &gone.request.id, token);
+        }
+    }
+
     /// The byte ranges of a set that has keys too go with its fence.
     fn remember_set(&mut self, space: SpaceNo, lease: LeaseNo, granted: &Granted) {
         if granted.claims.len() == 1 {
             return;
         }
-        let ranges: Vec<(u64, ByteRange)> = granted
-            .claims
-            .iter()
-            .filter_map(|claim| match claim.scope {
-                Scope::Range { inode, range } => Some((inode, range)),
-                Scope::Key(_) => None,
-            })
-            .collect();
+        let ranges = ranges_of(granted);
         if !ranges.is_empty() && ranges.len() < granted.claims.len() {
             let many = self.space_mut(space).lease_mut(lease).held.many();
             let owner = granted.owner.clone();
@@ -272,54 +302,68 @@ impl LockTable {
         }
     }
 
-    /// Locks bytes as fcntl(2) does: over the owner's own pieces, merging with those of the same mode and lease.
+    /// Locks bytes as fcntl(2) does: over the holder's own pieces, merging with those of the same mode.
     fn lock_range(
         &mut self,
         space: SpaceNo,
-        owner: OwnerNo,
+        party: Party,
         inode: u64,
         mut piece: Piece,
         listener: &mut Listener<'_>,
     ) {
         self.space_mut(space).inodes.entry(inode).or_default();
         let asked = piece.range;
-        for own in self.space(space).inodes[&inode].own_touching(owner, asked) {
-            let old = &self.space(space).inodes[&inode].pieces[&(owner, own.start())];
-            let old_lease = old.lease;
-            let same = old.mode == piece.mode && old_lease == piece.lease;
+        self.take_bytes_back(space, party, inode, asked, listener);
+        let mut merged = Vec::new();
+        for own in self.space(space).inodes[&inode].own_touching(party, asked) {
+            let old = &self.space(space).inodes[&inode].pieces[&(party, own.start())];
+            let same = old.mode == piece.mode;
             let merge = same && !planted!("adjacent-ranges-not-merged", !own.overlaps(asked));
             if merge {
-                let old = self.take_piece(space, owner, inode, own.start());
+                let old = self.take_piece(space, party, inode, own.start());
                 piece.range = piece.range.union(old.range);
-                piece.fences.0 = piece.fences.0.min(old.fences.0);
+                piece.tokens = piece.tokens.merged_with(&old.tokens);
                 piece.reclaim_window = piece.reclaim_window.max(old.reclaim_window);
+                merged.push(old.tokens);
             } else if own.overlaps(asked) {
-                self.before_change(space, old_lease);
-                let mode = piece.mode;
-                self.cut_piece(
-                    space,
-                    owner,
-                    inode,
-                    own.start(),
-                    asked,
-                    &Ending::Replaced,
-                    listener,
-                );
-                let weaker = mode == crate::mode::Mode::Shared;
+                let weaker = piece.mode == crate::mode::Mode::Shared;
+                let ending = &Ending::Replaced;
+                self.cut_piece(space, party, inode, own.start(), asked, ending, listener);
                 if planted!("no-wake-up-on-downgrade", weaker) {
                     self.freed.pop();
                 }
-                if old_lease != piece.lease {
-                    self.drop_if_bare(space, old_lease);
-                }
             }
         }
-        self.put_piece(space, owner, inode, piece);
+        self.put_piece(space, party.owner, inode, piece);
+        for tokens in merged {
+            self.forget_spent_requests(space, party.lease, &tokens);
+        }
         let at = self.space_mut(space);
-        at.entangle_all(owner, inode);
+        at.entangle_all(party.owner, inode);
         // With these bytes in hand, a waiter of the same owner may no longer stand behind others.
-        if at.waits_of(owner).next().is_some() {
+        if at.waits_of(party.owner).next().is_some() {
             self.freed.push((space, Scope::range(inode, asked)));
+        }
+    }
+
+    /// What the owner may take back of these bytes in a reclaim window, it has now taken back.
+    fn take_bytes_back(
+        &mut self,
+        space: SpaceNo,
+        party: Party,
+        inode: u64,
+        asked: ByteRange,
+        listener: &mut Listener<'_>,
+    ) {
+        let at = self.space(space);
+        let lapsed = at.lapsed_bytes(&at.inodes[&inode], asked, party.owner);
+        let mut lapsed: Vec<(Fence, u64, Party)> =
+            lapsed.map(|(old, piece)| (piece.fence(), piece.range.start(), old)).collect();
+        lapsed.sort_unstable();
+        for (_, start, old) in lapsed {
+            self.before_change(space, old.lease);
+            self.cut_piece(space, old, inode, start, asked, &Ending::Replaced, listener);
+            self.drop_if_bare(space, old.lease);
         }
     }
 
@@ -328,14 +372,15 @@ impl LockTable {
     fn cut_piece(
         &mut self,
         space: SpaceNo,
-        owner: OwnerNo,
+        party: Party,
         inode: u64,
         start: u64,
         hole: ByteRange,
         ending: &Ending,
         listener: &mut Listener<'_>,
     ) {
-        let mut piece = self.take_piece(space, owner, inode, start);
+        let owner = party.owner;
+        let piece = self.take_piece(space, party, inode, start);
         let gone = piece.range.intersection(hole).expect("only overlapping pieces are cut");
         self.tell_ended(
             space,
@@ -352,39 +397,35 @@ impl LockTable {
             self.weakened.insert(weakened);
         }
         let (before, after) = piece.range.without(hole);
-        // A request is known as long as all it was granted is held.
-        if let Some(extra) = &mut piece.extra {
-            extra.request = None;
-        }
         for rest in [before, after].into_iter().flatten() {
             self.put_piece(space, owner, inode, Piece { range: rest, ..piece.clone() });
         }
+        let spent = planted!("request-forgotten-with-a-part", before.is_some() || after.is_some());
+        for &token in piece.tokens.as_slice().iter().filter(|_| spent) {
+            self.forget_byte_request(space, party.lease, token);
+        }
+        self.forget_spent_requests(space, party.lease, &piece.tokens);
     }
 
     pub(crate) fn put_piece(&mut self, space: SpaceNo, owner: OwnerNo, inode: u64, piece: Piece) {
         let at = self.space_mut(space);
         let lease = piece.lease;
-        at.lease_mut(lease).held.many().pieces.insert((inode, owner, piece.range.start()));
-        if let Some(request) = request_of(piece.extra.as_deref())
-            && !at.lease(lease).is_over()
-        {
-            let known = Known::Granted { lease, fence: piece.fences.1, digest: request.digest };
-            at.requests.insert((owner, request.id.clone()), known);
-        }
+        let held = at.lease_mut(lease).held.many();
+        held.pieces.insert((inode, owner, piece.range.start()));
+        held.count_tokens(&piece.tokens);
         let kind = Scope::range(inode, piece.range).kind();
-        at.inodes.entry(inode).or_default().insert(owner, piece);
+        at.inodes.entry(inode).or_default().insert(Party { owner, lease }, piece);
         at.count_hold(owner, lease, kind);
     }
 
-    fn take_piece(&mut self, space: SpaceNo, owner: OwnerNo, inode: u64, start: u64) -> Piece {
+    fn take_piece(&mut self, space: SpaceNo, party: Party, inode: u64, start: u64) -> Piece {
         let at = self.space_mut(space);
-        let piece = at.inodes.get_mut(&inode).and_then(|inode| inode.remove(owner, start));
+        let piece = at.inodes.get_mut(&inode).and_then(|inode| inode.remove(party, start));
         let piece = piece.expect("the piece was just found there");
-        at.lease_mut(piece.lease).held.many().pieces.remove(&(inode, owner, start));
-        if let Some(request) = request_of(piece.extra.as_deref()) {
-            at.forget_request(owner, &request.id, piece.fences.1);
-        }
-        at.uncount_hold(owner, piece.lease, Scope::range(inode, piece.range).kind());
+        let held = at.lease_mut(party.lease).held.many();
+        held.pieces.remove(&(inode, party.owner, start));
+        held.uncount_tokens(&piece.tokens);
+        at.uncount_hold(party.owner, party.lease, Scope::range(inode, piece.range).kind());
         piece
     }
 
@@ -403,12 +444,12 @@ impl LockTable {
         let Some(at) = self.space(space).inodes.get(&inode) else {
             return;
         };
-        let mut own = at.own_overlapping(owner, range);
-        own.retain(|own| at.pieces[&(owner, own.start())].lease == lease);
+        let party = Party { owner, lease };
+        let own = at.own_overlapping(party, range);
         // Each cut forgets the owner for a moment if this is all it holds.
         self.space_mut(space).owners.mention_again(owner);
         for own in own {
-            self.cut_piece(space, owner, inode, own.start(), range, ending, listener);
+            self.cut_piece(space, party, inode, own.start(), range, ending, listener);
         }
         let at = self.space_mut(space);
         at.owners.forget(owner);
@@ -442,6 +483,7 @@ impl LockTable {
                 }
             }
         }
+        self.forget_byte_request(space, lease, fence);
         self.drop_if_bare(space, lease);
     }
 
@@ -458,12 +500,10 @@ impl LockTable {
         let Some(at) = self.space(space).inodes.get(&inode) else {
             return Vec::new();
         };
-        let mut own = at.own_overlapping(owner, range);
-        own.retain(|own| {
-            let piece = &at.pieces[&(owner, own.start())];
-            piece.lease == lease && piece.honours(fence)
-        });
-        own.into_iter().filter_map(|own| own.intersection(range)).collect()
+        at.own_pieces(Party { owner, lease }, range)
+            .filter(|piece| piece.honours(fence))
+            .filter_map(|piece| piece.range.intersection(range))
+            .collect()
     }
 
     fn end_grant(
@@ -512,6 +552,8 @@ impl LockTable {
     }
 
     fn forget_lease(&mut self, space: SpaceNo, lease: LeaseNo) {
+        let orphaned = self.spaces[space.0].waits_under(lease);
+        self.orphaned.extend(orphaned.map(|ticket| (space, ticket)));
         let gone = self.spaces[space.0].remove_lease(lease);
         self.lease_timers.remove(&(gone.timer, space, lease));
         if gone.state == LeaseState::Recovering {
@@ -593,7 +635,7 @@ impl LockTable {
             .collect();
         windows.dedup();
         for &(inode, owner, start) in held.held.pieces().into_iter().flatten() {
-            let piece = &at.inodes[&inode].pieces[&(owner, start)];
+            let piece = &at.inodes[&inode].pieces[&(Party { owner, lease }, start)];
             windows.push((end(piece.reclaim_window), Window::Piece(owner, inode, piece.range)));
         }
         windows
@@ -623,7 +665,8 @@ impl LockTable {
             }
         }
         for (inode, owner, start) in pieces {
-            let piece = &self.space(space).inodes[&inode].pieces[&(owner, start)];
+            let party = Party { owner, lease };
+            let piece = &self.space(space).inodes[&inode].pieces[&(party, start)];
             let range = piece.range;
             if keep_windows && piece.reclaim_window > Millis::ZERO {
                 let ended = Ended::piece(piece).in_window();
@@ -676,6 +719,14 @@ impl LockTable {
     }
 }
 
+fn ranges_of(granted: &Granted) -> Vec<(u64, ByteRange)> {
+    let ranges = granted.claims.iter().filter_map(|claim| match claim.scope {
+        Scope::Range { inode, range } => Some((inode, range)),
+        Scope::Key(_) => None,
+    });
+    ranges.collect()
+}
+
 /// One reclaim window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Window {
@@ -699,7 +750,7 @@ impl Ended {
     }
 
     fn piece(piece: &Piece) -> Ended {
-        let (mode, fence, since) = (piece.mode, piece.fences.1, piece.granted_at);
+        let (mode, fence, since) = (piece.mode, piece.fence(), piece.granted_at);
         Ended { mode, fence, since, reclaim_window: piece.reclaim_window, window: None }
     }
 

@@ -3,15 +3,16 @@
 //! A claim is blocked by every conflicting holder, and by every conflicting waiter that came earlier: so nobody is
 //! overtaken, and a stream of readers cannot starve a writer. Three exceptions keep that from locking up:
 //!
-//! * Bytes of a file never conflict within one owner; and when the owner already holds all the bytes it asks for (an
-//!   upgrade), those who wait for it do not block it.
+//! * Bytes of a file never conflict within one holder, an owner under one lease; and when it already holds all the bytes
+//!   it asks for (an upgrade), those who wait for it do not block it. The same owner name under another lease is another
+//!   holder.
 //! * What an owner may take back in its reclaim window does not block that owner.
 //! * An owner that arrives inside its reclaim window does not queue behind those who wait for the window to end.
 
 use crate::command::Claim;
 use crate::fence::Fence;
 use crate::id::Ticket;
-use crate::inode::Inode;
+use crate::inode::{Inode, Party, Piece, is_covered};
 use crate::lease::LeaseNo;
 use crate::mode::Mode;
 use crate::owners::OwnerNo;
@@ -25,6 +26,8 @@ use crate::space::{Holders, Space};
 pub(crate) struct Asker {
     /// `None` when nothing in the namespace mentions the owner yet.
     pub(crate) owner: Option<OwnerNo>,
+    /// The lease that the grant is to stand under, unless it opens its own.
+    pub(crate) lease: Option<LeaseNo>,
     pub(crate) ticket: Ticket,
     /// The request has just come in; it does not stand in a queue yet.
     pub(crate) arriving: bool,
@@ -36,6 +39,18 @@ pub(crate) enum Blocker {
     Grant { key: Key, fence: Fence, lease: LeaseNo, owner: OwnerNo },
     Piece { inode: u64, range: ByteRange, lease: LeaseNo, owner: OwnerNo },
     Waiter { ticket: Ticket, owner: OwnerNo },
+}
+
+impl Asker {
+    /// As whom it holds bytes already.
+    pub(crate) fn party(&self) -> Option<Party> {
+        Some(Party { owner: self.owner?, lease: self.lease? })
+    }
+
+    /// Whether a waiter for bytes is the same holder to be.
+    pub(crate) fn is_own(&self, place: InQueue) -> bool {
+        self.lease.is_some() && place.lease == self.lease && Some(place.owner) == self.owner
+    }
 }
 
 impl Blocker {
@@ -282,25 +297,25 @@ impl Space {
         want: Want,
         found: &mut Blockers,
     ) {
-        for (owner, piece) in at.overlapping(range) {
+        for (party, piece) in at.overlapping(range) {
             if want.satisfied_by(found) {
                 return;
             }
-            if Some(owner) != asker.owner && mode.conflicts_with(piece.mode) {
+            if mode.conflicts_with(piece.mode) && !self.is_own(party, asker) {
                 found.each.push(Blocker::Piece {
                     inode,
                     range: piece.range,
                     lease: piece.lease,
-                    owner,
+                    owner: party.owner,
                 });
             }
         }
-        if asker.owner.is_some_and(|owner| at.covered_by(owner, range, |_| true)) {
+        if is_covered(range, self.own_bytes(at, range, asker)) {
             return;
         }
         for (_, queue) in at.queues_overlapping(range) {
             for place in queue.ahead(asker.ticket, mode) {
-                if Some(place.owner) != asker.owner {
+                if !asker.is_own(place) {
                     if want.satisfied_by(found) {
                         return;
                     }
@@ -308,6 +323,37 @@ impl Space {
                 }
             }
         }
+    }
+
+    /// Whether bytes are the asker's: held under the same lease, or open to its owner in a reclaim window.
+    fn is_own(&self, party: Party, asker: Asker) -> bool {
+        Some(party.owner) == asker.owner
+            && (Some(party.lease) == asker.lease
+                || self.lease(party.lease).is_over()
+                || planted!("bytes-go-by-owner-name"))
+    }
+
+    /// The parts of `range` that are the asker's.
+    pub(crate) fn own_bytes(&self, at: &Inode, range: ByteRange, asker: Asker) -> Vec<ByteRange> {
+        let own = asker.party().map(|party| at.own_overlapping(party, range));
+        let mut own = own.unwrap_or_default();
+        if self.lapsed_len > 0
+            && let Some(owner) = asker.owner
+        {
+            own.extend(self.lapsed_bytes(at, range, owner).map(|(_, piece)| piece.range));
+        }
+        own
+    }
+
+    /// The pieces that the owner may take back in a reclaim window.
+    pub(crate) fn lapsed_bytes<'a>(
+        &'a self,
+        at: &'a Inode,
+        range: ByteRange,
+        owner: OwnerNo,
+    ) -> impl Iterator<Item = (Party, &'a Piece)> {
+        let lapsed = at.overlapping(range).filter(|_| self.lapsed_len > 0);
+        lapsed.filter(move |(party, _)| party.owner == owner && self.lease(party.lease).is_over())
     }
 
     /// The holders among what [`Space::blockers`] finds, one by one and without their scopes; `None` for what was
@@ -333,9 +379,9 @@ impl Space {
             Scope::Range { inode, range } => {
                 let at = self.inodes.get(inode).into_iter();
                 let pieces = at.flat_map(|at| at.overlapping(*range));
-                Box::new(pieces.map(move |(owner, piece)| {
-                    let blocks = Some(owner) != asker.owner && mode.conflicts_with(piece.mode);
-                    blocks.then_some((piece.lease, owner))
+                Box::new(pieces.map(move |(party, piece)| {
+                    let blocks = mode.conflicts_with(piece.mode) && !self.is_own(party, asker);
+                    blocks.then_some((party.lease, party.owner))
                 }))
             }
         }

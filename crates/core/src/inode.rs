@@ -1,26 +1,43 @@
 //! The byte-range locks of one file, as fcntl(2) keeps them.
 //!
-//! Each owner's pieces are disjoint, and two pieces that touch differ in mode or lease: the canonical form. Locking
-//! over an own piece replaces it, unlocking the middle of one splits it.
+//! A holder of bytes is an owner under one lease; the same owner name under another lease is another holder. Each
+//! holder's pieces are disjoint, and two pieces that touch differ in mode: the canonical form. Locking over an own piece
+//! replaces it, unlocking the middle of one splits it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::fence::Fence;
 use crate::id::Ticket;
-use crate::lease::{Extra, LeaseNo};
+use crate::lease::LeaseNo;
 use crate::mode::Mode;
 use crate::owners::OwnerNo;
 use crate::queue::{InQueue, Queue};
 use crate::range::ByteRange;
 use crate::spans::Spans;
 use crate::time::{Millis, Timestamp};
+use crate::tokens::Tokens;
+
+/// A holder of bytes: an owner under one lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Party {
+    pub(crate) owner: OwnerNo,
+    pub(crate) lease: LeaseNo,
+}
+
+impl Party {
+    /// Before and after every holder of that owner name.
+    fn all_of(owner: OwnerNo) -> (Party, Party) {
+        (Party { owner, lease: LeaseNo(0) }, Party { owner, lease: LeaseNo(u32::MAX) })
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inode {
-    /// By owner and first byte.
-    pub(crate) pieces: BTreeMap<(OwnerNo, u64), Piece>,
+    /// By holder and first byte.
+    pub(crate) pieces: BTreeMap<(Party, u64), Piece>,
     /// Where all the pieces are.
-    spans: Spans<OwnerNo>,
+    spans: Spans<Party>,
     /// The waiters, by the range they want.
     pub(crate) queues: BTreeMap<ByteRange, Queue>,
     /// Where all the queues are.
@@ -36,17 +53,21 @@ pub(crate) struct Piece {
     pub(crate) range: ByteRange,
     pub(crate) mode: Mode,
     pub(crate) lease: LeaseNo,
-    /// The lowest and the highest of the fences that merged into it.
-    pub(crate) fences: (Fence, Fence),
+    pub(crate) tokens: Tokens,
     pub(crate) granted_at: Timestamp,
     pub(crate) reclaim_window: Millis,
-    pub(crate) extra: Option<Box<Extra>>,
+    pub(crate) metadata: Option<Arc<str>>,
 }
 
 impl Piece {
-    /// Whether a holder may show this fence for it.
-    pub(crate) fn honours(&self, fence: Fence) -> bool {
-        self.fences.0 <= fence && fence <= self.fences.1
+    /// Whether its holder may show this token for it.
+    pub(crate) fn honours(&self, token: Fence) -> bool {
+        self.tokens.contains(token)
+    }
+
+    /// The token that it is shown with.
+    pub(crate) fn fence(&self) -> Fence {
+        self.tokens.highest()
     }
 }
 
@@ -55,14 +76,14 @@ impl Inode {
         self.pieces.is_empty() && self.queues.is_empty()
     }
 
-    pub(crate) fn insert(&mut self, owner: OwnerNo, piece: Piece) {
-        self.spans.insert(piece.range, owner);
-        self.pieces.insert((owner, piece.range.start()), piece);
+    pub(crate) fn insert(&mut self, party: Party, piece: Piece) {
+        self.spans.insert(piece.range, party);
+        self.pieces.insert((party, piece.range.start()), piece);
     }
 
-    pub(crate) fn remove(&mut self, owner: OwnerNo, start: u64) -> Option<Piece> {
-        let piece = self.pieces.remove(&(owner, start))?;
-        self.spans.remove(piece.range, owner);
+    pub(crate) fn remove(&mut self, party: Party, start: u64) -> Option<Piece> {
+        let piece = self.pieces.remove(&(party, start))?;
+        self.spans.remove(piece.range, party);
         Some(piece)
     }
 
@@ -70,18 +91,18 @@ impl Inode {
     pub(crate) fn overlapping(
         &self,
         range: ByteRange,
-    ) -> impl Iterator<Item = (OwnerNo, &Piece)> + '_ {
-        self.spans.overlapping(range).map(|(found, owner)| {
-            let piece = self.pieces.get(&(owner, found.start()));
-            (owner, piece.expect("every span has its piece"))
+    ) -> impl Iterator<Item = (Party, &Piece)> + '_ {
+        self.spans.overlapping(range).map(|(found, party)| {
+            let piece = self.pieces.get(&(party, found.start()));
+            (party, piece.expect("every span has its piece"))
         })
     }
 
-    /// An owner's own pieces that overlap `range` or lie right beside it, in order.
-    pub(crate) fn own_touching(&self, owner: OwnerNo, range: ByteRange) -> Vec<ByteRange> {
-        let before = self.pieces.range((owner, 0)..(owner, range.start())).next_back();
+    /// A holder's own pieces that overlap `range` or lie right beside it, in order.
+    pub(crate) fn own_touching(&self, party: Party, range: ByteRange) -> Vec<ByteRange> {
+        let before = self.pieces.range((party, 0)..(party, range.start())).next_back();
         let end = range.last().saturating_add(1);
-        let inside = self.pieces.range((owner, range.start())..=(owner, end));
+        let inside = self.pieces.range((party, range.start())..=(party, end));
         before
             .into_iter()
             .chain(inside)
@@ -90,35 +111,26 @@ impl Inode {
             .collect()
     }
 
-    pub(crate) fn own_overlapping(&self, owner: OwnerNo, range: ByteRange) -> Vec<ByteRange> {
-        let mut own = self.own_touching(owner, range);
+    pub(crate) fn own_overlapping(&self, party: Party, range: ByteRange) -> Vec<ByteRange> {
+        let mut own = self.own_touching(party, range);
         own.retain(|own| own.overlaps(range));
         own
     }
 
-    /// Whether the owner holds every byte of `range`, and in a way that `counts`.
-    pub(crate) fn covered_by(
+    /// A holder's own pieces that overlap `range`, in order.
+    pub(crate) fn own_pieces(
         &self,
-        owner: OwnerNo,
+        party: Party,
         range: ByteRange,
-        counts: impl Fn(&Piece) -> bool,
-    ) -> bool {
-        let mut next = range.start();
-        for own in self.own_overlapping(owner, range) {
-            let piece = &self.pieces[&(owner, own.start())];
-            if own.start() > next || !counts(piece) {
-                return false;
-            }
-            match own.end() {
-                Some(end) if own.last() < range.last() => next = end,
-                Some(_) | None => return true,
-            }
-        }
-        false
+    ) -> impl Iterator<Item = &Piece> + '_ {
+        let own = self.own_overlapping(party, range).into_iter();
+        own.map(move |own| &self.pieces[&(party, own.start())])
     }
 
+    /// Whether anything is held under that owner name.
     pub(crate) fn has_pieces_of(&self, owner: OwnerNo) -> bool {
-        self.pieces.range((owner, 0)..=(owner, u64::MAX)).next().is_some()
+        let (first, last) = Party::all_of(owner);
+        self.pieces.range((first, 0)..=(last, u64::MAX)).next().is_some()
     }
 
     pub(crate) fn enqueue(&mut self, range: ByteRange, place: InQueue) {
@@ -155,4 +167,20 @@ impl Inode {
     ) -> impl Iterator<Item = (ByteRange, &Queue)> + '_ {
         self.queued.overlapping(range).map(|(found, ())| (found, &self.queues[&found]))
     }
+}
+
+/// Whether the parts together have every byte of `range`.
+pub(crate) fn is_covered(range: ByteRange, mut parts: Vec<ByteRange>) -> bool {
+    parts.sort_unstable_by_key(|part| part.start());
+    let mut next = range.start();
+    for part in parts.into_iter().filter(|part| part.overlaps(range)) {
+        if part.start() > next {
+            return false;
+        }
+        if part.last() >= range.last() {
+            return true;
+        }
+        next = next.max(part.last() + 1);
+    }
+    false
 }

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::fence::Fence;
-use crate::id::{LeaseId, Owner, Ticket};
+use crate::id::{LeaseId, Owner};
 use crate::mode::Mode;
 use crate::owners::OwnerNo;
 use crate::range::ByteRange;
 use crate::scope::Key;
 use crate::time::{Millis, Timestamp};
+use crate::tokens::Tokens;
 use crate::transition::{Ending, Request, SessionTerms};
 
 /// A lease's number inside its namespace.
@@ -78,7 +79,6 @@ pub(crate) struct Session {
     pub(crate) opened_at: Timestamp,
     /// Bound to a live stream.
     pub(crate) attached: bool,
-    pub(crate) waiters: BTreeSet<Ticket>,
 }
 
 /// What stands under a lease. Most leases carry one grant, so that one costs no allocation.
@@ -96,6 +96,39 @@ pub(crate) struct Many {
     pub(crate) pieces: BTreeSet<(u64, OwnerNo, u64)>,
     /// The byte ranges of each set that also has keys, so that its fence releases them too.
     pub(crate) sets: BTreeMap<Fence, SetRanges>,
+    /// The requests with an id that were granted bytes of files, by the token of their grant.
+    pub(crate) requests: BTreeMap<Fence, ByteRequest>,
+}
+
+/// A request that was granted bytes of files: a retry is known by it as long as any of them is held.
+#[derive(Clone, Debug)]
+pub(crate) struct ByteRequest {
+    pub(crate) owner: OwnerNo,
+    pub(crate) request: Request,
+    pub(crate) granted_at: Timestamp,
+    pub(crate) ranges: Vec<(u64, ByteRange)>,
+    /// How many pieces under the lease remember its token.
+    pub(crate) pieces: usize,
+}
+
+impl Many {
+    /// A piece with these tokens is there now.
+    pub(crate) fn count_tokens(&mut self, tokens: &Tokens) {
+        if !self.requests.is_empty() {
+            for token in tokens.as_slice() {
+                self.requests.entry(*token).and_modify(|request| request.pieces += 1);
+            }
+        }
+    }
+
+    /// A piece with these tokens is gone.
+    pub(crate) fn uncount_tokens(&mut self, tokens: &Tokens) {
+        if !self.requests.is_empty() {
+            for token in tokens.as_slice() {
+                self.requests.entry(*token).and_modify(|request| request.pieces -= 1);
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -285,6 +318,13 @@ impl Held {
     pub(crate) fn pieces(&self) -> Option<&BTreeSet<(u64, OwnerNo, u64)>> {
         match self {
             Held::Many(many) => Some(&many.pieces),
+            Held::Nothing | Held::One(_) => None,
+        }
+    }
+
+    pub(crate) fn byte_request(&self, fence: Fence) -> Option<&ByteRequest> {
+        match self {
+            Held::Many(many) => many.requests.get(&fence),
             Held::Nothing | Held::One(_) => None,
         }
     }

@@ -34,6 +34,7 @@ mod index;
 mod holds;
 mod owners;
 mod spans;
+mod tokens;
 mod lease;
 mod queue;
 mod inode;

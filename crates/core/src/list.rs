@@ -94,7 +94,7 @@ impl Item<'_> {
     fn cursor(&self) -> ListCursor {
         let fence = match self {
             Item::Key(_) => Fence::ZERO,
-            Item::Piece(_, _, piece) => piece.fences.1,
+            Item::Piece(_, _, piece) => piece.fence(),
         };
         ListCursor { scope: self.scope(), fence }
     }
@@ -161,13 +161,13 @@ impl Space {
         inodes
             .flat_map(|(&inode, held)| {
                 let mut pieces: Vec<(OwnerNo, &Piece)> =
-                    held.pieces.iter().map(|(&(owner, _), piece)| (owner, piece)).collect();
-                pieces.sort_by_key(|(_, piece)| (piece.range, piece.fences.1));
+                    held.pieces.iter().map(|(&(party, _), piece)| (party.owner, piece)).collect();
+                pieces.sort_by_key(|(_, piece)| (piece.range, piece.fence()));
                 pieces.into_iter().map(move |(owner, piece)| Item::Piece(inode, owner, piece))
             })
             .filter(move |item| match item {
                 Item::Piece(inode, _, piece) => {
-                    cursor.is_none_or(|after| (*inode, piece.range, piece.fences.1) > after)
+                    cursor.is_none_or(|after| (*inode, piece.range, piece.fence()) > after)
                         && item.scope().to_string().starts_with(&query.prefix)
                 }
                 Item::Key(_) => true,

@@ -78,7 +78,8 @@ impl LockTable {
         });
         let piece = || {
             let &(inode, owner, start) = held.pieces()?.iter().next()?;
-            let range = at.inodes.get(&inode)?.pieces.get(&(owner, start))?.range;
+            let party = crate::inode::Party { owner, lease: no };
+            let range = at.inodes.get(&inode)?.pieces.get(&(party, start))?.range;
             Some(Blocker::Piece { inode, range, lease: no, owner })
         };
         self.holder(space, &grant.or_else(piece)?)

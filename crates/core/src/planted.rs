@@ -64,11 +64,12 @@ mod tests {
         let sources = [
             include_str!("change.rs"),
             include_str!("conflict.rs"),
-            include_str!("graph.rs"),
+            include_str!("graph/mod.rs"),
             include_str!("lease.rs"),
             include_str!("queue.rs"),
             include_str!("snapshotting.rs"),
             include_str!("space.rs"),
+            include_str!("tokens.rs"),
             include_str!("handle/acquire.rs"),
             include_str!("handle/deadlines.rs"),
             include_str!("handle/fences.rs"),

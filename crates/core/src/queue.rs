@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::command::Acquire;
+use crate::conflict::Asker;
 use crate::id::{CallId, Ticket};
+use crate::lease::LeaseNo;
 use crate::mode::Mode;
 use crate::owners::OwnerNo;
 use crate::time::Timestamp;
@@ -12,6 +14,8 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
     pub(crate) owner: OwnerNo,
+    /// The lease that the grant is to stand under, unless it opens its own.
+    pub(crate) lease: Option<LeaseNo>,
     pub(crate) request: Acquire,
     pub(crate) digest: u64,
     /// Everybody who awaits the answer: a retry with the same request id joins the first call.
@@ -29,6 +33,11 @@ pub(crate) enum Standing {
 }
 
 impl Waiter {
+    /// The waiter as it stands in the queue.
+    pub(crate) fn asker(&self, ticket: Ticket) -> Asker {
+        Asker { owner: Some(self.owner), lease: self.lease, ticket, arriving: false }
+    }
+
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.standing, Standing::Waiting { .. })
     }
@@ -51,6 +60,8 @@ impl Waiter {
 pub(crate) struct InQueue {
     pub(crate) ticket: Ticket,
     pub(crate) owner: OwnerNo,
+    /// The lease that its grant is to stand under, unless it opens its own.
+    pub(crate) lease: Option<LeaseNo>,
     pub(crate) mode: Mode,
     /// It stands in this queue alone.
     pub(crate) is_only_one: bool,

@@ -8,14 +8,15 @@ use crate::command::{Claim, GracePolicy};
 use crate::conflict::{Asker, Blocker, Want};
 use crate::fence::Fence;
 use crate::id::{LeaseId, Namespace, Owner, RegisterName, Ticket};
-use crate::lease::{Lease, LeaseState, metadata_of};
+use crate::inode::Party;
+use crate::lease::{Lease, LeaseNo, LeaseState, metadata_of};
 use crate::owners::OwnerSet;
 use crate::refusal::{Holder, HolderState, Refusal};
 use crate::scope::{Scope, ScopeKind};
 use crate::space::{Space, SpaceNo};
 use crate::table::LockTable;
 use crate::view::{
-    Check, GraceView, Graph, GraphWait, LockState, LockView, SessionView, Stats, WaiterView,
+    Check, GraceView, Graph, GraphWait, LockState, LockView, SessionView, Stats, Tested, WaiterView,
 };
 
 /// How much a look at the graph may look at.
@@ -55,26 +56,33 @@ impl LockTable {
         view
     }
 
-    /// `F_GETLK`: the first grant that would keep the owner from this claim, by place in the file or by fence.
+    /// `F_GETLK`: whether a try would be granted now, and the first grant in its way, by place in the file or by fence.
     pub fn test(
         &self,
         namespace: &Namespace,
         owner: &Owner,
+        lease: Option<LeaseId>,
         claim: &Claim,
-    ) -> Result<Option<Holder>, Refusal> {
+    ) -> Result<Tested, Refusal> {
         if let Some(grace) = self.grace.filter(|grace| grace.policy == GracePolicy::Strict) {
             let ends_in = grace.ends_at.since(self.now);
             return Err(Refusal::GracePeriod { ends_in, conflict: None });
         }
         let Some(space) = self.space_no(namespace) else {
-            return Ok(None);
+            return Ok(Tested { free: true, conflict: None });
         };
         let at = self.space(space);
-        // From the very front of the queue only holders can be in the way.
-        let asker = Asker { owner: at.owners.find(owner), ticket: Ticket(0), arriving: true };
+        let lease = lease.and_then(|id| at.live_lease(id));
+        let owner = at.owners.find(owner);
+        let asker = Asker { owner, lease, ticket: Ticket(u64::MAX), arriving: true };
         let found = at.blockers(claim, asker, Want::All);
         let holders = found.iter().filter_map(|blocker| self.holder(space, blocker));
-        Ok(holders.min_by(|one, other| (&one.scope, one.fence).cmp(&(&other.scope, other.fence))))
+        let first =
+            holders.min_by(|one, other| (&one.scope, one.fence).cmp(&(&other.scope, other.fence)));
+        if !found.is_empty() {
+            self.check_limit_matches(space, claim)?;
+        }
+        Ok(Tested { free: found.is_empty(), conflict: first })
     }
 
     /// Whether this fence is a current holder's of the scope, and still good.
@@ -93,10 +101,11 @@ impl LockTable {
         let mut found = self.grants_overlapping(space, scope);
         found.retain(|grant| match grant {
             Blocker::Grant { fence: own, .. } => *own == fence,
-            Blocker::Piece { inode, range, owner, .. } => {
-                let piece = &at.inodes[inode].pieces[&(*owner, range.start())];
-                // Between the fences that merged lie those of others: only the lease tells them apart.
-                piece.fences.1 == fence || (lease.is_some() && piece.honours(fence))
+            Blocker::Piece { inode, range, owner, lease: held } => {
+                let party = Party { owner: *owner, lease: *held };
+                let piece = &at.inodes[inode].pieces[&(party, range.start())];
+                // Without the lease only the token that the piece is shown with is good.
+                piece.fence() == fence || (lease.is_some() && piece.honours(fence))
             }
             Blocker::Waiter { .. } => false,
         });
@@ -141,7 +150,7 @@ impl LockTable {
     pub fn session(&self, namespace: &Namespace, id: LeaseId) -> Option<SessionView> {
         let space = self.space_named(namespace)?;
         let lease = space.live_lease(id)?;
-        session_view(space, space.lease(lease))
+        session_view(space, lease)
     }
 
     /// Sessions by number, from the one after `after` on.
@@ -150,9 +159,7 @@ impl LockTable {
             return Vec::new();
         };
         let open = space.sessions.range((Excluded(after), Unbounded));
-        open.filter_map(|(_, &lease)| session_view(space, space.lease(lease)))
-            .take(len_max)
-            .collect()
+        open.filter_map(|(_, &lease)| session_view(space, lease)).take(len_max).collect()
     }
 
     /// Those who wait, whom they wait for, and what those hold; at most `waits_max` waits, oldest first. Of the waiters in
@@ -290,19 +297,20 @@ impl LockTable {
             }
             Blocker::Piece { inode, range, lease, owner } => {
                 let held = at.lease(*lease);
-                let piece = at.inodes.get(inode)?.pieces.get(&(*owner, range.start()))?;
+                let party = Party { owner: *owner, lease: *lease };
+                let piece = at.inodes.get(inode)?.pieces.get(&(party, range.start()))?;
                 Some(Holder {
                     scope: Scope::range(*inode, piece.range),
                     owner: at.owners.name(*owner).clone(),
                     mode: piece.mode,
-                    fence: piece.fences.1,
+                    fence: piece.fence(),
                     since: piece.granted_at,
                     ttl: held.ttl,
                     deadline: self.deadline_shown(held, piece.reclaim_window),
                     state: self.holder_state(held),
                     reclaim_window: piece.reclaim_window,
                     session: held.session.as_ref().map(|session| session.terms.number),
-                    metadata: metadata_of(piece.extra.as_deref()),
+                    metadata: piece.metadata.clone(),
                 })
             }
         }
@@ -324,8 +332,9 @@ impl LockTable {
     pub(crate) fn fence_of(&self, space: SpaceNo, grant: &Blocker) -> Fence {
         match grant {
             Blocker::Grant { fence, .. } => *fence,
-            Blocker::Piece { inode, range, owner, .. } => {
-                self.space(space).inodes[inode].pieces[&(*owner, range.start())].fences.1
+            Blocker::Piece { inode, range, owner, lease } => {
+                let party = Party { owner: *owner, lease: *lease };
+                self.space(space).inodes[inode].pieces[&(party, range.start())].fence()
             }
             Blocker::Waiter { .. } => Fence::ZERO,
         }
@@ -387,7 +396,8 @@ fn covers(key: &crate::scope::Key, asked: &crate::scope::Key) -> bool {
     asked.covering_subtrees().iter().any(|text| &text[..] == key.text().as_bytes())
 }
 
-fn session_view(space: &Space, lease: &Lease) -> Option<SessionView> {
+fn session_view(space: &Space, number: LeaseNo) -> Option<SessionView> {
+    let lease = space.lease(number);
     let session = lease.session.as_ref()?;
     Some(SessionView {
         namespace: space.name.clone(),
@@ -401,7 +411,7 @@ fn session_view(space: &Space, lease: &Lease) -> Option<SessionView> {
         ttl: lease.ttl,
         deadline: lease.deadline,
         grants: lease.held.len(),
-        waiters: session.waiters.len(),
+        waiters: space.waits_under(number).count(),
         metadata: session.terms.metadata.clone(),
     })
 }

@@ -97,13 +97,13 @@ impl Sketch {
             }
         }
         for (&inode, held) in &space.inodes {
-            for (&(owner, _), piece) in &held.pieces {
+            for (&(crate::inode::Party { owner, .. }, _), piece) in &held.pieces {
                 let lease = space.lease(piece.lease);
                 self.holds.push(HoldSketch {
                     namespace: namespace.clone(),
                     owner: space.owners.name(owner).clone(),
                     scope: Scope::range(inode, piece.range),
-                    fence: piece.fences.1,
+                    fence: piece.fence(),
                     lease: lease.id,
                     is_over: lease.is_over(),
                 });

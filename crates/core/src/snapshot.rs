@@ -31,6 +31,7 @@ pub struct LeaseEntry {
     pub grants: Vec<GrantEntry>,
     pub pieces: Vec<PieceEntry>,
     pub sets: Vec<SetEntry>,
+    pub requests: Vec<ByteRequestEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -59,11 +60,10 @@ pub struct PieceEntry {
     pub range: ByteRange,
     pub owner: Owner,
     pub mode: Mode,
-    /// The lowest and the highest of the fences that merged into this piece.
-    pub fences: (Fence, Fence),
+    /// The tokens that are good for this piece, in order; the last is the one it is shown with.
+    pub tokens: Vec<Fence>,
     pub granted_at: Timestamp,
     pub reclaim_window: Millis,
-    pub request: Option<Request>,
     pub metadata: Option<Arc<str>>,
 }
 
@@ -72,5 +72,15 @@ pub struct PieceEntry {
 pub struct SetEntry {
     pub fence: Fence,
     pub owner: Owner,
+    pub ranges: Vec<(u64, ByteRange)>,
+}
+
+/// A request with an id that was granted bytes of files.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ByteRequestEntry {
+    pub fence: Fence,
+    pub owner: Owner,
+    pub request: Request,
+    pub granted_at: Timestamp,
     pub ranges: Vec<(u64, ByteRange)>,
 }

@@ -7,15 +7,18 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::id::{LeaseId, Namespace};
-use crate::inode::Piece;
+use crate::inode::{Party, Piece};
 use crate::lease::{
-    Extra, Grant, Held, Lapse, Lease, LeaseNo, LeaseState, Session, SetRanges, metadata_of,
-    request_of,
+    ByteRequest, Extra, Grant, Held, Lapse, Lease, LeaseNo, LeaseState, Session, SetRanges,
+    metadata_of, request_of,
 };
 use crate::owners::OwnerNo;
-use crate::snapshot::{Entry, GrantEntry, LeaseEntry, PieceEntry, SessionEntry, SetEntry};
+use crate::snapshot::{
+    ByteRequestEntry, Entry, GrantEntry, LeaseEntry, PieceEntry, SessionEntry, SetEntry,
+};
 use crate::space::{Known, Space, SpaceNo};
 use crate::table::{LockTable, Unfit};
+use crate::tokens::Tokens;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshotting {
@@ -175,7 +178,6 @@ impl LockTable {
                 terms: session.terms,
                 opened_at: session.opened_at,
                 attached: false,
-                waiters: std::collections::BTreeSet::new(),
             })
         });
         let lease = self.add_lease(space, entry.lease, &entry.owner, entry.ttl, session)?;
@@ -187,10 +189,15 @@ impl LockTable {
         for grant in entry.grants {
             self.restore_grant(space, lease, grant);
         }
+        let mut owners = Vec::new();
+        for request in entry.requests {
+            owners.push(self.restore_request(space, lease, request));
+        }
         for piece in entry.pieces {
-            self.restore_piece(space, lease, piece);
+            self.restore_piece(space, lease, piece)?;
         }
         let at = self.space_mut(space);
+        owners.into_iter().for_each(|owner| at.owners.forget(owner));
         for set in entry.sets {
             let ranges = SetRanges { owner: set.owner, ranges: set.ranges };
             at.lease_mut(lease).held.many().sets.insert(set.fence, ranges);
@@ -209,7 +216,7 @@ impl LockTable {
         // The id of what is over may name something else by now.
         if let Some(request) = grant.request.as_ref().filter(|_| !at.lease(lease).is_over()) {
             let known = Known::Granted { lease, fence: grant.fence, digest: request.digest };
-            at.requests.insert((owner, request.id.clone()), known);
+            at.know_request(owner, request.id.clone(), known);
         }
         at.lease_mut(lease).held.insert(Grant {
             key: grant.key,
@@ -222,19 +229,45 @@ impl LockTable {
         });
     }
 
-    fn restore_piece(&mut self, space: SpaceNo, lease: LeaseNo, entry: PieceEntry) {
+    /// Comes before the pieces that remember its token: the owner stays mentioned until they are there.
+    fn restore_request(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        entry: ByteRequestEntry,
+    ) -> OwnerNo {
+        let at = self.space_mut(space);
+        let owner = at.owners.mention(&entry.owner);
+        let ByteRequestEntry { fence, request, granted_at, ranges, .. } = entry;
+        if !at.lease(lease).is_over() {
+            let known = Known::Granted { lease, fence, digest: request.digest };
+            at.know_request(owner, request.id.clone(), known);
+        }
+        let request = ByteRequest { owner, request, granted_at, ranges, pieces: 0 };
+        at.lease_mut(lease).held.many().requests.insert(fence, request);
+        owner
+    }
+
+    fn restore_piece(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        entry: PieceEntry,
+    ) -> Result<(), Unfit> {
+        let unfit = Unfit { revision: self.revision, what: "a piece without a token" };
         let piece = Piece {
             range: entry.range,
             mode: entry.mode,
             lease,
-            fences: entry.fences,
+            tokens: Tokens::of(entry.tokens).ok_or(unfit)?,
             granted_at: entry.granted_at,
             reclaim_window: entry.reclaim_window,
-            extra: Extra::boxed(entry.request, entry.metadata),
+            metadata: entry.metadata,
         };
         let owner = self.space_mut(space).owners.mention(&entry.owner);
         self.put_piece(space, owner, entry.inode, piece);
         self.space_mut(space).owners.forget(owner);
+        Ok(())
     }
 }
 
@@ -250,32 +283,37 @@ fn entry_of(space: &Space, lease: &Lease) -> Entry {
         request: request_of(grant.extra.as_deref()).cloned(),
         metadata: metadata_of(grant.extra.as_deref()),
     });
+    let number = space.lease_no(lease.id).expect("a lease is found by its id");
     let pieces = lease.held.pieces().into_iter().flatten().map(|&(inode, owner, start)| {
-        let piece = &space.inodes[&inode].pieces[&(owner, start)];
+        let piece = &space.inodes[&inode].pieces[&(Party { owner, lease: number }, start)];
         PieceEntry {
             inode,
             range: piece.range,
             owner: name(owner),
             mode: piece.mode,
-            fences: piece.fences,
+            tokens: piece.tokens.as_slice().to_vec(),
             granted_at: piece.granted_at,
             reclaim_window: piece.reclaim_window,
-            request: request_of(piece.extra.as_deref()).cloned(),
-            metadata: metadata_of(piece.extra.as_deref()),
+            metadata: piece.metadata.clone(),
         }
     });
-    let sets = match &lease.held {
-        Held::Many(many) => many
-            .sets
-            .iter()
-            .map(|(&fence, set)| SetEntry {
-                fence,
-                owner: set.owner.clone(),
-                ranges: set.ranges.clone(),
-            })
-            .collect(),
-        Held::Nothing | Held::One(_) => Vec::new(),
+    let many = match &lease.held {
+        Held::Many(many) => Some(many),
+        Held::Nothing | Held::One(_) => None,
     };
+    let sets = many.into_iter().flat_map(|many| &many.sets).map(|(&fence, set)| SetEntry {
+        fence,
+        owner: set.owner.clone(),
+        ranges: set.ranges.clone(),
+    });
+    let requests = many.into_iter().flat_map(|many| &many.requests);
+    let requests = requests.map(|(&fence, request)| ByteRequestEntry {
+        fence,
+        owner: name(request.owner),
+        request: request.request.clone(),
+        granted_at: request.granted_at,
+        ranges: request.ranges.clone(),
+    });
     Entry::Lease(Box::new(LeaseEntry {
         namespace: space.name.clone(),
         lease: lease.id,
@@ -291,6 +329,7 @@ fn entry_of(space: &Space, lease: &Lease) -> Entry {
         },
         grants: grants.collect(),
         pieces: pieces.collect(),
-        sets,
+        sets: sets.collect(),
+        requests: requests.collect(),
     }))
 }

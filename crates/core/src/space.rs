@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use crate::fence::Fence;
 use crate::id::{CallId, LeaseId, Namespace, RegisterName, RequestId, Ticket};
 use crate::index::{Index, hash_words};
-use crate::inode::Inode;
-use crate::lease::{Lease, LeaseNo};
+use crate::inode::{Inode, Party};
+use crate::lease::{ByteRequest, Lease, LeaseNo};
 use crate::mode::Mode;
 use crate::owners::{OwnerNo, Owners};
 use crate::queue::{InQueue, Queue, Waiter};
@@ -48,6 +48,8 @@ pub(crate) struct Space {
     pub(crate) queues: BTreeMap<Key, Queue>,
     pub(crate) subtrees_queued: usize,
     pub(crate) waits: BTreeSet<(OwnerNo, Ticket)>,
+    /// The waiters whose grant is to stand under a lease that is there.
+    pub(crate) waits_under: BTreeSet<(LeaseNo, Ticket)>,
     pub(crate) calls: BTreeMap<CallId, Ticket>,
 
     /// Request ids of what is held or waited for.
@@ -173,6 +175,7 @@ impl Space {
             queues: BTreeMap::new(),
             subtrees_queued: 0,
             waits: BTreeSet::new(),
+            waits_under: BTreeSet::new(),
             calls: BTreeMap::new(),
             requests: BTreeMap::new(),
             registers: BTreeMap::new(),
@@ -223,8 +226,16 @@ impl Space {
         let held = &self.lease(lease).held;
         held.grants().any(|grant| grant.reclaim_window > Millis::ZERO)
             || held.pieces().into_iter().flatten().any(|&(inode, owner, start)| {
-                self.inodes[&inode].pieces[&(owner, start)].reclaim_window > Millis::ZERO
+                let party = Party { owner, lease };
+                self.inodes[&inode].pieces[&(party, start)].reclaim_window > Millis::ZERO
             })
+    }
+
+    /// Whether the id of a request still leads to the grant with this token.
+    pub(crate) fn leads_to(&self, known: &ByteRequest, token: Fence) -> bool {
+        let key = (known.owner, known.request.id.clone());
+        let found = self.requests.get(&key);
+        matches!(found, Some(Known::Granted { fence, .. }) if *fence == token)
     }
 
     /// Forgets a request id, unless it has led to another grant since.
@@ -268,6 +279,25 @@ impl Space {
     pub(crate) fn waits_of(&self, owner: OwnerNo) -> impl Iterator<Item = Ticket> + '_ {
         let all = (owner, Ticket(0))..=(owner, Ticket(u64::MAX));
         self.waits.range(all).map(|&(_, ticket)| ticket)
+    }
+
+    /// The waiters whose grant is to stand under this lease, by place.
+    pub(crate) fn waits_under(&self, lease: LeaseNo) -> impl Iterator<Item = Ticket> + '_ {
+        let all = (lease, Ticket(0))..=(lease, Ticket(u64::MAX));
+        self.waits_under.range(all).map(|&(_, ticket)| ticket)
+    }
+
+    /// Remembers which grant a request id led to; of several, the newest.
+    pub(crate) fn know_request(&mut self, owner: OwnerNo, id: RequestId, granted: Known) {
+        let newer = |before: &Known| match (before, granted) {
+            (Known::Granted { fence: before, .. }, Known::Granted { fence, .. }) => *before < fence,
+            (Known::Opened { .. }, _) => false,
+            (Known::Granted { .. } | Known::Waiting(_), _) => true,
+        };
+        let key = (owner, id);
+        if self.requests.get(&key).is_none_or(newer) {
+            self.requests.insert(key, granted);
+        }
     }
 
     pub(crate) fn add_holder(&mut self, key: &Key, mode: Mode, fence: Fence, lease: LeaseNo) {
@@ -314,10 +344,10 @@ impl Space {
     /// Puts a waiter into the queue of every scope it claims.
     pub(crate) fn enqueue(&mut self, ticket: Ticket) {
         let waiter = &self.waiters[&ticket];
-        let owner = waiter.owner;
+        let (owner, lease) = (waiter.owner, waiter.lease);
         let is_only_one = waiter.request.claims.len() == 1;
         for claim in waiter.request.claims.clone() {
-            let place = InQueue { ticket, owner, mode: claim.mode, is_only_one };
+            let place = InQueue { ticket, owner, lease, mode: claim.mode, is_only_one };
             match &claim.scope {
                 Scope::Key(key) => self.enqueue_at_key(key, place),
                 Scope::Range { inode, range } => {

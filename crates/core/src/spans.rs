@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::lease::LeaseNo;
+use crate::owners::OwnerNo;
 use crate::range::ByteRange;
 
 #[derive(Clone, Debug)]
@@ -75,9 +77,9 @@ impl Bounds for () {
     const MOST: () = ();
 }
 
-impl Bounds for crate::owners::OwnerNo {
-    const LEAST: Self = Self::MIN;
-    const MOST: Self = Self::MAX;
+impl Bounds for crate::inode::Party {
+    const LEAST: Self = crate::inode::Party { owner: OwnerNo::MIN, lease: LeaseNo(0) };
+    const MOST: Self = crate::inode::Party { owner: OwnerNo::MAX, lease: LeaseNo(u32::MAX) };
 }
 
 impl Bounds for crate::id::Ticket {

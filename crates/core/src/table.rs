@@ -50,6 +50,8 @@ pub struct LockTable {
     pub(crate) freed: Vec<(SpaceNo, Scope)>,
     /// Who waits and has lost bytes of its own in this step: others may stand in its way now that did not before.
     pub(crate) weakened: BTreeSet<(Namespace, Owner)>,
+    /// Waiters whose lease has ended in this step: nothing can stand under it any more.
+    pub(crate) orphaned: Vec<(SpaceNo, Ticket)>,
     pub(crate) snapshotting: Option<Snapshotting>,
 }
 
@@ -80,6 +82,7 @@ impl LockTable {
             suspended: false,
             freed: Vec::new(),
             weakened: BTreeSet::new(),
+            orphaned: Vec::new(),
             snapshotting: None,
         }
     }
@@ -178,6 +181,7 @@ impl LockTable {
         let changed = self.change(transition, &mut Listener::Nobody);
         self.freed.clear();
         self.weakened.clear();
+        self.orphaned.clear();
         changed
     }
 

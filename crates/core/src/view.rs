@@ -45,6 +45,14 @@ pub struct WaiterView {
     pub deadline: Option<Timestamp>,
 }
 
+/// Whether a try would be granted now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tested {
+    pub free: bool,
+    /// The first grant in the way. Without one, a lock that is not free has others waiting for it.
+    pub conflict: Option<Holder>,
+}
+
 /// Whether a fence is the current holder's and still good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {

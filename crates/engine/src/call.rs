@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Answer, Check, Claim, Command, Fence, Graph, Holder, LeaseId, ListQuery, LockView, Namespace,
-    Overview, Owner, Page, Refusal, RegisterName, Scope, SessionView, Stats, Tree, TreeQuery,
+    Answer, Check, Claim, Command, Fence, Graph, LeaseId, ListQuery, LockView, Namespace, Overview,
+    Owner, Page, Refusal, RegisterName, Scope, SessionView, Stats, Tested, Tree, TreeQuery,
 };
 
 /// What one caller asks.
@@ -18,7 +18,7 @@ pub enum Call {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
     Get { namespace: Namespace, scope: Scope },
-    Test { namespace: Namespace, owner: Owner, claim: Claim },
+    Test { namespace: Namespace, owner: Owner, lease: Option<LeaseId>, claim: Claim },
     Check { namespace: Namespace, scope: Scope, fence: Fence, lease: Option<LeaseId> },
     List(ListQuery),
     Session { namespace: Namespace, id: LeaseId },
@@ -53,7 +53,7 @@ impl Query {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     Lock(Box<LockView>),
-    Tested(Option<Box<Holder>>),
+    Tested(Box<Tested>),
     Checked(Box<Check>),
     Page(Box<Page>),
     Session(Option<Box<SessionView>>),

@@ -273,5 +273,6 @@ fn lease_entry(number: u64) -> Entry {
         }],
         pieces: Vec::new(),
         sets: Vec::new(),
+        requests: Vec::new(),
     }))
 }

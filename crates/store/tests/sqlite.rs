@@ -289,10 +289,9 @@ fn locks_can_be_read_with_plain_sql_while_the_server_runs() {
         range: ByteRange::half_open(100, Some(200)).unwrap(),
         owner: owner(),
         mode: Mode::Shared,
-        fences: (fence(3), fence(9)),
+        tokens: vec![fence(3), fence(9)],
         granted_at: Timestamp::from_millis(6),
         reclaim_window: leasehold_core::Millis::new(500),
-        request: None,
         metadata: Some("by hand".into()),
     }];
     let mut lapsed = lease_entry(8);

@@ -13,6 +13,7 @@ pub(crate) async fn run(server: &Server, args: &Test) -> Answered {
         owner_id: args.owner.clone().unwrap_or_else(default_owner),
         mode: args.mode.mode(),
         permits: args.mode.permits,
+        session_id: None,
     };
     let tested = server.ask(server.client.api().test(&args.lock, &request)).await?;
     server.out.answer(&tested, |_| match &tested.conflict {

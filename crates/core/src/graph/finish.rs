@@ -146,7 +146,7 @@ impl<'a> Finishing<'a> {
             )?;
         }
         let kind = if wanted.claim.mode == Mode::Shared { Kind::Unshared } else { Kind::All };
-        for (of, queue) in space.queues_in_the_way(owner, wanted.claim) {
+        for (of, queue) in space.queues_in_the_way(owner, wanted) {
             budget.take(1)?;
             match of {
                 // Its own waiters on a file are not in its way.
@@ -154,7 +154,7 @@ impl<'a> Finishing<'a> {
                     let is_shared = kind == Kind::Unshared;
                     for place in queue.between(Ticket(0), wanted.ticket, is_shared) {
                         budget.take(1)?;
-                        if place.owner != owner {
+                        if !wanted.asker(owner).is_own(place) {
                             self.depend(owner, place.owner);
                         }
                     }

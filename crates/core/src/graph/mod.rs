@@ -22,6 +22,7 @@ use crate::budget::{Budget, Cut};
 use crate::command::Claim;
 use crate::conflict::Asker;
 use crate::id::Ticket;
+use crate::inode::{Inode, Party, is_covered};
 use crate::lease::LeaseNo;
 use crate::mode::Mode;
 use crate::owners::OwnerNo;
@@ -38,6 +39,8 @@ const TOLD_MAX: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requester<'a> {
     pub(crate) owner: OwnerNo,
+    /// The lease that its grant is to stand under, unless it opens its own.
+    pub(crate) lease: Option<LeaseNo>,
     pub(crate) ticket: Ticket,
     pub(crate) claims: &'a [Claim],
 }
@@ -89,7 +92,14 @@ enum QueueOf<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Wanted<'a> {
     ticket: Ticket,
+    lease: Option<LeaseNo>,
     claim: &'a Claim,
+}
+
+impl Wanted<'_> {
+    fn asker(&self, owner: OwnerNo) -> Asker {
+        Asker { owner: Some(owner), lease: self.lease, ticket: self.ticket, arriving: false }
+    }
 }
 
 impl Space {
@@ -149,7 +159,7 @@ impl Space {
             }
             for &(inode, _, start) in held.pieces().into_iter().flatten().filter(|p| p.1 == owner) {
                 let at = &self.inodes[&inode];
-                let range = at.pieces[&(owner, start)].range;
+                let range = at.pieces[&(Party { owner, lease }, start)].range;
                 if at.queues_overlapping(range).next().is_some() {
                     return true;
                 }
@@ -160,9 +170,9 @@ impl Space {
 
     /// Whether the requester holds something that is in its own way. It does not wait yet, so no queue needs a look.
     fn blocks_itself(&self, requester: &Requester<'_>, budget: &mut Budget) -> Result<bool, Cut> {
-        let Requester { owner, ticket, claims } = *requester;
+        let Requester { owner, lease, ticket, claims } = *requester;
         for claim in claims {
-            let wanted = Wanted { ticket, claim };
+            let wanted = Wanted { ticket, lease, claim };
             for found in self.lasting_holders(owner, wanted).chain(self.permit_users(owner, wanted))
             {
                 budget.take(1)?;
@@ -181,8 +191,7 @@ impl Space {
         owner: OwnerNo,
         wanted: Wanted<'a>,
     ) -> impl Iterator<Item = Option<OwnerNo>> + 'a {
-        let asker = Asker { owner: Some(owner), ticket: wanted.ticket, arriving: false };
-        let found = self.holders_in_the_way(wanted.claim, asker);
+        let found = self.holders_in_the_way(wanted.claim, wanted.asker(owner));
         found.map(|found| found.filter(|&(lease, _)| self.lasts(lease)).map(|(_, owner)| owner))
     }
 
@@ -192,8 +201,7 @@ impl Space {
         owner: OwnerNo,
         wanted: Wanted<'a>,
     ) -> impl Iterator<Item = Option<OwnerNo>> + 'a {
-        let asker = Asker { owner: Some(owner), ticket: wanted.ticket, arriving: false };
-        let found = self.permits_held(wanted.claim, asker);
+        let found = self.permits_held(wanted.claim, wanted.asker(owner));
         found.map(|found| found.filter(|&(lease, _)| self.lasts(lease)).map(|(_, owner)| owner))
     }
 
@@ -229,8 +237,9 @@ impl Space {
     fn queues_in_the_way<'a>(
         &'a self,
         owner: OwnerNo,
-        claim: &'a Claim,
+        wanted: Wanted<'a>,
     ) -> Box<dyn Iterator<Item = (QueueOf<'a>, &'a Queue)> + 'a> {
+        let (claim, asker) = (wanted.claim, wanted.asker(owner));
         match &claim.scope {
             Scope::Key(key) => {
                 let counted = claim.mode.permits().is_some();
@@ -241,7 +250,8 @@ impl Space {
             Scope::Range { inode, range } => {
                 let at = self.inodes.get(inode);
                 // Who has all the bytes already does not stand behind those who wait for them.
-                let at = at.filter(|at| !at.covered_by(owner, *range, |_| true));
+                let has_all = |at: &Inode| is_covered(*range, self.own_bytes(at, *range, asker));
+                let at = at.filter(|at| !has_all(at));
                 let queues = at.into_iter().flat_map(|at| at.queues_overlapping(*range));
                 Box::new(queues.map(|(other, queue)| (QueueOf::Range(*inode, other), queue)))
             }
@@ -256,13 +266,16 @@ impl Space {
     ) -> Vec<Wanted<'a>> {
         let waiting = self.waits_of(owner).filter_map(|ticket| {
             let waiter = &self.waiters[&ticket];
-            waiter.is_waiting().then_some((ticket, &waiter.request.claims[..]))
+            let claims = &waiter.request.claims[..];
+            waiter.is_waiting().then_some((ticket, waiter.lease, claims))
         });
         let requester = requester.filter(|requester| requester.owner == owner);
-        let requester = requester.map(|requester| (requester.ticket, requester.claims));
+        let requester = requester.map(|r| (r.ticket, r.lease, r.claims));
         let mut wanted: Vec<Wanted<'a>> = waiting
             .chain(requester)
-            .flat_map(|(ticket, claims)| claims.iter().map(move |claim| Wanted { ticket, claim }))
+            .flat_map(|(ticket, lease, claims)| {
+                claims.iter().map(move |claim| Wanted { ticket, lease, claim })
+            })
             .collect();
         if wanted.len() > 1 {
             wanted.sort_by(|one, other| {

@@ -53,8 +53,8 @@ impl Space {
     }
 
     /// Whom the owner would have to wait for at each claim.
-    fn needs_of(&self, owner: OwnerNo, ticket: Ticket, claims: &[Claim]) -> Vec<Need> {
-        let asker = Asker { owner: Some(owner), ticket, arriving: false };
+    fn needs_of(&self, asker: Asker, claims: &[Claim]) -> Vec<Need> {
+        let ticket = asker.ticket;
         let mut needs = Vec::new();
         for claim in claims {
             let found = self.blockers(claim, asker, Want::All);
@@ -149,11 +149,13 @@ impl Graph<'_> {
             for ticket in space.waits_of(owner) {
                 let waiter = &space.waiters[&ticket];
                 if waiter.is_waiting() {
-                    needs.extend(space.needs_of(owner, ticket, &waiter.request.claims));
+                    needs.extend(space.needs_of(waiter.asker(ticket), &waiter.request.claims));
                 }
             }
             if let Some(requester) = requester.filter(|requester| requester.owner == owner) {
-                needs.extend(space.needs_of(owner, requester.ticket, requester.claims));
+                let Requester { lease, ticket, claims, .. } = *requester;
+                let asker = Asker { owner: Some(owner), lease, ticket, arriving: false };
+                needs.extend(space.needs_of(asker, claims));
             }
             needs
         })
@@ -289,7 +291,7 @@ fn verdicts_and_circles_are_those_of_the_graph_edge_by_edge() {
         let ticket = Ticket(table.last_ticket.0 + 1);
         let asked = requests.iter().filter(|request| fits(at, request)).filter_map(|request| {
             let owner = at.owners.find(&request.owner)?;
-            Some((owner, Some(Requester { owner, ticket, claims: &request.claims })))
+            Some((owner, Some(Requester { owner, lease: None, ticket, claims: &request.claims })))
         });
         let owners = at.owners.iter().map(|(owner, _)| (owner, None));
         for (owner, requester) in asked.chain(owners) {

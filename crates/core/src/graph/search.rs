@@ -114,7 +114,7 @@ impl<'a, 'b> Search<'a, 'b> {
         self.budget.take(all_wanted.len())?;
         for wanted in all_wanted {
             self.holders(owner, wanted, &mut found)?;
-            for (of, queue) in self.space.queues_in_the_way(owner, wanted.claim) {
+            for (of, queue) in self.space.queues_in_the_way(owner, wanted) {
                 self.budget.take(1)?;
                 self.queue(owner, wanted, of, queue, &mut found)?;
             }
@@ -192,7 +192,7 @@ impl<'a, 'b> Search<'a, 'b> {
         let is_all_the_same = is_same && !shared;
         for place in queue.between(from, ticket, shared) {
             self.budget.take(1)?;
-            if is_own_file && place.owner == owner {
+            if is_own_file && wanted.asker(owner).is_own(place) {
                 continue;
             }
             let leads_on = !(is_all_the_same && self.wants_no_more(place));

@@ -3,6 +3,7 @@
 use super::{QueueOf, Wanted};
 use crate::budget::{Budget, Cut};
 use crate::id::Ticket;
+use crate::inode::is_covered;
 use crate::mode::Mode;
 use crate::owners::OwnerNo;
 use crate::queue::{InQueue, Queue, Waiter};
@@ -28,7 +29,7 @@ impl Space {
                 return (waits, true);
             }
             for claim in waiter.request.claims.iter().filter(|_| waiter.is_waiting()) {
-                let wanted = Wanted { ticket, claim };
+                let wanted = Wanted { ticket, lease: waiter.lease, claim };
                 if waits.len() >= len_max {
                     return (waits, true);
                 }
@@ -50,8 +51,7 @@ impl Space {
         budget: &mut Budget,
     ) -> Result<Vec<OwnerNo>, Cut> {
         let mut found = Vec::new();
-        let asker =
-            crate::conflict::Asker { owner: Some(owner), ticket: wanted.ticket, arriving: false };
+        let asker = wanted.asker(owner);
         let add = |owner: OwnerNo, found: &mut Vec<OwnerNo>, budget: &mut Budget| {
             budget.take(1 + found.len() / 8)?;
             if !found.contains(&owner) {
@@ -74,12 +74,12 @@ impl Space {
                 queues.extend(self.queues.get(key).map(|queue| (QueueOf::Key(key), queue)));
             }
         }
-        queues.extend(self.queues_in_the_way(owner, wanted.claim));
+        queues.extend(self.queues_in_the_way(owner, wanted));
         for (of, queue) in queues {
             budget.take(1)?;
             for place in queue.ahead(wanted.ticket, wanted.claim.mode).rev() {
                 budget.take(1)?;
-                if matches!(of, QueueOf::Range(..)) && place.owner == owner {
+                if matches!(of, QueueOf::Range(..)) && asker.is_own(place) {
                     continue;
                 }
                 add(place.owner, &mut found, budget)?;
@@ -121,10 +121,11 @@ impl Space {
             (QueueOf::Key(key), Mode::Permits(limit)) => {
                 self.held.get(key).is_some_and(|held| held.len() >= limit.get() as usize)
             }
-            (QueueOf::Range(inode, range), Mode::Exclusive | Mode::Permits(_)) => self
-                .inodes
-                .get(&inode)
-                .is_none_or(|at| !at.covered_by(place.owner, range, |_| true)),
+            (QueueOf::Range(inode, range), Mode::Exclusive | Mode::Permits(_)) => {
+                let asker = self.waiters[&place.ticket].asker(place.ticket);
+                let at = self.inodes.get(&inode);
+                at.is_none_or(|at| !is_covered(range, self.own_bytes(at, range, asker)))
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::digest::digest_of;
 use crate::effect::{Answer, Effect, Grant, Outcome, Queued, Step};
 use crate::fence::Fence;
 use crate::id::Ticket;
+use crate::inode::{Party, Piece, is_covered};
 use crate::lease::{LeaseNo, LeaseState};
 use crate::owners::OwnerNo;
 use crate::queue::Standing;
@@ -105,7 +106,9 @@ impl LockTable {
             Some(_) | None => return Ok(None),
         };
         match known {
-            Known::Granted { lease, .. } if at.lease(lease).is_over() => Ok(None),
+            Known::Granted { lease, fence, .. } if !self.still_holds(space, lease, fence) => {
+                Ok(None)
+            }
             Known::Granted { digest: before, .. } if before != digest => {
                 Err(Refusal::RequestIdReused)
             }
@@ -140,6 +143,22 @@ impl LockTable {
         self.wait_longer(space, ticket, deadline, request.wait);
         let position = self.position(space, ticket);
         Ok(Some(Outcome::Queued(Queued { ticket, position })))
+    }
+
+    /// Whether anything that was granted with this token is still held under its lease.
+    pub(super) fn still_holds(&self, space: SpaceNo, lease: LeaseNo, fence: Fence) -> bool {
+        let held = self.space(space).lease(lease);
+        if held.is_over() {
+            return false;
+        }
+        let bytes = held.held.byte_request(fence).is_some_and(|request| {
+            let owner = request.owner;
+            let mut ranges = request.ranges.iter();
+            ranges.any(|&(inode, range)| {
+                !self.honouring(space, lease, owner, inode, range, fence).is_empty()
+            })
+        });
+        bytes || !held.held.stamped(fence).is_empty()
     }
 
     /// A grant made before, as its holder sees it now.
@@ -180,11 +199,11 @@ impl LockTable {
             },
             Under::Session(id) => {
                 let lease = self.live_lease(space, id, step).ok_or(Refusal::SessionNotFound)?;
-                let held = self.space(space).lease(lease);
-                if held.session.is_none() && !request.reclaim {
-                    return Err(Refusal::SessionNotFound);
-                }
-                Ok(())
+                let at = self.space(space);
+                let held = at.lease(lease);
+                // Many owners may use a session; a plain lease is its owner's.
+                let own = *at.owners.name(held.owner) == request.owner;
+                if held.session.is_some() || own { Ok(()) } else { Err(Refusal::SessionNotFound) }
             }
         }
     }
@@ -203,9 +222,8 @@ impl LockTable {
             each.sum()
         };
         let held = at.lease(lease);
-        let waits = held.session.iter().flat_map(|session| &session.waiters);
-        let waits = waits.filter(|ticket| Some(**ticket) != request.ticket);
-        let wanted: usize = waits.map(|ticket| room_for(&at.waiters[ticket].request.claims)).sum();
+        let waits = at.waits_under(lease).filter(|ticket| Some(*ticket) != request.ticket);
+        let wanted: usize = waits.map(|ticket| room_for(&at.waiters[&ticket].request.claims)).sum();
         let max = self.limits.locks_per_session_max;
         if held.held.len() + wanted + room_for(&request.claims) > max {
             return Err(Refusal::Limit(Limit::LocksPerSession { max }));
@@ -242,7 +260,8 @@ impl LockTable {
         request.claims.iter().all(|claim| match &claim.scope {
             Scope::Key(key) => !at.windows_of(key, owner).is_empty(),
             Scope::Range { inode, range } => at.inodes.get(inode).is_some_and(|inode| {
-                inode.covered_by(owner, *range, |piece| at.lease(piece.lease).is_over())
+                let lapsed = at.lapsed_bytes(inode, *range, owner).map(|(_, piece)| piece.range);
+                is_covered(*range, lapsed.collect())
             }),
         })
     }
@@ -297,8 +316,7 @@ impl LockTable {
                 held.iter().filter(|&(_, l)| l == lease).map(|(fence, _)| fence).collect()
             }),
             Scope::Range { inode, range } => at.inodes.get(inode).map_or_else(Vec::new, |inode| {
-                let own = inode.own_overlapping(owner, *range);
-                own.into_iter().map(|own| inode.pieces[&(owner, own.start())].fences.1).collect()
+                inode.own_pieces(Party { owner, lease }, *range).map(Piece::fence).collect()
             }),
         };
         fences.into_iter().filter(|&fence| self.bears(space, lease, owner, claim, fence)).collect()
@@ -320,9 +338,9 @@ impl LockTable {
                 grant.is_some_and(|grant| grant.owner == owner && grant.mode == claim.mode)
             }
             Scope::Range { inode, range } => at.inodes.get(inode).is_some_and(|inode| {
-                inode.covered_by(owner, *range, |piece| {
-                    piece.lease == lease && piece.mode == claim.mode && piece.honours(fence)
-                })
+                let own = || inode.own_pieces(Party { owner, lease }, *range);
+                own().all(|piece| piece.mode == claim.mode && piece.honours(fence))
+                    && is_covered(*range, own().map(|piece| piece.range).collect())
             }),
         }
     }
@@ -330,14 +348,16 @@ impl LockTable {
     /// All contenders of a semaphore must ask with the same limit. A request without permits that meets one is
     /// blocked by it, unless it is the owner's own window: so for those it is mostly enough to look once they are.
     fn check_limits_match(&self, space: SpaceNo, request: &Acquire) -> Result<(), Refusal> {
-        for claim in &request.claims {
-            if let Scope::Key(key) = &claim.scope
-                && let Some(current) = self.space(space).mode_in_use(key)
-                && current.permits() != claim.mode.permits()
-            {
-                let (scope, asked) = (claim.scope.clone(), claim.mode);
-                return Err(Refusal::LimitMismatch { scope, current, asked });
-            }
+        request.claims.iter().try_for_each(|claim| self.check_limit_matches(space, claim))
+    }
+
+    pub(crate) fn check_limit_matches(&self, space: SpaceNo, claim: &Claim) -> Result<(), Refusal> {
+        if let Scope::Key(key) = &claim.scope
+            && let Some(current) = self.space(space).mode_in_use(key)
+            && current.permits() != claim.mode.permits()
+        {
+            let (scope, asked) = (claim.scope.clone(), claim.mode);
+            return Err(Refusal::LimitMismatch { scope, current, asked });
         }
         Ok(())
     }
@@ -432,7 +452,12 @@ impl LockTable {
         ticket: Ticket,
         arriving: bool,
     ) -> Asker {
-        Asker { owner: self.space(space).owners.find(&request.owner), ticket, arriving }
+        let at = self.space(space);
+        let lease = match request.under {
+            Under::NewLease { .. } => None,
+            Under::Session(id) => at.lease_no(id),
+        };
+        Asker { owner: at.owners.find(&request.owner), lease, ticket, arriving }
     }
 
     /// Makes the grant that was just found to be possible. What the request claims becomes the grant's.
@@ -512,16 +537,17 @@ impl LockTable {
         }
     }
 
-    /// The claimed bytes that the owner does not hold yet.
+    /// The claimed bytes that are not held under the lease yet.
     fn gained_bytes(&self, space: SpaceNo, request: &Acquire) -> Vec<(u64, ByteRange)> {
         let at = self.space(space);
+        let party = self.asker(space, request, Ticket(0), false).party();
         let mut gained = Vec::new();
         for claim in &request.claims {
             let Scope::Range { inode, range } = claim.scope else {
                 continue;
             };
-            let own = match (at.inodes.get(&inode), at.owners.find(&request.owner)) {
-                (Some(at), Some(owner)) => at.own_overlapping(owner, range),
+            let own = match (at.inodes.get(&inode), party) {
+                (Some(at), Some(party)) => at.own_overlapping(party, range),
                 (None, _) | (_, None) => Vec::new(),
             };
             let mut rest = Some(range);

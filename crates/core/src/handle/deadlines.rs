@@ -6,7 +6,8 @@
 
 use crate::change::Window;
 use crate::effect::{Effect, News, Step};
-use crate::id::{LeaseId, Namespace};
+use crate::id::{LeaseId, Namespace, Ticket};
+use crate::inode::Party;
 use crate::lease::{LeaseNo, LeaseState};
 use crate::refusal::Refusal;
 use crate::space::SpaceNo;
@@ -116,18 +117,18 @@ impl LockTable {
         step.effects.push(Effect::Lost { namespace, lease, fence, ending: ending.clone() });
     }
 
-    /// A waiter's place depends on its session: when that goes, it goes.
+    /// A waiter's place depends on its session or lease: when that goes, it goes.
     pub(super) fn refuse_session_waiters(
         &mut self,
         space: SpaceNo,
         lease: LeaseNo,
         step: &mut Step,
     ) {
-        let Some(session) = &self.space(space).lease(lease).session else { return };
         if planted!("session-end-leaves-waiters") {
             return;
         }
-        for ticket in session.waiters.clone() {
+        let waiting: Vec<Ticket> = self.space(space).waits_under(lease).collect();
+        for ticket in waiting {
             self.refuse_waiter(space, ticket, &Refusal::LeaseLost, step);
         }
     }
@@ -176,8 +177,7 @@ impl LockTable {
         match window {
             Window::Grant(fence) => !at.lease(lease).held.stamped(fence).is_empty(),
             Window::Piece(owner, inode, range) => at.inodes.get(&inode).is_some_and(|inode| {
-                let own = inode.own_overlapping(owner, range);
-                own.iter().any(|own| inode.pieces[&(owner, own.start())].lease == lease)
+                !inode.own_overlapping(Party { owner, lease }, range).is_empty()
             }),
         }
     }

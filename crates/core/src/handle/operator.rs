@@ -3,6 +3,7 @@
 use crate::command::{Break, BreakSession, RemoveFile};
 use crate::conflict::Blocker;
 use crate::effect::{Answer, Step};
+use crate::inode::Party;
 use crate::mode::Mode;
 use crate::range::ByteRange;
 use crate::refusal::Refusal;
@@ -121,7 +122,8 @@ impl LockTable {
                 let part = range.intersection(within).expect("it was found to overlap");
                 let at = self.space(space);
                 let (namespace, held) = (at.name.clone(), at.lease(lease));
-                let fence = at.inodes[&inode].pieces[&(owner, range.start())].fences.1;
+                let party = Party { owner, lease };
+                let fence = at.inodes[&inode].pieces[&(party, range.start())].fence();
                 if !held.is_over() {
                     self.tell_lost(namespace, held.id, Some(fence), ending, step);
                 }
@@ -148,8 +150,8 @@ impl Space {
             Scope::Range { inode, range } => {
                 let at = self.inodes.get(inode).into_iter();
                 let pieces = at.flat_map(|at| at.overlapping(*range));
-                Box::new(pieces.map(|(owner, piece)| {
-                    let (range, lease) = (piece.range, piece.lease);
+                Box::new(pieces.map(|(Party { owner, lease }, piece)| {
+                    let range = piece.range;
                     Blocker::Piece { inode: *inode, range, lease, owner }
                 }))
             }

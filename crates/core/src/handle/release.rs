@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::command::{Release, Unlock, Withdraw};
 use crate::effect::{Answer, Step};
 use crate::fence::Fence;
+use crate::inode::Party;
 use crate::lease::{Grant, LeaseNo};
 use crate::owners::OwnerNo;
 use crate::range::ByteRange;
@@ -79,9 +80,7 @@ impl LockTable {
         let (Some(owner), Some(at)) = (owner, self.space(space).inodes.get(&inode)) else {
             return Some(nothing);
         };
-        let own = at.own_overlapping(owner, range);
-        let pieces = own.iter().map(|own| &at.pieces[&(owner, own.start())]);
-        let mut pieces = pieces.filter(|piece| piece.lease == lease).peekable();
+        let mut pieces = at.own_pieces(Party { owner, lease }, range).peekable();
         if pieces.peek().is_none() {
             return Some(nothing);
         }
@@ -126,8 +125,7 @@ impl LockTable {
         let at = self.space(space);
         let held = at.owners.find(&unlock.owner).filter(|&owner| {
             at.inodes.get(&unlock.inode).is_some_and(|inode| {
-                let own = inode.own_overlapping(owner, unlock.range);
-                own.iter().any(|own| inode.pieces[&(owner, own.start())].lease == lease)
+                !inode.own_overlapping(Party { owner, lease }, unlock.range).is_empty()
             })
         });
         if let Some(owner) = held {
@@ -152,11 +150,17 @@ impl LockTable {
                 found = true;
             }
         }
-        if let Some(lease) = lease(self)
-            && !self.space(space).lease(lease).held.stamped(withdraw.fence).is_empty()
-        {
-            self.end_fence(space, lease, withdraw.fence, Ending::Withdrawn, step);
-            found = true;
+        if let Some(lease) = lease(self) {
+            let at = self.space(space);
+            let held = &at.lease(lease).held;
+            let keys = !held.stamped(withdraw.fence).is_empty();
+            let request = held.byte_request(withdraw.fence);
+            let retried = request.is_some_and(|known| at.leads_to(known, withdraw.fence));
+            // Bytes held before stay held, but a retry must not take the request for granted.
+            if keys || retried {
+                self.end_fence(space, lease, withdraw.fence, Ending::Withdrawn, step);
+            }
+            found |= keys;
         }
         Ok(Answer::Withdrawn { found })
     }
@@ -171,8 +175,8 @@ impl LockTable {
     ) -> Option<(OwnerNo, ByteRange)> {
         let at = self.space(space).inodes.get(&inode)?;
         let mut pieces = at.overlapping(range);
-        let (owner, piece) =
-            pieces.find(|(_, piece)| piece.lease == lease && piece.honours(fence))?;
-        Some((owner, piece.range.intersection(range)?))
+        let (party, piece) =
+            pieces.find(|(party, piece)| party.lease == lease && piece.honours(fence))?;
+        Some((party.owner, piece.range.intersection(range)?))
     }
 }

@@ -6,6 +6,7 @@ use crate::command::Renew;
 use crate::effect::{Answer, Renewed, Step};
 use crate::fence::Fence;
 use crate::id::Owner;
+use crate::inode::Party;
 use crate::lease::LeaseNo;
 use crate::owners::OwnerNo;
 use crate::refusal::Refusal;
@@ -82,12 +83,15 @@ impl LockTable {
         let at = self.space(space);
         let held = &at.lease(lease).held;
         let grant = held.stamped(fence).first().and_then(|key| held.get(fence, key));
+        let request = || held.byte_request(fence).map(|request| request.granted_at);
         let piece = || {
             let own = held.pieces().into_iter().flatten().filter(|piece| piece.1 == owner);
+            let party = Party { owner, lease };
             let mut pieces =
-                own.map(|&(inode, _, start)| &at.inodes[&inode].pieces[&(owner, start)]);
-            pieces.find(|piece| piece.fences.1 == fence).map(|piece| piece.granted_at)
+                own.map(|&(inode, _, start)| &at.inodes[&inode].pieces[&(party, start)]);
+            pieces.find(|piece| piece.fence() == fence).map(|piece| piece.granted_at)
         };
-        grant.map(|grant| grant.granted_at).or_else(piece).unwrap_or(self.now)
+        let since = grant.map(|grant| grant.granted_at);
+        since.or_else(request).or_else(piece).unwrap_or(self.now)
     }
 }

@@ -88,7 +88,8 @@ impl LockTable {
         let Some(owner) = at.owners.find(&request.owner) else {
             return Ok(());
         };
-        let requester = Requester { owner, ticket, claims: &request.claims };
+        let lease = self.asker(space, request, ticket, false).lease;
+        let requester = Requester { owner, lease, ticket, claims: &request.claims };
         let mut budget = Budget::new(CHECK_STEPS);
         match at.find_cycle(owner, Some(&requester), &mut budget) {
             Err(Cut) => Err(Refusal::Limit(Limit::TooTangled)),
@@ -202,15 +203,14 @@ impl LockTable {
         if let Some(id) = &request.request_id {
             at.requests.insert((owner, id.clone()), Known::Waiting(ticket));
         }
-        if let Under::Session(id) = request.under
-            && let Some(lease) = at.lease_no(id)
-            && let Some(session) = &mut at.lease_mut(lease).session
-        {
-            session.waiters.insert(ticket);
-        }
+        let lease = match request.under {
+            Under::NewLease { .. } => None,
+            Under::Session(id) => at.lease_no(id),
+        };
+        at.waits_under.extend(lease.map(|lease| (lease, ticket)));
         let calls = vec![request.call];
         let standing = Standing::Waiting { deadline };
-        let waiter = Waiter { owner, request, digest, calls, since, standing };
+        let waiter = Waiter { owner, lease, request, digest, calls, since, standing };
         at.waiters.insert(ticket, Box::new(waiter));
         at.enqueue(ticket);
     }
@@ -232,11 +232,8 @@ impl LockTable {
         {
             at.requests.remove(&(waiter.owner, id.clone()));
         }
-        if let Under::Session(id) = waiter.request.under
-            && let Some(lease) = at.lease_no(id)
-            && let Some(session) = &mut at.lease_mut(lease).session
-        {
-            session.waiters.remove(&ticket);
+        if let Some(lease) = waiter.lease {
+            at.waits_under.remove(&(lease, ticket));
         }
         at.owners.forget(waiter.owner);
         waiter
@@ -349,6 +346,7 @@ impl LockTable {
 
     /// Grants every waiter that what has come free allows, lowest ticket first, and no other.
     pub(super) fn wake_waiters(&mut self, step: &mut Step) {
+        self.refuse_orphans(step);
         if self.suspended || self.is_strict_grace() {
             self.freed.clear();
             return;
@@ -376,6 +374,15 @@ impl LockTable {
             let goes_on = verdict != Verdict::BlockedHere;
             if let (Some(next), true) = (next, goes_on) {
                 candidates.insert((next, space, lane));
+            }
+        }
+    }
+
+    /// A plain lease ends with the last that stands under it, and those who wait to stand under it are told.
+    fn refuse_orphans(&mut self, step: &mut Step) {
+        for (space, ticket) in std::mem::take(&mut self.orphaned) {
+            if self.space(space).waiters.contains_key(&ticket) {
+                self.refuse_waiter(space, ticket, &Refusal::LeaseLost, step);
             }
         }
     }
@@ -477,7 +484,7 @@ impl Space {
     /// Whether a waiter can be granted, and what that means for those behind it.
     fn verdict(&self, waiter: &Waiter, ticket: Ticket, lane: &Lane, now: Timestamp) -> Verdict {
         let gone = self.is_gone(waiter, now) && !planted!("grant-to-expired-waiter");
-        let asker = Asker { owner: Some(waiter.owner), ticket, arriving: false };
+        let asker = waiter.asker(ticket);
         let mut blocked = gone;
         let claims = &waiter.request.claims;
         let looked_at = if planted!("set-granted-in-part") { 1 } else { claims.len() };

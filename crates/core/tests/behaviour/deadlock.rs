@@ -362,10 +362,10 @@ fn subtree_above_an_own_path_waits_on_itself() {
 fn ranges_close_circles() {
     check(
         "
-        0s a acquire inode:1@0..10
-        0s b acquire inode:1@10..20
-        1s a acquire inode:1@15..16 wait
-        2s b acquire inode:1@5..30 wait
+        0s a acquire inode:1@0..10 as=one
+        0s b acquire inode:1@10..20 as=other
+        1s a acquire inode:1@15..16 wait session=one
+        2s b acquire inode:1@5..30 wait session=other
         ",
         expect![[r#"
             0s a granted inode:1@0..10 fence=1 until 10s
@@ -403,13 +403,41 @@ fn circle_through_scopes_of_every_kind_is_found() {
 }
 
 #[test]
+fn waiting_for_bytes_of_the_same_owner_name_under_another_lease_is_the_shortest_circle() {
+    check(
+        "
+        0s a open s
+        0s a acquire inode:1@0..10 session=s
+        1s a acquire inode:1@5..15 wait
+        1s a open t
+        2s a acquire inode:1@5..15 wait session=t
+        3s b acquire inode:2 shared
+        3s a acquire inode:2 wait session=s
+        4s a acquire inode:2@0..1 wait session=t
+        4s a acquire inode:2@0..1 wait session=s
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted inode:1@0..10 fence=1 until 10s
+            1s a refused deadlock: a -(inode:1@5..15)-> a
+            1s t opened until 11s
+            2s a refused deadlock: a -(inode:1@5..15)-> a
+            3s b granted inode:2 fence=2 until 13s
+            3s a queued inode:2 at 1
+            4s a refused deadlock: a -(inode:2@0..1)-> a
+            4s a queued inode:2@0..1 at 1
+        "#]],
+    );
+}
+
+#[test]
 fn two_owners_upgrading_the_same_range_are_a_deadlock() {
     check(
         "
-        0s a acquire inode:1@0..10 shared
-        0s b acquire inode:1@0..10 shared
-        1s a acquire inode:1@0..10 wait
-        2s b acquire inode:1@0..10 wait
+        0s a acquire inode:1@0..10 shared as=one
+        0s b acquire inode:1@0..10 shared as=other
+        1s a acquire inode:1@0..10 wait session=one
+        2s b acquire inode:1@0..10 wait session=other
         3s list
         4s b release inode:1@0..10
         ",
@@ -422,7 +450,7 @@ fn two_owners_upgrading_the_same_range_are_a_deadlock() {
             3s list inode:1@0..10 held by b shared fence=2 since 0s until 10s, 1 waiting
             3s list end
             4s b released inode:1@0..10 held 4s
-            4s a granted inode:1@0..10 fence=3 until 14s waited 3s
+            4s a granted inode:1@0..10 fence=3 until 10s waited 3s
         "#]],
     );
 }
@@ -500,14 +528,16 @@ fn coming_back_to_a_kept_place_can_close_a_circle() {
     check(
         "
         0s a acquire inode:1@7..10 shared ttl=60s
-        1s b acquire inode:1@9..11 wait=1s keep
+        0s b open t ttl=60s
+        1s b acquire inode:1@9..11 wait=1s keep session=t
         2s c acquire inode:1@6.. wait
         2.001s tick
-        3s b acquire inode:1 shared wait
-        4s b acquire inode:1@9..11 wait ticket
+        3s b acquire inode:1 shared wait session=t
+        4s b acquire inode:1@9..11 wait ticket session=t
         ",
         expect![[r#"
             0s a granted inode:1@7..10 fence=1 until 60s
+            0s t opened until 60s
             1s b queued inode:1@9..11 at 1
             2s c queued inode:1@6.. at 1
             2.001s b refused held: inode:1@9..11 by a inode:1@7..10 shared fence=1 since 0s until 60s, 1 waiting, waited 1.001s, place 1 kept

@@ -33,25 +33,27 @@ fn testing_returns_the_first_conflicting_grant() {
 }
 
 #[test]
-fn testing_never_sees_what_its_owner_holds() {
+fn testing_never_sees_what_its_owner_holds_under_the_same_lease() {
     check(
         "
-        0s a acquire inode:1@0..10
+        0s a acquire inode:1@0..10 as=l
         0s b acquire inode:1@20..30
+        1s a test inode:1@0..10 session=l
+        1s a test inode:1 session=l
         1s a test inode:1@0..10
-        1s a test inode:1
         ",
         expect![[r#"
             0s a granted inode:1@0..10 fence=1 until 10s
             0s b granted inode:1@20..30 fence=2 until 10s
             1s a test inode:1@0..10: free
             1s a test inode:1: held by b inode:1@20..30 fence=2 since 0s until 10s
+            1s a test inode:1@0..10: held by a inode:1@0..10 fence=1 since 0s until 10s
         "#]],
     );
 }
 
 #[test]
-fn testing_sees_holders_and_not_waiters() {
+fn testing_says_what_a_try_would_say_when_others_wait() {
     check(
         "
         0s a acquire inode:1@0..10 shared
@@ -63,7 +65,7 @@ fn testing_sees_holders_and_not_waiters() {
         expect![[r#"
             0s a granted inode:1@0..10 fence=1 until 10s
             1s b queued inode:1@0..10 at 1
-            2s c test inode:1@0..10: free
+            2s c test inode:1@0..10: others wait for it
             2s c test inode:1@0..10: held by a inode:1@0..10 shared fence=1 since 0s until 10s
             3s get inode:1: held by a inode:1@0..10 shared fence=1 since 0s until 10s; b waits for inode:1@0..10 since 1s
         "#]],
@@ -183,11 +185,11 @@ fn testing_for_a_permit_sees_holders_without_one() {
         ",
         expect![[r#"
             0s a granted job/x fence=1 until 10s
-            1s b test job/x: held by a job/x shared fence=1 since 0s until 10s
+            1s b test job/x: refused limit_mismatch: job/x is shared, not permits(2)
             1s b refused limit_mismatch: job/x is shared, not permits(2)
             2s c granted pool fence=2 until 12s
             2s b test pool: free
-            2s b test pool: held by c pool permits=2 fence=2 since 2s until 12s
+            2s b test pool: refused limit_mismatch: pool is permits(2), not shared
         "#]],
     );
 }

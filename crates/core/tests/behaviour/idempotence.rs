@@ -318,28 +318,40 @@ fn retry_is_answered_while_no_grants_are_made() {
 }
 
 #[test]
-fn request_of_a_range_is_forgotten_with_the_first_part_that_ends() {
+fn request_of_a_range_is_known_as_long_as_a_part_of_it_is_held() {
     check(
         "
         0s a open s
         0s a acquire inode:1@0..100 id=r1 session=s
         1s a unlock inode:1@0..10 session=s
         2s a acquire inode:1@0..100 id=r1 session=s
-        3s a acquire inode:1@0..100 id=r1 session=s
+        3s a release inode:1@10..50
+        3s restart
+        3s epoch conflicting grace=5s
+        4s a acquire inode:1@0..100 id=r1 session=s
+        5s a unlock inode:1 session=s
+        6s a acquire inode:1@0..100 id=r1 session=s
         ",
         expect![[r#"
             0s s opened until 10s
             0s a granted inode:1@0..100 fence=1 until 10s
             1s a unlocked
             1s a released inode:1@0..10 fence=1
-            2s a granted inode:1@0..100 fence=2 until 10s
-            3s a granted inode:1@0..100 fence=2 until 10s again, as at 2s
+            2s a granted inode:1@0..100 fence=1 until 10s again, as at 0s
+            3s a released inode:1@10..50 held 3s
+            3s server restarted
+            3s epoch 1 begun recovering=1
+            4s a granted inode:1@0..100 fence=1 until 13s again, as at 0s
+            5s a unlocked
+            5s a released inode:1@50..100 fence=1
+            6s a granted inode:1@0..100 fence=2 until 13s
+            6s grace over
         "#]],
     );
 }
 
 #[test]
-fn request_of_a_range_is_forgotten_when_it_merges() {
+fn request_of_a_range_is_known_when_it_has_merged() {
     check(
         "
         0s a open s
@@ -347,13 +359,18 @@ fn request_of_a_range_is_forgotten_when_it_merges() {
         1s a acquire inode:1@10..20 id=r2 session=s
         2s a acquire inode:1@10..20 id=r2 session=s
         3s a acquire inode:1@0..10 id=r1 session=s
+        4s a unlock inode:1@0..10 session=s
+        5s a acquire inode:1@0..10 id=r1 session=s
         ",
         expect![[r#"
             0s s opened until 10s
             0s a granted inode:1@0..10 fence=1 until 10s
             1s a granted inode:1@10..20 fence=2 until 10s
             2s a granted inode:1@10..20 fence=2 until 10s again, as at 1s
-            3s a granted inode:1@0..10 fence=3 until 10s
+            3s a granted inode:1@0..10 fence=1 until 10s again, as at 0s
+            4s a unlocked
+            4s a released inode:1@0..10 fence=2
+            5s a granted inode:1@0..10 fence=3 until 10s
         "#]],
     );
 }
@@ -503,6 +520,45 @@ fn opening_again_needs_no_room_for_another_session() {
             0s s opened until 10s
             1s t refused session_limit: adapter http has 1 sessions already
             1s t opened until 10s again, as s
+        "#]],
+    );
+}
+
+#[test]
+fn plain_request_repeated_after_a_part_was_released_ends_nothing() {
+    check(
+        "
+        0s a acquire inode:1@0..100 id=r1
+        1s a release inode:1@0..10
+        2s a acquire inode:1@0..100 id=r1
+        3s a renew inode:1@10..100
+        ",
+        expect![[r#"
+            0s a granted inode:1@0..100 fence=1 until 10s
+            1s a released inode:1@0..10 held 1s
+            2s a granted inode:1@0..100 fence=1 until 10s again, as at 0s
+            3s a renewed inode:1@10..100 until 13s
+        "#]],
+    );
+}
+
+#[test]
+fn withdrawn_request_is_not_known_though_bytes_held_before_bear_its_fence() {
+    check(
+        "
+        0s a open s
+        0s a acquire inode:1@0..10 session=s
+        1s a acquire inode:1@5..20 id=r1 session=s as=lost
+        1s a withdraw inode:1@5..20
+        2s a acquire inode:1@5..20 id=r1 session=s
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted inode:1@0..10 fence=1 until 10s
+            1s a granted inode:1@5..20 fence=2 until 10s
+            1s grant fence=2 withdrawn
+            1s a withdrawn inode:1@10..20 fence=2
+            2s a granted inode:1@5..20 fence=3 until 10s
         "#]],
     );
 }

@@ -230,84 +230,106 @@ fn ranges_of_two_leases_do_not_merge() {
 }
 
 #[test]
-fn bytes_locked_over_move_to_the_newer_lease() {
+fn bytes_belong_to_the_lease_and_not_to_whoever_says_the_owner_name() {
     check(
         "
         0s a open s
         0s a open t
-        0s a acquire inode:1@0..20 session=s
+        0s a acquire inode:1@0..100 session=s
+        1s a acquire inode:1@0..100
         1s a acquire inode:1@5..15 session=t
-        1s list
-        2s close s
-        2s list
+        1s a acquire inode:1@100..110 session=t
+        1s a unlock inode:1 session=t
+        2s a release inode:1@0..100 lease=t fence=1
+        2s b acquire inode:1@0..100
+        3s close s
+        3s b acquire inode:1@0..100
         ",
         expect![[r#"
             0s s opened until 10s
             0s t opened until 10s
-            0s a granted inode:1@0..20 fence=1 until 10s
-            1s a granted inode:1@5..15 fence=2 until 10s
-            1s a replaced inode:1@5..15 fence=1
-            1s list inode:1@0..5 held by a fence=1 since 0s until 10s
-            1s list inode:1@5..15 held by a fence=2 since 1s until 10s
-            1s list inode:1@15..20 held by a fence=1 since 0s until 10s
-            1s list end
-            2s s closed grants=2
-            2s a closed inode:1@0..5 fence=1
-            2s a closed inode:1@15..20 fence=1
-            2s list inode:1@5..15 held by a fence=2 since 1s until 10s
-            2s list end
+            0s a granted inode:1@0..100 fence=1 until 10s
+            1s a refused held: inode:1@0..100 by a fence=1 since 0s until 10s
+            1s a refused held: inode:1@5..15 by a inode:1@0..100 fence=1 since 0s until 10s
+            1s a granted inode:1@100..110 fence=2 until 10s
+            1s a unlocked
+            1s a released inode:1@100..110 fence=2
+            2s a released inode:1@0..100 held 0s
+            2s b refused held: inode:1@0..100 by a fence=1 since 0s until 10s
+            3s s closed grants=1
+            3s a closed inode:1@0..100 fence=1
+            3s b granted inode:1@0..100 fence=3 until 13s
         "#]],
     );
 }
 
 #[test]
-fn plain_lease_whose_bytes_all_moved_is_gone() {
+fn bytes_are_upgraded_and_extended_under_a_plain_lease() {
     check(
         "
-        0s a acquire inode:1@0..10 as=first
-        1s a acquire inode:1@0..10 as=second
-        1s a renew inode:1@0..10 grant=first
-        1s a renew inode:1@0..10 grant=second
-        1s stats
+        0s a acquire inode:1@0..10 shared as=l
+        1s a acquire inode:1@0..20 session=l
+        1s a acquire job/x session=l
+        1s b acquire inode:1@30..40 session=l
+        2s list
+        3s a release inode:1@0..20
+        3s keepalive l
+        4s close l
+        4s stats
         ",
         expect![[r#"
             0s a granted inode:1@0..10 fence=1 until 10s
-            1s a granted inode:1@0..10 fence=2 until 11s
-            1s a replaced inode:1@0..10 fence=1
-            1s a refused lease_lost
-            1s a renewed inode:1@0..10 until 11s
-            1s stats epoch=0 fence=2 namespaces=1 grants=1 leases=1 sessions=0 recovering=0 waiters=0
+            1s a granted inode:1@0..20 fence=2 until 10s
+            1s a replaced inode:1@0..10 shared fence=1
+            1s a granted job/x fence=3 until 10s
+            1s b refused session_not_found
+            2s list inode:1@0..20 held by a fence=2 since 1s until 10s
+            2s list job/x held by a fence=3 since 1s until 10s
+            2s list end
+            3s a released inode:1@0..20 held 2s
+            3s l renewed until 13s
+            4s l closed grants=1
+            4s a closed job/x fence=3
+            4s stats epoch=0 fence=3 namespaces=0 grants=0 leases=0 sessions=0 recovering=0 waiters=0
         "#]],
     );
 }
 
 #[test]
-fn fence_of_the_older_lease_is_not_good_for_bytes_that_moved() {
+fn fence_of_another_between_those_that_merged_is_not_good() {
     check(
         "
         0s a open s
-        0s a open t
-        0s a acquire inode:1@0..20 session=s as=old
-        1s a acquire inode:1@5..15 session=t as=new
-        2s a check inode:1@5..15 grant=old
-        2s a check inode:1@0..5 grant=old
-        2s a release inode:1@5..15 grant=old
-        2s a release inode:1@5..15 grant=new
-        2s list
+        0s a acquire inode:1@0..10 session=s as=one
+        0s a acquire inode:2@0..10 as=other
+        0s b acquire job/b
+        1s a acquire inode:1@10..20 session=s as=two
+        2s a renew inode:1@0..20 lease=s fence=2
+        2s a renew inode:1@0..20 lease=s fence=3
+        2s a release inode:1@0..20 lease=s fence=3
+        2s a check inode:1@0..20 lease=s fence=3
+        2s a check inode:1@0..20 lease=s fence=1
+        2s a renew inode:1@0..20 grant=one
+        3s a release inode:1@0..5 grant=one
+        3s list
         ",
         expect![[r#"
             0s s opened until 10s
-            0s t opened until 10s
-            0s a granted inode:1@0..20 fence=1 until 10s
-            1s a granted inode:1@5..15 fence=2 until 10s
-            1s a replaced inode:1@5..15 fence=1
-            2s check inode:1@5..15 fence=1: not good
-            2s check inode:1@0..5 fence=1: good, a fence=1 since 0s until 10s
-            2s a released inode:1@5..15 held 0s
-            2s a released inode:1@5..15 held 1s
-            2s list inode:1@0..5 held by a fence=1 since 0s until 10s
-            2s list inode:1@15..20 held by a fence=1 since 0s until 10s
-            2s list end
+            0s a granted inode:1@0..10 fence=1 until 10s
+            0s a granted inode:2@0..10 fence=2 until 10s
+            0s b granted job/b fence=3 until 10s
+            1s a granted inode:1@10..20 fence=4 until 10s
+            2s a refused not_holder: inode:1@0..20
+            2s a refused not_holder: inode:1@0..20
+            2s a refused not_holder: inode:1@0..20
+            2s check inode:1@0..20 fence=3: not good
+            2s check inode:1@0..20 fence=1: good, a fence=4 since 1s until 10s
+            2s a renewed inode:1@0..20 until 12s
+            3s a released inode:1@0..5 held 2s
+            3s list inode:1@5..20 held by a fence=4 since 1s until 12s
+            3s list inode:2@0..10 held by a fence=2 since 0s until 10s
+            3s list job/b held by b fence=3 since 0s until 10s
+            3s list end
         "#]],
     );
 }

@@ -136,11 +136,11 @@ fn second_owner_that_upgrades_the_same_range_is_told() {
 fn owners_upgrading_different_parts_are_no_deadlock() {
     check(
         "
-        0s a acquire inode:1@0..10 shared
-        0s b acquire inode:1@10..20 shared
+        0s a acquire inode:1@0..10 shared as=one
+        0s b acquire inode:1@10..20 shared as=other
         0s c acquire inode:1@0..20 shared
-        1s a acquire inode:1@0..10 wait
-        2s b acquire inode:1@10..20 wait
+        1s a acquire inode:1@0..10 wait session=one
+        2s b acquire inode:1@10..20 wait session=other
         3s c release inode:1@0..20
         ",
         expect![[r#"
@@ -151,9 +151,9 @@ fn owners_upgrading_different_parts_are_no_deadlock() {
             2s b queued inode:1@10..20 at 1
             3s c released inode:1@0..20 held 3s
             3s a replaced inode:1@0..10 shared fence=1
-            3s a granted inode:1@0..10 fence=4 until 13s waited 2s
+            3s a granted inode:1@0..10 fence=4 until 10s waited 2s
             3s b replaced inode:1@10..20 shared fence=2
-            3s b granted inode:1@10..20 fence=5 until 13s waited 1s
+            3s b granted inode:1@10..20 fence=5 until 10s waited 1s
         "#]],
     );
 }

@@ -192,25 +192,27 @@ fn cancel_of_a_waiting_writer_lets_readers_behind_it_go() {
 }
 
 #[test]
-fn waits_of_one_owner_do_not_block_each_other() {
+fn waits_of_one_session_do_not_block_each_other() {
     check(
         "
         0s b acquire inode:1@0..10
-        1s a acquire inode:1@0..5 wait
-        1s a acquire inode:1@3..8 shared wait
+        0s a open s
+        1s a acquire inode:1@0..5 wait session=s
+        1s a acquire inode:1@3..8 shared wait session=s
         2s b release inode:1@0..10
         2s list
         ",
         expect![[r#"
             0s b granted inode:1@0..10 fence=1 until 10s
+            0s s opened until 10s
             1s a queued inode:1@0..5 at 1
             1s a queued inode:1@3..8 at 1
             2s b released inode:1@0..10 held 2s
-            2s a granted inode:1@0..5 fence=2 until 12s waited 1s
+            2s a granted inode:1@0..5 fence=2 until 10s waited 1s
             2s a replaced inode:1@3..5 fence=2
-            2s a granted inode:1@3..8 fence=3 until 12s waited 1s
-            2s list inode:1@0..3 held by a fence=2 since 2s until 12s
-            2s list inode:1@3..8 held by a shared fence=3 since 2s until 12s
+            2s a granted inode:1@3..8 fence=3 until 10s waited 1s
+            2s list inode:1@0..3 held by a fence=2 since 2s until 10s
+            2s list inode:1@3..8 held by a shared fence=3 since 2s until 10s
             2s list end
         "#]],
     );

@@ -23,7 +23,7 @@
 //! | `epoch` | `conflicting` or `strict` | `grace=D number=N` |
 //! | `jump` | | `epoch=N fence=N` |
 //! | `suspend` `resume` `tick` `restart` `watch` | | |
-//! | `O test` `get` `register` | a scope, or a register | `shared` to test |
+//! | `O test` `get` `register` | a scope, or a register | `shared session=NAME` to test |
 //! | `spell` | any text | |
 //! | `list` | | `prefix=T owner=O session=NAME inode=N state=S len=N looks=N next` |
 //! | `graph` `sessions` `grace` `stats` `deadline` | | `after=NAME len=N` |

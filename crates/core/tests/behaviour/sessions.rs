@@ -181,19 +181,32 @@ fn session_that_was_never_opened_is_refused() {
 }
 
 #[test]
-fn plain_lease_is_no_session_to_acquire_under() {
+fn plain_lease_takes_more_grants_of_its_owner_but_no_stream() {
     check(
         "
         0s a acquire job/x as=l
         0s a acquire job/y session=l
-        0s attach l
-        0s disconnect l
+        0s b acquire job/z session=l
+        0s b acquire job/z
+        1s a acquire job/z session=l wait
+        2s a release job/x
+        3s attach l
+        3s disconnect l
+        3s a release job/y
+        4s keepalive l
         ",
         expect![[r#"
             0s a granted job/x fence=1 until 10s
-            0s a refused session_not_found
-            0s l refused session_not_found
-            0s l refused session_not_found
+            0s a granted job/y fence=2 until 10s
+            0s b refused session_not_found
+            0s b granted job/z fence=3 until 10s
+            1s a queued job/z at 1
+            2s a released job/x held 2s
+            3s l refused session_not_found
+            3s l refused session_not_found
+            3s a released job/y held 3s
+            3s a refused lease_lost
+            4s l refused session_not_found
         "#]],
     );
 }

@@ -387,22 +387,27 @@ fn set_with_an_upgrade_does_not_queue_behind_those_who_wait_for_its_owner() {
 }
 
 #[test]
-fn set_releases_no_bytes_that_moved_to_another_lease() {
+fn set_releases_no_bytes_that_were_given_back_meanwhile() {
     check(
         "
         0s a open s
         0s a open u
         0s a acquire {job/x, inode:1@0..10} session=s
+        1s a unlock inode:1@0..10 session=s
         1s a acquire inode:1@0..10 session=u
         2s a release job/x
+        2s list
         ",
         expect![[r#"
             0s s opened until 10s
             0s u opened until 10s
             0s a granted {job/x, inode:1@0..10} fence=1 until 10s
+            1s a unlocked
+            1s a released inode:1@0..10 fence=1
             1s a granted inode:1@0..10 fence=2 until 10s
-            1s a replaced inode:1@0..10 fence=1
             2s a released job/x held 2s
+            2s list inode:1@0..10 held by a fence=2 since 1s until 10s
+            2s list end
         "#]],
     );
 }

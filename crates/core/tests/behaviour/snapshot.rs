@@ -164,9 +164,12 @@ fn ranges_that_move_and_merge_meanwhile_stay_as_they_were() {
         0s a open t
         0s a acquire inode:1@0..20 session=s
         0s a acquire inode:1@30..40 session=s
-        0s a acquire inode:1@20..30 shared session=t
+        0s a acquire inode:1@20..30 shared session=t id=r1
         1s snapshot begin
-        1s a acquire inode:1@10..35 session=t
+        1s a acquire inode:1@20..25 session=t
+        1s a acquire inode:1@15..20 shared session=s
+        1s a acquire inode:1@20..30 session=s
+        1s close t
         1s a acquire inode:1@0..40 session=s
         1s a unlock inode:1@5..6 session=s
         1s snapshot finish
@@ -177,14 +180,18 @@ fn ranges_that_move_and_merge_meanwhile_stay_as_they_were() {
             0s a granted inode:1@0..20 fence=1 until 10s
             0s a granted inode:1@30..40 fence=2 until 10s
             0s a granted inode:1@20..30 fence=3 until 10s
-            1s a granted inode:1@10..35 fence=4 until 10s
-            1s a replaced inode:1@10..20 fence=1
-            1s a replaced inode:1@20..30 shared fence=3
-            1s a replaced inode:1@30..35 fence=2
-            1s a granted inode:1@0..40 fence=5 until 10s
-            1s a replaced inode:1@10..35 fence=4
+            1s a granted inode:1@20..25 fence=4 until 10s
+            1s a replaced inode:1@20..25 shared fence=3
+            1s a granted inode:1@15..20 fence=5 until 10s
+            1s a replaced inode:1@15..20 fence=1
+            1s a refused held: inode:1@20..30 by a inode:1@25..30 shared fence=3 since 0s until 10s and a inode:1@20..25 fence=4 since 1s until 10s
+            1s t closed grants=2
+            1s a closed inode:1@20..25 fence=4
+            1s a closed inode:1@25..30 shared fence=3
+            1s a granted inode:1@0..40 fence=6 until 10s
+            1s a replaced inode:1@15..20 shared fence=5
             1s a unlocked
-            1s a released inode:1@5..6 fence=5
+            1s a released inode:1@5..6 fence=6
             1s snapshot of 3 entries: the table as it was at the beginning
         "#]],
     );

@@ -281,27 +281,28 @@ fn taking_back_one_permit_leaves_the_window_of_the_other() {
 }
 
 #[test]
-fn bytes_that_moved_to_a_newer_lease_leave_the_window_of_the_older() {
+fn bytes_taken_back_under_a_newer_lease_leave_the_window_of_the_older() {
     check(
         "
         0s a open s ttl=10s
         0s a acquire inode:1@0..10 session=s window=5s
         5s a acquire inode:1@5..20 ttl=60s
         10.001s tick
+        11s a acquire inode:1@5..20 ttl=60s
         11s b acquire inode:1@0..3
-        12s a unlock inode:1
+        12s a release inode:1@5..20
         15.001s list
         ",
         expect![[r#"
             0s s opened until 10s
             0s a granted inode:1@0..10 fence=1 until 10s
-            5s a granted inode:1@5..20 fence=2 until 65s
-            5s a replaced inode:1@5..10 fence=1
-            10.001s a expired inode:1@0..5 fence=1, reclaim window 5s
+            5s a refused held: inode:1@5..20 by a inode:1@0..10 fence=1 since 0s until 10s
+            10.001s a expired inode:1@0..10 fence=1, reclaim window 5s
             10.001s s of a expired
+            11s a granted inode:1@5..20 fence=2 until 71s
+            11s a replaced inode:1@5..10 fence=1
             11s b refused reclaim_window: inode:1@0..3 by a inode:1@0..5 fence=1 since 0s until 15s in its reclaim window
-            12s a unlocked
-            12s a released inode:1@5..20 fence=2
+            12s a released inode:1@5..20 held 1s
             15.001s a window_over inode:1@0..5 fence=1
             15.001s list end
         "#]],

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Command, Entry, HolderState, LeaseId, Limits, ListQuery, LockTable, Mode, Namespace, Outcome,
-    Owner, RegisterName, Request, Scope, Step, Timestamp,
+    Command, Entry, HolderState, LeaseEntry, LeaseId, Limits, ListQuery, LockTable, Mode,
+    Namespace, Outcome, Owner, PieceEntry, RegisterName, Request, Scope, Step, Timestamp,
 };
 
 /// A table and the view of it. States of the world share them until a command changes the table.
@@ -114,6 +114,13 @@ fn client_of(owner: &Owner) -> u8 {
     owner.as_str().as_bytes()[0] - b'a'
 }
 
+/// The request that its newest token was granted to.
+fn request_of<'a>(lease: &'a LeaseEntry, piece: &PieceEntry) -> Option<&'a Request> {
+    let newest = piece.tokens.last();
+    let known = lease.requests.iter().find(|known| Some(&known.fence) == newest);
+    known.map(|known| &known.request)
+}
+
 fn attempt_of(request: Option<&Request>) -> Option<u64> {
     request.map(|request| request.id.as_str().parse().expect("the world numbers its requests"))
 }
@@ -145,12 +152,12 @@ impl View {
                     owner: client_of(&piece.owner),
                     scope: Scope::range(piece.inode, piece.range),
                     mode: piece.mode,
-                    fences: (piece.fences.0.get(), piece.fences.1.get()),
+                    fences: (piece.tokens[0].get(), piece.tokens[piece.tokens.len() - 1].get()),
                     state: HolderState::Held,
                     deadline: 0,
                     window: piece.reclaim_window.get(),
                     ttl,
-                    attempt: attempt_of(piece.request.as_ref()),
+                    attempt: attempt_of(request_of(&lease, piece)),
                 }));
                 for item in &mut held[first..] {
                     let known = states

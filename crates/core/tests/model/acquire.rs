@@ -200,7 +200,7 @@ impl Model {
             scope: claim.scope.clone(),
             owner: ask.owner.clone(),
             mode: claim.mode,
-            fences: (self.fence, self.fence),
+            fences: vec![self.fence],
             granted_at: self.now,
             window: millis(ask.reclaim_window),
             window_until: None,

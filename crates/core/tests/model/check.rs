@@ -71,9 +71,9 @@ impl Model {
     /// A session must be there and live; the id of a new lease must not be in use, and its namespace must have room.
     pub(crate) fn check_lease(&self, ask: &Acquire) -> Result<(), Refusal> {
         match ask.under {
-            // A reclaim may name the plain lease that it held under.
+            // Many owners may use a session; a plain lease is its owner's.
             Under::Session(id) => match self.standing(&ask.namespace, id) {
-                Some(lease) if lease.session.is_some() || ask.reclaim => Ok(()),
+                Some(lease) if lease.session.is_some() || lease.owner == ask.owner => Ok(()),
                 Some(_) | None => Err(Refusal::SessionNotFound),
             },
             Under::NewLease { id, .. } => self.check_new_id(&ask.namespace, id),
@@ -108,19 +108,28 @@ impl Model {
 
     /// "All contenders must ask with the same limit, a different one is refused."
     pub(crate) fn check_limits_agree(&self, ask: &Acquire) -> Result<(), Refusal> {
-        for claim in ask.claims.iter().filter(|claim| matches!(claim.scope, Scope::Key(_))) {
-            let held = self.held.iter().filter(|held| held.namespace == ask.namespace);
-            let wanted = self.queue_of(&ask.namespace, &claim.scope);
-            let contenders = held
-                .map(|held| held.claim())
-                .chain(wanted.flat_map(|waiter| waiter.ask.claims.clone()))
-                .filter(|contender| contender.scope == claim.scope);
-            for contender in contenders {
-                if contender.mode.permits() != claim.mode.permits() {
-                    let (current, asked) = (contender.mode, claim.mode);
-                    let scope = claim.scope.clone();
-                    return Err(Refusal::LimitMismatch { scope, current, asked });
-                }
+        ask.claims.iter().try_for_each(|claim| self.check_limit_agrees(&ask.namespace, claim))
+    }
+
+    pub(crate) fn check_limit_agrees(
+        &self,
+        namespace: &Namespace,
+        claim: &Claim,
+    ) -> Result<(), Refusal> {
+        if matches!(claim.scope, Scope::Range { .. }) {
+            return Ok(());
+        }
+        let held = self.held.iter().filter(|held| held.namespace == *namespace);
+        let wanted = self.queue_of(namespace, &claim.scope);
+        let contenders = held
+            .map(|held| held.claim())
+            .chain(wanted.flat_map(|waiter| waiter.ask.claims.clone()))
+            .filter(|contender| contender.scope == claim.scope);
+        for contender in contenders {
+            if contender.mode.permits() != claim.mode.permits() {
+                let (current, asked) = (contender.mode, claim.mode);
+                let scope = claim.scope.clone();
+                return Err(Refusal::LimitMismatch { scope, current, asked });
             }
         }
         Ok(())

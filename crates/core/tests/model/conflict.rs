@@ -11,6 +11,30 @@ pub(crate) enum View {
     Queued,
 }
 
+/// Who asks. Bytes belong to an owner under one lease: "the same owner name under another lease is another holder".
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) namespace: &'a Namespace,
+    pub(crate) owner: &'a Owner,
+    /// Unless it opens its own.
+    pub(crate) lease: Option<LeaseId>,
+}
+
+impl Asker<'_> {
+    pub(crate) fn of(ask: &Acquire) -> Asker<'_> {
+        let lease = match ask.under {
+            Under::Session(id) => Some(id),
+            Under::NewLease { .. } => None,
+        };
+        Asker { namespace: &ask.namespace, owner: &ask.owner, lease }
+    }
+
+    /// Whether these bytes are the asker's, or open to it in a reclaim window.
+    pub(crate) fn has_bytes(&self, held: &Held) -> bool {
+        held.owner == *self.owner && (Some(held.lease) == self.lease || held.window_until.is_some())
+    }
+}
+
 /// Those in the way of one claim.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blockers {
@@ -52,32 +76,35 @@ impl Model {
 
     /// Whether nothing stands in the way of any claim.
     pub(crate) fn is_free(&self, ask: &Acquire, ticket: Ticket, view: View) -> bool {
-        let free = |claim| self.blockers(&ask.namespace, &ask.owner, claim, ticket, view).none();
+        let free = |claim| self.blockers(Asker::of(ask), claim, ticket, view).none();
         ask.claims.iter().all(free)
     }
 
     /// The holders and the earlier waiters that stand in the way of one claim.
     pub(crate) fn blockers(
         &self,
-        namespace: &Namespace,
-        owner: &Owner,
+        asker: Asker<'_>,
         claim: &Claim,
         ticket: Ticket,
         view: View,
     ) -> Blockers {
+        let Asker { namespace, owner, lease } = asker;
         let in_front = |waiter: &&Waiter| {
             waiter.parked_until.is_none()
                 && waiter.ask.namespace == *namespace
                 && waiter.ticket < ticket
-                && !harmless(claim, &waiter.ask.owner == owner, false)
+                && !(is_bytes(claim)
+                    && waiter.ask.owner == *owner
+                    && lease.is_some_and(|lease| waiter.ask.under == Under::Session(lease)))
                 && waiter.ask.claims.iter().any(|theirs| clash(claim, theirs))
         };
         let holds = |held: &&Held| {
             held.namespace == *namespace
-                && !harmless(claim, held.owner == *owner, held.window_until.is_some())
+                && !(held.owner == *owner && held.window_until.is_some())
+                && !(is_bytes(claim) && asker.has_bytes(held))
                 && clash(claim, &held.claim())
         };
-        let queues = !self.need_not_queue(namespace, owner, claim, view);
+        let queues = !self.need_not_queue(asker, claim, view);
         let blockers = Blockers {
             holders: self.held.iter().filter(holds).cloned().collect(),
             waiters: self.waiters.iter().filter(|_| queues).filter(in_front).cloned().collect(),
@@ -89,24 +116,18 @@ impl Model {
     }
 
     pub(crate) fn queued_blockers(&self, waiter: &Waiter, claim: &Claim) -> Blockers {
-        let ask = &waiter.ask;
-        self.blockers(&ask.namespace, &ask.owner, claim, waiter.ticket, View::Queued)
+        self.blockers(Asker::of(&waiter.ask), claim, waiter.ticket, View::Queued)
     }
 
     /// An upgrade does not stand behind those who wait for the owner itself; nor does an owner that comes back for
     /// what is in its own reclaim window.
-    fn need_not_queue(
-        &self,
-        namespace: &Namespace,
-        owner: &Owner,
-        claim: &Claim,
-        view: View,
-    ) -> bool {
+    fn need_not_queue(&self, asker: Asker<'_>, claim: &Claim, view: View) -> bool {
         match &claim.scope {
             Scope::Key(_) => {
-                view == View::Arriving && self.has_window(namespace, owner, &claim.scope)
+                view == View::Arriving
+                    && self.has_window(asker.namespace, asker.owner, &claim.scope)
             }
-            Scope::Range { inode, range } => self.covers(namespace, owner, *inode, *range),
+            Scope::Range { inode, range } => self.covers(asker, *inode, *range),
         }
     }
 
@@ -135,18 +156,18 @@ impl Model {
 }
 
 impl Held {
+    /// The fence that others are shown.
+    pub(crate) fn fence(&self) -> Fence {
+        *self.fences.last().expect("what is held was stamped")
+    }
+
     pub(crate) fn claim(&self) -> Claim {
         Claim { scope: self.scope.clone(), mode: self.mode }
     }
 }
 
-/// On names and paths an owner conflicts with itself too, but never with its own reclaim window; on bytes an owner never
-/// conflicts with itself.
-fn harmless(claim: &Claim, own: bool, window: bool) -> bool {
-    own && match claim.scope {
-        Scope::Key(_) => window,
-        Scope::Range { .. } => true,
-    }
+fn is_bytes(claim: &Claim) -> bool {
+    matches!(claim.scope, Scope::Range { .. })
 }
 
 /// "Overlapping scopes conflict unless both are shared."

@@ -138,7 +138,7 @@ impl Model {
             };
             match gone.scope {
                 Scope::Key(_) if self.is_held(&gone) => {
-                    self.end_fence(namespace, id, gone.fences.1, &Ending::WindowOver);
+                    self.end_fence(namespace, id, gone.fence(), &Ending::WindowOver);
                 }
                 Scope::Range { range, .. } if self.held.iter().any(left) => {
                     self.end_range(&gone, range, &Ending::WindowOver);

@@ -42,7 +42,7 @@ impl Model {
             held.namespace == *namespace
                 && held.lease == id
                 && matches!(held.scope, Scope::Key(_))
-                && held.fences.1 == fence
+                && held.fence() == fence
         });
         for scope in set.iter().flat_map(|set| &set.ranges) {
             let owner = &set.as_ref().expect("it has ranges").owner;
@@ -50,11 +50,11 @@ impl Model {
                 held.namespace == *namespace
                     && held.lease == id
                     && held.owner == *owner
-                    && held.fences.0 <= fence
-                    && fence <= held.fences.1
+                    && held.fences.contains(&fence)
             });
         }
         self.sets.retain(|set| set.fence != fence);
+        self.known.retain(|known| known.fence != fence);
         self.forget_empty_leases();
     }
 
@@ -100,7 +100,6 @@ impl Model {
 
     /// What follows when something held ends or is cut, whatever the reason.
     pub(crate) fn lose(&mut self, held: &Held) {
-        self.forget_request_of(held);
         if matches!(held.scope, Scope::Range { .. }) {
             self.bereft.push((held.namespace.clone(), held.owner.clone()));
         }
@@ -119,7 +118,7 @@ impl Model {
                 && held.window_until.is_some()
         };
         let mut windows: Vec<Held> = self.held.iter().filter(own).cloned().collect();
-        windows.sort_by_key(|held| held.fences.1);
+        windows.sort_by_key(|held| held.fence());
         if windows.first().is_some_and(|oldest| oldest.mode == claim.mode) {
             windows.truncate(1);
         }
@@ -132,7 +131,7 @@ impl Model {
         self.record(Transition::KeyEnded {
             namespace: gone.namespace.clone(),
             lease: gone.lease,
-            fence: gone.fences.1,
+            fence: gone.fence(),
             key: key.clone(),
             ending: ending.clone(),
         });
@@ -145,7 +144,7 @@ impl Model {
         self.forget_empty_leases();
     }
 
-    /// A lease that is no session is gone with the last thing under it.
+    /// A lease that is no session is gone with the last thing under it, and so are those who wait to stand under it.
     pub(crate) fn forget_empty_leases(&mut self) {
         let held = &self.held;
         self.leases.retain(|lease| {
@@ -157,6 +156,16 @@ impl Model {
         let stands =
             |set: &Set, lease: &Lease| lease.id == set.lease && lease.namespace == set.namespace;
         self.sets.retain(|set| leases.iter().any(|lease| stands(set, lease)));
+        let orphaned = |waiter: &Waiter| match waiter.ask.under {
+            Under::Session(id) => {
+                !leases.iter().any(|l| l.id == id && l.namespace == waiter.ask.namespace)
+            }
+            Under::NewLease { .. } => false,
+        };
+        let (orphans, stay): (Vec<Waiter>, Vec<Waiter>) =
+            std::mem::take(&mut self.waiters).into_iter().partition(orphaned);
+        self.waiters = stay;
+        self.orphans.extend(orphans);
     }
 
     /// "A waiter that leaves is forgotten at once": one whose session ended is told so.
@@ -196,7 +205,7 @@ impl Model {
             scope: held.scope.clone(),
             owner: held.owner.clone(),
             mode: held.mode,
-            fence: held.fences.1,
+            fence: held.fence(),
             since: held.granted_at,
             ending: ending.clone(),
             window,

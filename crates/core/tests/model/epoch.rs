@@ -82,8 +82,8 @@ impl Model {
     /// cannot be reclaimed in one go.
     pub(crate) fn hear_again(&mut self, held: &[Vec<Held>]) -> Result<Grant, Refusal> {
         let mut newest_first: Vec<&Held> = held.iter().flatten().collect();
-        newest_first.sort_by_key(|held| std::cmp::Reverse(held.fences.1));
-        let is_of_all = |one: &&&Held| held.iter().all(|of_claim| honours(of_claim, one.fences.1));
+        newest_first.sort_by_key(|held| std::cmp::Reverse(held.fence()));
+        let is_of_all = |one: &&&Held| held.iter().all(|of_claim| honours(of_claim, one.fence()));
         let Some(newest) = newest_first.iter().find(is_of_all) else {
             return Err(Refusal::Invalid(Invalid::NotOneGrant));
         };
@@ -92,7 +92,7 @@ impl Model {
         Ok(Grant {
             lease: lease.id,
             owner: newest.owner.clone(),
-            fence: newest.fences.1,
+            fence: newest.fence(),
             ttl: lease.ttl,
             deadline: lease.deadline,
             granted_at: newest.granted_at,
@@ -172,7 +172,7 @@ impl Model {
 
 /// Whether what is held of a claim was granted with this fence: any grant of a name, all bytes of a range.
 fn honours(held: &[Held], fence: Fence) -> bool {
-    let honours = |held: &Held| held.fences.0 <= fence && fence <= held.fences.1;
+    let honours = |held: &Held| held.fences.contains(&fence);
     match held.first().map(|held| &held.scope) {
         Some(Scope::Range { .. }) => held.iter().all(honours),
         Some(Scope::Key(_)) | None => held.iter().any(honours),

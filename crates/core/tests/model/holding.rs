@@ -140,10 +140,10 @@ impl Model {
         let meant = |held: &&Held| {
             held.namespace == ask.namespace
                 && held.scope.overlaps(&ask.scope)
-                && ask.fence.is_none_or(|fence| fence == held.fences.1)
+                && ask.fence.is_none_or(|fence| fence == held.fence())
         };
         let mut found: Vec<Held> = self.held.iter().filter(meant).cloned().collect();
-        found.sort_by_key(|held| (held.fences.1, held.scope.clone()));
+        found.sort_by_key(|held| (held.fence(), held.scope.clone()));
         for held in &found {
             match (&held.scope, &ask.scope) {
                 (Scope::Range { range, .. }, Scope::Range { range: asked, .. }) => {
@@ -154,7 +154,7 @@ impl Model {
                 // An earlier ending may have taken it along: the whole set goes with its fence.
                 _ if self.is_held(held) => {
                     self.tell_held_lost(held, &ending);
-                    self.end_fence(&held.namespace, held.lease, held.fences.1, &ending);
+                    self.end_fence(&held.namespace, held.lease, held.fence(), &ending);
                 }
                 _ => {}
             }
@@ -164,15 +164,15 @@ impl Model {
 
     pub(crate) fn is_held(&self, held: &Held) -> bool {
         self.held.iter().any(|other| {
-            (&other.namespace, other.lease, &other.scope, other.fences)
-                == (&held.namespace, held.lease, &held.scope, held.fences)
+            (&other.namespace, other.lease, &other.scope, &other.fences)
+                == (&held.namespace, held.lease, &held.scope, &held.fences)
         })
     }
 
     /// Who is in its reclaim window has lost it before.
     fn tell_held_lost(&mut self, held: &Held, ending: &Ending) {
         if held.window_until.is_none() {
-            self.tell_lost(&held.namespace, held.lease, Some(held.fences.1), ending);
+            self.tell_lost(&held.namespace, held.lease, Some(held.fence()), ending);
         }
     }
 
@@ -189,7 +189,7 @@ impl Model {
         }
         let of = |held: &&Held| held.namespace == ask.namespace && held.scope.overlaps(&whole);
         let mut found: Vec<Held> = self.held.iter().filter(of).cloned().collect();
-        found.sort_by_key(|held| (held.fences.1, held.scope.clone()));
+        found.sort_by_key(|held| (held.fence(), held.scope.clone()));
         for held in &found {
             self.tell_held_lost(held, &Ending::FileRemoved);
             self.end_range(held, range_of(held), &Ending::FileRemoved);
@@ -214,16 +214,20 @@ impl Model {
             }
         }
         let is_key = |held: &Held| matches!(held.scope, Scope::Key(_));
-        if self.held.iter().any(|held| under(held) && is_key(held)) {
+        let keys = self.held.iter().any(|held| under(held) && is_key(held));
+        // Bytes held before stay held, but a retry must not take the request for granted.
+        let retried = self.known.iter().any(|known| {
+            known.namespace == ask.namespace && known.lease == ask.lease && known.fence == ask.fence
+        });
+        if keys || (retried && self.held.iter().any(under)) {
             self.sets.retain(|set| set.fence != ask.fence);
             self.end_fence(&ask.namespace, ask.lease, ask.fence, &Ending::Withdrawn);
-            found = true;
         }
-        Answer::Withdrawn { found }
+        Answer::Withdrawn { found: found || keys }
     }
 }
 
-/// Any fence that merged into a piece is good for it.
+/// Any fence that was issued for a part of a piece is good for it.
 fn good_for(held: &Held, fence: Fence) -> bool {
-    held.window_until.is_none() && held.fences.0 <= fence && fence <= held.fences.1
+    held.window_until.is_none() && held.fences.contains(&fence)
 }

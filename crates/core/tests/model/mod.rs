@@ -53,6 +53,8 @@ pub(crate) struct Model {
     pub(crate) registers: Vec<Register>,
     /// Owners that lost bytes by the command in hand.
     pub(crate) bereft: Vec<(Namespace, Owner)>,
+    /// Waiters whose lease has ended by the command in hand.
+    pub(crate) orphans: Vec<Waiter>,
     /// What came of the command in hand.
     pub(crate) step: Step,
 }
@@ -102,8 +104,8 @@ pub(crate) struct Held {
     pub(crate) scope: Scope,
     pub(crate) owner: Owner,
     pub(crate) mode: Mode,
-    /// The lowest and the highest fence that merged into it; the same one twice for a key.
-    pub(crate) fences: (Fence, Fence),
+    /// The fences that merged into it, lowest first; one for a key.
+    pub(crate) fences: Vec<Fence>,
     pub(crate) granted_at: Timestamp,
     pub(crate) window: Millis,
     /// Set in the reclaim window: when that ends.
@@ -186,6 +188,7 @@ impl Model {
             waiters: Vec::new(),
             registers: Vec::new(),
             bereft: Vec::new(),
+            orphans: Vec::new(),
             step: Step::new(),
         }
     }
@@ -238,6 +241,10 @@ impl Model {
 
     /// Grants, in the order of arrival, every waiter that nothing stands in the way of any more.
     pub(crate) fn settle(&mut self) {
+        for waiter in std::mem::take(&mut self.orphans) {
+            self.tell_left(&waiter);
+            self.refuse_waiter(&waiter, &Refusal::LeaseLost);
+        }
         loop {
             self.waiters.sort_by_key(|waiter| waiter.ticket);
             let free = |waiter: &&Waiter| self.may_be_granted(waiter);

@@ -37,7 +37,7 @@ impl Model {
                     self.step.effects.push(Effect::Wanted {
                         namespace: waiter.ask.namespace.clone(),
                         lease: lease.id,
-                        fence: held.fences.1,
+                        fence: held.fence(),
                         scope: claim.scope.clone(),
                         waiter: waiter.ask.owner.clone(),
                     });

@@ -1,41 +1,36 @@
 //! Byte ranges: what fcntl(2) does, byte by byte.
 
+use super::conflict::Asker;
 use super::{Held, Model};
 use leasehold_core::*;
 
 impl Model {
-    /// Whether every byte of the range is held by the asking owner already, in whatever mode and under whatever lease.
-    pub(crate) fn covers(
-        &self,
-        namespace: &Namespace,
-        owner: &Owner,
-        inode: u64,
-        range: ByteRange,
-    ) -> bool {
+    /// Whether every byte of the range is the asker's already, in whatever mode.
+    pub(crate) fn covers(&self, asker: Asker<'_>, inode: u64, range: ByteRange) -> bool {
         let own: Vec<ByteRange> = self
             .held
             .iter()
-            .filter(|held| held.namespace == *namespace && held.owner == *owner)
+            .filter(|held| held.namespace == *asker.namespace && asker.has_bytes(held))
             .filter_map(|held| bytes_of(held, inode))
             .collect();
         covered(range, &own)
     }
 
     /// "A new lock over a range the owner already holds replaces it (upgrade, downgrade, extend); adjacent or
-    /// overlapping ranges of one owner, one session and one mode merge." Under another lease "the overlapped part
-    /// moves to the newer lease".
+    /// overlapping ranges of one owner, one session and one mode merge", all "within one lease". What is taken back out
+    /// of a reclaim window is no longer there.
     pub(crate) fn lock_range(&mut self, new: &Held) {
         let (mut merged, mut rest, mut replaced) = (new.clone(), Vec::new(), Vec::new());
         let new_range = range_of(new);
         for old in std::mem::take(&mut self.held) {
-            if !same_file(&old, new) || old.owner != new.owner {
+            let own = old.lease == new.lease || old.window_until.is_some();
+            if !same_file(&old, new) || old.owner != new.owner || !own {
                 rest.push(old);
             } else if old.lease == new.lease
                 && old.mode == new.mode
                 && range_of(&old).touches(new_range)
             {
                 merge(&mut merged, &old);
-                self.forget_request_of(&old);
             } else {
                 if let Some(gone) = range_of(&old).intersection(new_range) {
                     replaced.push(Held { scope: same_inode(&old, gone), ..old.clone() });
@@ -51,7 +46,7 @@ impl Model {
         }
     }
 
-    /// The claimed bytes that the owner does not hold yet.
+    /// The claimed bytes that are not held under the lease yet.
     pub(crate) fn gained(&self, ask: &Acquire) -> Vec<(u64, ByteRange)> {
         let mut gained = Vec::new();
         for claim in &ask.claims {
@@ -61,6 +56,7 @@ impl Model {
             let mut left = vec![range];
             for held in self.held.iter().filter(|held| held.owner == ask.owner) {
                 if held.namespace == ask.namespace
+                    && ask.under == Under::Session(held.lease)
                     && let Some(own) = bytes_of(held, inode)
                 {
                     left = left.into_iter().flat_map(|part| outside(part, own)).collect();
@@ -135,9 +131,10 @@ fn cut(old: &Held, hole: ByteRange) -> Vec<Held> {
     left.map(|range| Held { scope: same_inode(old, range), ..old.clone() }).collect()
 }
 
-/// "Merged ranges carry the highest of their tokens"; any of them is good, so the lowest is kept too.
+/// "Merged ranges carry the highest of their tokens"; any of them is good.
 fn merge(new: &mut Held, old: &Held) {
     new.scope = same_inode(new, range_of(new).union(range_of(old)));
-    new.fences.0 = new.fences.0.min(old.fences.0);
+    new.fences.extend(&old.fences);
+    new.fences.sort();
     new.window = new.window.max(old.window);
 }

@@ -1,6 +1,6 @@
 //! Why a request is not granted.
 
-use super::conflict::{Blockers, View};
+use super::conflict::{Asker, Blockers, View};
 use super::{Held, Model, Waiter};
 use leasehold_core::*;
 
@@ -8,7 +8,7 @@ impl Model {
     /// Why a request is not granted: "a refused try says who holds it, since when, until when, how many wait".
     pub(crate) fn why_not(&self, ask: &Acquire, waiter: &Waiter, view: View) -> Refusal {
         let blocked = ask.claims.iter().find_map(|claim| {
-            let blockers = self.blockers(&ask.namespace, &ask.owner, claim, waiter.ticket, view);
+            let blockers = self.blockers(Asker::of(ask), claim, waiter.ticket, view);
             (!blockers.none()).then(|| (claim.scope.clone(), blockers))
         });
         let ends_in = self.grace.map(|grace| Timestamp::since(grace.ends_at, self.now));
@@ -45,7 +45,7 @@ impl Model {
     fn all_blockers(&self, ask: &Acquire, ticket: Ticket, view: View) -> Blockers {
         let mut all = Blockers::default();
         for claim in &ask.claims {
-            let more = self.blockers(&ask.namespace, &ask.owner, claim, ticket, view);
+            let more = self.blockers(Asker::of(ask), claim, ticket, view);
             all.holders.extend(more.holders);
             all.waiters.extend(more.waiters);
         }

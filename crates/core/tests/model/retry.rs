@@ -45,7 +45,7 @@ impl Model {
         Ok(Some(Outcome::Queued(Queued { ticket: waiter.ticket, position })))
     }
 
-    /// The grant of an earlier request with the same id, as long as its lease stands.
+    /// The grant of an earlier request with the same id, as long as its lease stands and anything of it is held.
     fn granted_before(
         &self,
         namespace: &Namespace,
@@ -57,6 +57,7 @@ impl Model {
                 && known.owner == *owner
                 && known.id == *id
                 && self.standing(&known.namespace, known.lease).is_some()
+                && self.still_held(known)
         })
     }
 
@@ -97,10 +98,16 @@ impl Model {
         Ok(None)
     }
 
-    /// A request id is good as long as all that was granted is held as it was granted: the first part that ends, is
-    /// cut or merges into a newer piece takes it along.
-    pub(crate) fn forget_request_of(&mut self, held: &Held) {
-        self.known.retain(|known| known.fence != held.fences.1);
+    /// Whether anything that was granted to a request is still held with its fence.
+    fn still_held(&self, known: &Known) -> bool {
+        let own = |held: &&Held| {
+            held.namespace == known.namespace
+                && held.owner == known.owner
+                && held.lease == known.lease
+                && held.fences.contains(&known.fence)
+        };
+        let mut held = self.held.iter().filter(own);
+        held.any(|held| known.asked.claims.iter().any(|claim| claim.scope.overlaps(&held.scope)))
     }
 
     pub(crate) fn remember_request(&mut self, ask: &Acquire, lease: LeaseId) {

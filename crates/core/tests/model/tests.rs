@@ -36,6 +36,13 @@ fn acquire(call: u64, owner: &str, claims: &[&str]) -> Command {
     })
 }
 
+/// The same request under the lease that another call has opened.
+fn under(call: u64, command: Command) -> Command {
+    let Command::Acquire(acquire) = command else { panic!("only an acquire stands under a lease") };
+    let under = Under::Session(LeaseId::from_u128(call.into()));
+    Command::Acquire(Acquire { under, ..acquire })
+}
+
 fn close(call: u64) -> Command {
     Command::CloseSession(CloseSession {
         namespace: Namespace::default(),
@@ -94,8 +101,8 @@ fn second_upgrade_of_the_same_bytes_is_a_deadlock() {
     let told = play(&[
         acquire(1, "ann", &["inode:1@0..10 shared"]),
         acquire(2, "bob", &["inode:1@0..10 shared"]),
-        acquire(3, "ann", &["inode:1@0..10"]),
-        acquire(4, "bob", &["inode:1@0..10"]),
+        under(1, acquire(3, "ann", &["inode:1@0..10"])),
+        under(2, acquire(4, "bob", &["inode:1@0..10"])),
     ]);
     let refused = "waiting would close a circle of 2 owners";
     assert_eq!(told, ["granted", "granted", "queued at 1", refused]);

@@ -1,6 +1,6 @@
 //! What can be seen of the model, in the words of the real table.
 
-use super::conflict::View;
+use super::conflict::{Asker, View};
 use super::{Held, Lease, LeaseState, Model, Waiter};
 use leasehold_core::*;
 
@@ -11,7 +11,7 @@ impl Model {
             scope: held.scope.clone(),
             owner: held.owner.clone(),
             mode: held.mode,
-            fence: held.fences.1,
+            fence: held.fence(),
             since: held.granted_at,
             ttl: lease.ttl,
             deadline: held.window_until.unwrap_or(lease.deadline),
@@ -120,24 +120,31 @@ impl Model {
         })
     }
 
-    /// `F_GETLK`: the first that would be in the way of a new request, waiters aside, by place and fence.
+    /// `F_GETLK`, "what a try would say": whether anything is in its way, and the first holder by place and fence.
     pub(crate) fn test(
         &self,
         namespace: &Namespace,
         owner: &Owner,
+        lease: Option<LeaseId>,
         claim: &Claim,
-    ) -> Result<Option<Holder>, Refusal> {
+    ) -> Result<Tested, Refusal> {
         if let Some(grace) = self.grace.filter(|_| self.strict_grace()) {
             let ends_in = grace.ends_at.since(self.now);
             return Err(Refusal::GracePeriod { ends_in, conflict: None });
         }
-        let in_the_way = self.blockers(namespace, owner, claim, Ticket(0), View::Arriving);
+        let asker = Asker { namespace, owner, lease };
+        let in_the_way = self.blockers(asker, claim, Ticket(u64::MAX), View::Arriving);
         let holders = in_the_way.holders.iter().map(|held| self.holder(held));
-        Ok(holders.min_by(|one, other| (&one.scope, one.fence).cmp(&(&other.scope, other.fence))))
+        let conflict =
+            holders.min_by(|one, other| (&one.scope, one.fence).cmp(&(&other.scope, other.fence)));
+        if !in_the_way.none() {
+            self.check_limit_agrees(namespace, claim)?;
+        }
+        Ok(Tested { free: in_the_way.none(), conflict })
     }
 
-    /// "Is this token still good?": it was stamped on something that stands and covers the scope. Between the fences
-    /// that merged into a piece lie those of others: only with the right lease is any of them good.
+    /// "Is this token still good?": it was stamped on something that stands and covers the scope. Of fences that
+    /// merged into a piece all are good with the right lease; without it, only the one that others are shown.
     pub(crate) fn check(
         &self,
         namespace: &Namespace,
@@ -147,8 +154,8 @@ impl Model {
     ) -> bool {
         self.held.iter().any(|held| {
             let stamped = match lease {
-                None => fence == held.fences.1,
-                Some(id) => id == held.lease && held.fences.0 <= fence && fence <= held.fences.1,
+                None => fence == held.fence(),
+                Some(id) => id == held.lease && held.fences.contains(&fence),
             };
             held.namespace == *namespace
                 && stamped

@@ -22,8 +22,12 @@ impl World {
         for waiter in &self.model.waiters {
             for claim in &waiter.ask.claims {
                 let (namespace, owner) = (&waiter.ask.namespace, &waiter.ask.owner);
-                let expected = self.model.test(namespace, owner, claim);
-                same("test", &expected, &self.table.test(namespace, owner, claim))?;
+                let lease = match waiter.ask.under {
+                    Under::Session(id) => Some(id),
+                    Under::NewLease { .. } => None,
+                };
+                let expected = self.model.test(namespace, owner, lease, claim);
+                same("test", &expected, &self.table.test(namespace, owner, lease, claim))?;
             }
         }
         Ok(())
@@ -36,8 +40,8 @@ impl World {
             for fence in last.saturating_sub(5)..=last {
                 self.compare_check(held, Fence::new(fence).unwrap(), None)?;
             }
-            for fence in [held.fences.0, held.fences.1] {
-                self.compare_check(held, fence, Some(held.lease))?;
+            for fence in last.saturating_sub(9)..=last {
+                self.compare_check(held, Fence::new(fence).unwrap(), Some(held.lease))?;
             }
         }
         Ok(())

@@ -96,7 +96,7 @@ impl World {
                 Command::Break(Break {
                     namespace: namespace_of(*namespace),
                     scope: self.scope_of(scope),
-                    fence: fence.map(|held| held.fences.1),
+                    fence: fence.map(|held| held.fence()),
                     reason: Arc::from("stuck"),
                 })
             }
@@ -186,7 +186,8 @@ impl World {
     }
 
     fn under(&mut self, ask: &Ask, namespace: &Namespace) -> Under {
-        let here = |lease: &&Lease| lease.namespace == *namespace && lease.session.is_some();
+        // A plain lease will do as well, if it is the owner's.
+        let here = |lease: &&Lease| lease.namespace == *namespace;
         let sessions: Vec<Lease> = self.model.leases.iter().filter(here).cloned().collect();
         match ask.session.and_then(|pick| picked(&sessions, pick)) {
             Some(session) if ask.fault != 4 => Under::Session(session.id),
@@ -316,12 +317,13 @@ impl World {
                 fence: Fence::ZERO,
             };
         };
+        let fence = held.fence();
         let mut release = Release {
             namespace: held.namespace,
             scope: held.scope,
             owner: held.owner,
             lease: held.lease,
-            fence: held.fences.1,
+            fence,
         };
         if let Scope::Range { inode, .. } = release.scope
             && part.1 > 2
@@ -331,8 +333,8 @@ impl World {
         match fault {
             1 => release.owner = owner_of(3),
             2 => release.lease = LeaseId::from_u128(u128::MAX),
-            3 => release.fence = held.fences.0,
-            4 => release.fence = Fence::new(held.fences.0.get().saturating_sub(1)).unwrap(),
+            3 => release.fence = held.fences[0],
+            4 => release.fence = Fence::new(held.fences[0].get().saturating_sub(1)).unwrap(),
             5 => release.scope = Scope::parse(KEYS[0]).unwrap(),
             _ => {}
         }

@@ -107,7 +107,7 @@ impl Engine {
         let durable = |holder: &leasehold_core::Holder| holder.fence <= self.durable_fence;
         match reply {
             Ok(Reply::View(View::Lock(lock))) => lock.holders.iter().all(durable),
-            Ok(Reply::View(View::Tested(holder))) => holder.iter().all(|holder| durable(holder)),
+            Ok(Reply::View(View::Tested(tested))) => tested.conflict.iter().all(durable),
             Ok(Reply::View(View::Checked(check))) => check.holder.iter().all(durable),
             Ok(_) | Err(_) => true,
         }
@@ -117,8 +117,8 @@ impl Engine {
         let table = &self.table;
         Ok(match query {
             Query::Get { namespace, scope } => View::Lock(Box::new(table.get(&namespace, &scope))),
-            Query::Test { namespace, owner, claim } => {
-                View::Tested(table.test(&namespace, &owner, &claim)?.map(Box::new))
+            Query::Test { namespace, owner, lease, claim } => {
+                View::Tested(Box::new(table.test(&namespace, &owner, lease, &claim)?))
             }
             Query::Check { namespace, scope, fence, lease } => {
                 View::Checked(Box::new(table.check(&namespace, &scope, fence, lease)))

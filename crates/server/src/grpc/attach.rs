@@ -498,7 +498,10 @@ impl Attached {
                     let lock = claim.scope.to_string();
                     let namespace = self.in_namespace(&body.namespace)?;
                     let owner = self.owner(&body.owner_id)?;
-                    Ok((Work::Test { lock }, Query::Test { namespace, owner, claim }))
+                    let session = body.session_id.as_deref().unwrap_or_default();
+                    let named = !session.is_empty() || self.bound.is_some();
+                    let lease = named.then(|| self.lease("session_id", session)).transpose()?;
+                    Ok((Work::Test { lock }, Query::Test { namespace, owner, lease, claim }))
                 };
                 query().map_err(other)
             }
@@ -672,8 +675,8 @@ impl Attached {
             (Reply::Answer(Answer::FenceAccepted { high_water }), Work::Accept) => {
                 Answered::Accepted(Accepted { high_water: high_water.get() })
             }
-            (Reply::View(View::Tested(conflict)), Work::Test { lock }) => {
-                let tested = locks::tested(&self.app, lock.clone(), conflict.as_deref());
+            (Reply::View(View::Tested(found)), Work::Test { lock }) => {
+                let tested = locks::tested(&self.app, lock.clone(), &found);
                 Answered::Tested(Box::new(tested))
             }
             (Reply::View(View::Checked(check)), Work::Check { lock, fencing_token }) => {

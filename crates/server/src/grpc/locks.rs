@@ -200,16 +200,22 @@ async fn test(app: &App, body: TestRequest) -> Result<Tested, Failure> {
     let query = Query::Test {
         namespace: read::namespace(&body.namespace)?,
         owner: convert::owner(&body.owner_id)?,
+        lease: body
+            .session_id
+            .as_deref()
+            .map(|id| convert::lease_id("session_id", id))
+            .transpose()?,
         claim: read::claim(&body.lock, body.mode, body.permits)?,
     };
     let lock = read::scope(&body.lock)?.to_string();
-    let View::Tested(conflict) = app.query(query).await? else { return Err(unexpected()) };
-    Ok(tested(app, lock, conflict.as_deref()))
+    let View::Tested(found) = app.query(query).await? else { return Err(unexpected()) };
+    Ok(tested(app, lock, &found))
 }
 
-pub(super) fn tested(app: &App, lock: String, conflict: Option<&leasehold_core::Holder>) -> Tested {
+pub(super) fn tested(app: &App, lock: String, found: &leasehold_core::Tested) -> Tested {
+    let conflict = found.conflict.as_ref();
     let conflict = conflict.map(|holder| (&convert::holder(app.now(), holder)).into());
-    Tested { lock, free: conflict.is_none(), conflict }
+    Tested { lock, free: found.free, conflict }
 }
 
 async fn check(app: &App, body: CheckRequest) -> Result<Checked, Failure> {

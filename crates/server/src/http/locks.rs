@@ -252,7 +252,7 @@ async fn look(app: &App, uri: &Uri) -> Answered {
     post, path = "/v1/locks/{lock}/test", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = TestRequest,
-    responses((status = 200, description = "Free, or the first grant in the way", body = Tested), BodyProblems)
+    responses((status = 200, description = "Whether a try would be granted, and the first grant in its way", body = Tested), BodyProblems)
 )]
 pub(crate) async fn test(app: &App, lock: &str, request: Request) -> Answered {
     let namespace = input::only_namespace(request.uri())?;
@@ -262,10 +262,11 @@ pub(crate) async fn test(app: &App, lock: &str, request: Request) -> Answered {
     check_permits(app, body.permits)?;
     let claim = Claim { scope, mode: convert::mode(body.mode, body.permits)? };
     let text = claim.scope.to_string();
-    let query = Query::Test { namespace, owner, claim };
-    let View::Tested(conflict) = app.query(query).await? else { return Err(unexpected()) };
-    let conflict = conflict.map(|holder| convert::holder(app.now(), &holder));
-    ok(&Tested { lock: text, free: conflict.is_none(), conflict })
+    let lease = body.session_id.map(|id| convert::lease_id("session_id", &id)).transpose()?;
+    let query = Query::Test { namespace, owner, lease, claim };
+    let View::Tested(found) = app.query(query).await? else { return Err(unexpected()) };
+    let conflict = found.conflict.map(|holder| convert::holder(app.now(), &holder));
+    ok(&Tested { lock: text, free: found.free, conflict })
 }
 
 /// Ask whether a fencing token is a current holder's

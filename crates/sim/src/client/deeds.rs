@@ -380,7 +380,7 @@ impl World {
         let held = at.holds.values().nth(dice.index(at.holds.len()));
         match dice.below(11) {
             0 => Query::Get { namespace, scope: wanted.scope },
-            1 => Query::Test { namespace, owner: at.owner.clone(), claim: wanted },
+            1 => Query::Test { namespace, owner: at.owner.clone(), lease: None, claim: wanted },
             2 => {
                 let fence = held.map_or(Fence::ZERO, |hold| hold.fence);
                 let scope = held.map_or(wanted.scope, |hold| hold.claims[0].scope.clone());

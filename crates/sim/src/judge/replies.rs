@@ -248,8 +248,8 @@ impl Judge {
             View::Lock(lock) => {
                 lock.holders.iter().try_for_each(|holder| self.holder_durable(now, holder))
             }
-            View::Tested(holder) => {
-                holder.iter().try_for_each(|holder| self.holder_durable(now, holder))
+            View::Tested(tested) => {
+                tested.conflict.iter().try_for_each(|holder| self.holder_durable(now, holder))
             }
             View::Checked(check) => {
                 check.holder.iter().try_for_each(|holder| self.holder_durable(now, holder))

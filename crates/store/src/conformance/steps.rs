@@ -105,6 +105,7 @@ pub(super) fn lease_entry(number: u64) -> Entry {
         }],
         pieces: Vec::new(),
         sets: Vec::new(),
+        requests: Vec::new(),
     }))
 }
 

@@ -1,8 +1,8 @@
 //! The entries of a snapshot as bytes. A tag, once given, keeps its meaning for ever.
 
 use leasehold_core::{
-    Entry, Epoch, GrantEntry, LeaseEntry, PieceEntry, RegisterName, Revision, SessionEntry,
-    SetEntry,
+    ByteRange, ByteRequestEntry, Entry, Epoch, GrantEntry, LeaseEntry, PieceEntry, RegisterName,
+    Revision, SessionEntry, SetEntry,
 };
 
 use super::Fault;
@@ -76,6 +76,10 @@ impl Encoder {
         for set in &lease.sets {
             self.set_entry(set);
         }
+        self.count(lease.requests.len());
+        for request in &lease.requests {
+            self.byte_request_entry(request);
+        }
     }
 
     fn grant_entry(&mut self, grant: &GrantEntry) {
@@ -100,23 +104,17 @@ impl Encoder {
     }
 
     fn piece_entry(&mut self, piece: &PieceEntry) {
-        self.byte(flags(
-            piece.request.is_some(),
-            has::REQUEST,
-            piece.metadata.is_some(),
-            has::METADATA,
-        ));
+        self.byte(if piece.metadata.is_some() { has::METADATA } else { 0 });
         self.mode(NO_KIND, piece.mode);
         self.varint(piece.inode);
         self.range(piece.range);
         self.owner(&piece.owner);
-        self.fence(piece.fences.0);
-        self.fence(piece.fences.1);
+        self.count(piece.tokens.len());
+        for token in &piece.tokens {
+            self.fence(*token);
+        }
         self.moment(piece.granted_at);
         self.millis(piece.reclaim_window);
-        if let Some(request) = &piece.request {
-            self.request(request);
-        }
         if let Some(metadata) = &piece.metadata {
             self.text(metadata.as_bytes());
         }
@@ -125,8 +123,20 @@ impl Encoder {
     fn set_entry(&mut self, set: &SetEntry) {
         self.fence(set.fence);
         self.owner(&set.owner);
-        self.count(set.ranges.len());
-        for (inode, range) in &set.ranges {
+        self.byte_ranges(&set.ranges);
+    }
+
+    fn byte_request_entry(&mut self, known: &ByteRequestEntry) {
+        self.fence(known.fence);
+        self.owner(&known.owner);
+        self.request(&known.request);
+        self.moment(known.granted_at);
+        self.byte_ranges(&known.ranges);
+    }
+
+    fn byte_ranges(&mut self, ranges: &[(u64, ByteRange)]) {
+        self.count(ranges.len());
+        for (inode, range) in ranges {
             self.varint(*inode);
             self.range(*range);
         }
@@ -173,6 +183,7 @@ impl Decoder<'_> {
             grants: self.list("grant", Self::grant_entry)?,
             pieces: self.list("piece", Self::piece_entry)?,
             sets: self.list("set", Self::set_entry)?,
+            requests: self.list("request", Self::byte_request_entry)?,
         })
     }
 
@@ -205,10 +216,9 @@ impl Decoder<'_> {
             range: self.range()?,
             owner: self.owner()?,
             mode,
-            fences: (self.fence()?, self.fence()?),
+            tokens: self.list("fencing token", Self::fence)?,
             granted_at: self.moment()?,
             reclaim_window: self.millis()?,
-            request: (flags & has::REQUEST != 0).then(|| self.request()).transpose()?,
             metadata: (flags & has::METADATA != 0)
                 .then(|| self.shared_text("metadata"))
                 .transpose()?,
@@ -216,12 +226,21 @@ impl Decoder<'_> {
     }
 
     fn set_entry(&mut self) -> Result<SetEntry, Fault> {
-        Ok(SetEntry {
+        Ok(SetEntry { fence: self.fence()?, owner: self.owner()?, ranges: self.byte_ranges()? })
+    }
+
+    fn byte_request_entry(&mut self) -> Result<ByteRequestEntry, Fault> {
+        Ok(ByteRequestEntry {
             fence: self.fence()?,
             owner: self.owner()?,
-            ranges: self
-                .list("byte range", |decoder| Ok((decoder.varint("inode")?, decoder.range()?)))?,
+            request: self.request()?,
+            granted_at: self.moment()?,
+            ranges: self.byte_ranges()?,
         })
+    }
+
+    fn byte_ranges(&mut self) -> Result<Vec<(u64, ByteRange)>, Fault> {
+        self.list("byte range", |decoder| Ok((decoder.varint("inode")?, decoder.range()?)))
     }
 
     fn flags(&mut self, what: &'static str) -> Result<u8, Fault> {

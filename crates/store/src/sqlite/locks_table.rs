@@ -72,7 +72,7 @@ fn locks(lease: &LeaseEntry) -> impl Iterator<Item = Lock<'_>> {
         scope: Scope::range(piece.inode, piece.range).to_string(),
         owner: piece.owner.as_str(),
         mode: piece.mode,
-        fence: piece.fences.1,
+        fence: piece.tokens.last().copied().unwrap_or(Fence::ZERO),
         granted_at: piece.granted_at,
         reclaim_window: piece.reclaim_window,
         metadata: piece.metadata.as_deref(),

@@ -110,6 +110,7 @@ pub(crate) fn lease_entry(number: u64) -> LeaseEntry {
         }],
         pieces: Vec::new(),
         sets: Vec::new(),
+        requests: Vec::new(),
     }
 }
 

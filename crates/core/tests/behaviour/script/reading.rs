@@ -2,7 +2,7 @@
 
 use leasehold_core::{
     Claim, Command, Entry, Graph, ListQuery, LockState, LockTable, OnDisconnect, Scope,
-    SessionView, invariant,
+    SessionView, Tested, invariant,
 };
 
 use super::command::register;
@@ -71,9 +71,13 @@ impl World {
         let scope = wanted.scope();
         let before = self.table.digest();
         let claim = Claim { scope, mode };
-        let found = match self.table.test(&namespace, &owner, &claim) {
-            Ok(None) => "free".into(),
-            Ok(Some(holder)) => format!("held by {}", shown::holder(None, &holder)),
+        let lease = wanted.option("session").map(|name| self.memory.lease(wanted, name));
+        let found = match self.table.test(&namespace, &owner, lease, &claim) {
+            Ok(Tested { conflict: Some(holder), .. }) => {
+                format!("held by {}", shown::holder(None, &holder))
+            }
+            Ok(Tested { free: true, .. }) => "free".into(),
+            Ok(Tested { .. }) => "others wait for it".into(),
             Err(refusal) => format!("refused {}", shown::refusal(&refusal)),
         };
         assert_eq!(before, self.table.digest(), "a test changes nothing");

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Adapter, ByteRange, Claim, Ending, Entry, Epoch, Fence, GrantEntry, Granted, Key, LeaseEntry,
-    LeaseId, Millis, Mode, Namespace, OnDisconnect, Owner, PieceEntry, RegisterName, Request,
-    RequestId, Revision, Scope, SessionEntry, SessionOpened, SessionTerms, SetEntry, Timestamp,
-    Transition,
+    Adapter, ByteRange, ByteRequestEntry, Claim, Ending, Entry, Epoch, Fence, GrantEntry, Granted,
+    Key, LeaseEntry, LeaseId, Millis, Mode, Namespace, OnDisconnect, Owner, PieceEntry,
+    RegisterName, Request, RequestId, Revision, Scope, SessionEntry, SessionOpened, SessionTerms,
+    SetEntry, Timestamp, Transition,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -243,20 +243,10 @@ pub(super) fn grant_entry() -> impl Strategy<Value = GrantEntry> {
 
 pub(super) fn piece_entry() -> impl Strategy<Value = PieceEntry> {
     let bytes = (number(), range());
-    let stamps = ((fence(), fence()), moment(), millis());
-    (bytes, owner(), mode(), stamps, request(), metadata()).prop_map(
-        |((inode, range), owner, mode, (fences, granted_at, reclaim_window), request, metadata)| {
-            PieceEntry {
-                inode,
-                range,
-                owner,
-                mode,
-                fences,
-                granted_at,
-                reclaim_window,
-                request,
-                metadata,
-            }
+    let stamps = (vec(fence(), 1..4), moment(), millis());
+    (bytes, owner(), mode(), stamps, metadata()).prop_map(
+        |((inode, range), owner, mode, (tokens, granted_at, reclaim_window), metadata)| {
+            PieceEntry { inode, range, owner, mode, tokens, granted_at, reclaim_window, metadata }
         },
     )
 }
@@ -269,22 +259,40 @@ pub(super) fn set_entry() -> impl Strategy<Value = SetEntry> {
     })
 }
 
+pub(super) fn byte_request_entry() -> impl Strategy<Value = ByteRequestEntry> {
+    let known = request().prop_filter_map("a request has an id", |request| request);
+    (fence(), owner(), known, moment(), vec((number(), range()), 1..4)).prop_map(
+        |(fence, owner, request, granted_at, ranges)| ByteRequestEntry {
+            fence,
+            owner,
+            request,
+            granted_at,
+            ranges,
+        },
+    )
+}
+
 pub(super) fn lease_entry() -> impl Strategy<Value = LeaseEntry> {
     let head = (namespace(), lease(), owner(), millis());
     let session =
         (moment(), terms()).prop_map(|(opened_at, terms)| SessionEntry { opened_at, terms });
-    let under = (vec(grant_entry(), 0..4), vec(piece_entry(), 0..4), vec(set_entry(), 0..3));
+    let sets = (vec(set_entry(), 0..3), vec(byte_request_entry(), 0..3));
+    let under = (vec(grant_entry(), 0..4), vec(piece_entry(), 0..4), sets);
     (head, option::of(session), option::of(ending()), under).prop_map(
-        |((namespace, lease, owner, ttl), session, lapsed, (grants, pieces, sets))| LeaseEntry {
-            namespace,
-            lease,
-            owner,
-            ttl,
-            session,
-            lapsed,
-            grants,
-            pieces,
-            sets,
+        |(head, session, lapsed, (grants, pieces, (sets, requests)))| {
+            let (namespace, lease, owner, ttl) = head;
+            LeaseEntry {
+                namespace,
+                lease,
+                owner,
+                ttl,
+                session,
+                lapsed,
+                grants,
+                pieces,
+                sets,
+                requests,
+            }
         },
     )
 }
