@@ -45,7 +45,7 @@ impl Model {
         Grant {
             lease: lease.id,
             owner: held.owner.clone(),
-            fence: held.fences.1,
+            fence: held.fence(),
             ttl: lease.ttl,
             deadline: lease.deadline,
             granted_at: held.granted_at,
@@ -58,12 +58,12 @@ impl Model {
     /// Gives back what is held, or else every reclaim window.
     fn let_go(&mut self, ask: &ByOwner) -> Result<Duration, Refusal> {
         if let Some(held) = self.own(ask) {
-            self.end_fence(&held.namespace, held.lease, held.fences.1, &Ending::Released);
+            self.end_fence(&held.namespace, held.lease, held.fence(), &Ending::Released);
             return Ok(self.now.since(held.granted_at));
         }
         let windows = self.on_key(ask).filter(|held| held.window_until.is_some());
         let mut windows: Vec<Held> = windows.filter(|w| w.owner == ask.owner).cloned().collect();
-        windows.sort_by_key(|held| held.fences.1);
+        windows.sort_by_key(|held| held.fence());
         for gone in &windows {
             self.end_window_of_key(gone, &ask.key, &Ending::WindowOver);
         }
