@@ -4,7 +4,7 @@
 //! name, so that every server agrees without asking.
 
 use leasehold_core::Namespace;
-use leasehold_engine::{Handle, Phase};
+use leasehold_engine::{Handle, Phase, Status};
 
 /// This server's engines, one for each group.
 #[derive(Debug)]
@@ -29,13 +29,14 @@ impl Groups {
 
     /// The engine that says how this server is doing: one that is not well, if there is one.
     pub(crate) fn worst(&self) -> &Handle {
-        let is_well = |engine: &&Handle| {
-            let status = engine.status();
-            let serves = matches!(status.phase, Phase::Leading | Phase::Following);
-            !serves || status.store_failure.is_some()
-        };
-        self.engines.iter().find(is_well).unwrap_or(&self.engines[0])
+        let mut engines = self.engines.iter();
+        engines.find(|engine| !is_well(&engine.status())).unwrap_or(&self.engines[0])
     }
+}
+
+/// Whether an engine serves, or knows who does, and its store works.
+fn is_well(status: &Status) -> bool {
+    matches!(status.phase, Phase::Leading | Phase::Following) && status.store_failure.is_none()
 }
 
 /// The same for ever: what a namespace has stored stays with its group.
@@ -57,6 +58,24 @@ mod tests {
         let group = |name: &str, groups| group_of(&Namespace::new(name).expect("a name"), groups);
         assert_eq!(group("default", 1), 0);
         assert_eq!([group("default", 8), group("team-a", 8), group("team-b", 8)], [6, 6, 3]);
+    }
+
+    #[test]
+    fn an_engine_is_well_while_it_serves_and_its_store_works() {
+        let status = |phase, failure: Option<&str>| Status {
+            phase,
+            epoch: leasehold_core::Epoch(1),
+            revision: leasehold_core::Revision(1),
+            grace: None,
+            store: "memory",
+            store_failure: failure.map(Into::into),
+            leader: None,
+        };
+        assert!(is_well(&status(Phase::Leading, None)));
+        assert!(is_well(&status(Phase::Following, None)));
+        assert!(!is_well(&status(Phase::Leading, Some("disk full"))));
+        assert!(!is_well(&status(Phase::Doubtful, None)));
+        assert!(!is_well(&status(Phase::Starting, None)));
     }
 
     #[test]
