@@ -26,6 +26,8 @@ pub use leasehold_store::Location as Store;
 pub struct Config {
     pub listen: SocketAddr,
     pub store: Store,
+    /// The directory in which a memory store notes how far its fencing tokens have come.
+    pub data: Option<PathBuf>,
     pub cluster: ClusterConfig,
     /// How long after it expired the simple lock stays reserved for its last holder.
     pub simple_grace: Duration,
@@ -117,6 +119,7 @@ impl Default for Config {
         Config {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080),
             store: Store::in_directory(Path::new("leasehold-data")),
+            data: None,
             cluster: ClusterConfig::default(),
             simple_grace: Duration::from_secs(5),
             insecure: false,
@@ -327,6 +330,7 @@ impl File {
         set(&mut config.listen, self.listen);
         set(&mut config.store, self.data.as_deref().map(Store::in_directory));
         set(&mut config.store, self.store.as_deref().map(Store::parse).transpose()?);
+        set(&mut config.data, self.data.map(Some));
         set(&mut config.cluster.name, self.cluster.name.map(Some));
         set(&mut config.cluster.advertise, self.cluster.advertise.map(Some));
         set(&mut config.cluster.groups, self.cluster.groups);

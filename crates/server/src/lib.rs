@@ -34,6 +34,7 @@ mod convert;
 mod wall;
 mod retry;
 mod random;
+mod token_seed;
 mod metrics;
 mod readings;
 mod samples;

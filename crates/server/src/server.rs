@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use leasehold_core::Fence;
 use leasehold_engine::{Clock, Recovery, Runner, Stop, SystemClock};
@@ -26,6 +27,7 @@ use crate::metrics::Metrics;
 use crate::random;
 use crate::request::Routers;
 use crate::samples::{self, Samples};
+use crate::token_seed::{self, TokenSeed};
 
 /// How long the engine has to write what is left, and after it the connections to take their answers.
 const ENGINE_STOP_MAX: Duration = Duration::from_secs(3);
@@ -66,6 +68,13 @@ pub enum StartError {
     Groups { stored: u32, wanted: u32 },
     #[error("cannot take over what is stored: {}", with_cause(.0))]
     Engine(#[from] leasehold_engine::StartError),
+    #[error("cannot use {}: {source}", path.display())]
+    TokenSeed { path: PathBuf, source: io::Error },
+    #[error(
+        "the clock is {} s behind the time noted in {}: fencing tokens of the memory store follow the clock and would fall",
+        behind.as_secs(), path.display()
+    )]
+    ClockBehind { path: PathBuf, behind: Duration },
 }
 
 /// The whole chain in one line.
@@ -112,9 +121,15 @@ impl Server {
         let candidate = candidate(&config, address);
         let mut handles = Vec::new();
         let mut engines = Vec::new();
+        let seed = match (&config.store, &config.data) {
+            (Store::Memory, Some(data)) => Some(TokenSeed::open(data)?),
+            _ => None,
+        };
+        let by_clock = || (config.store == Store::Memory).then(token_seed::by_clock);
+        let fence_floor = seed.as_ref().map(TokenSeed::first).or_else(by_clock);
         let shared = journals.first().filter(|first| first.traits().shared).cloned();
         for journal in journals {
-            let runner = runner(&config, candidate.clone());
+            let runner = runner(&config, candidate.clone(), fence_floor);
             let (handle, engine) = leasehold_engine::start(runner, clock.clone(), journal);
             handles.push(handle);
             engines.push(engine);
@@ -136,6 +151,9 @@ impl Server {
         tokio::spawn(samples::sample(app.clone(), stopped.clone()));
         let balancing =
             shared.map(|first| tokio::spawn(balance::keep(app.clone(), first, stopped.clone())));
+        if let Some(seed) = seed {
+            tokio::spawn(seed.keep(stopped.clone()));
+        }
         let accepting = tokio::spawn(accept::accept(listener, app, routers, stopped));
         for engine in &mut engines {
             engine.settled().await?;
@@ -203,7 +221,7 @@ fn candidate(config: &Config, address: SocketAddr) -> Candidate {
     }
 }
 
-fn runner(config: &Config, candidate: Candidate) -> Runner {
+fn runner(config: &Config, candidate: Candidate, fence_floor: Option<Fence>) -> Runner {
     let seed = random::secret();
     Runner {
         candidate,
@@ -212,21 +230,13 @@ fn runner(config: &Config, candidate: Candidate) -> Runner {
             seed,
             grace: config.grace.policy,
             grace_length: config.grace.length,
-            fence_floor: (config.store == Store::Memory).then(fence_floor),
+            fence_floor,
         },
         snapshot_bytes: config.snapshot_bytes,
         events_len_max: config.events_max,
         watcher_backlog_max: config.watcher_backlog_max,
         history: config.history,
     }
-}
-
-/// A store that forgets does not know which fences were handed out. Microseconds since 1970 are above all of them, as long
-/// as fewer than a million were handed out a second.
-fn fence_floor() -> Fence {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let micros = u64::try_from(since.as_micros()).unwrap_or(0);
-    Fence::new(micros).unwrap_or(Fence::ZERO)
 }
 
 async fn open(store: &Store, group: usize) -> Result<Arc<dyn Journal>, StartError> {

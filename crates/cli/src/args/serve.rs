@@ -28,8 +28,8 @@ pub(crate) struct Serve {
     /// The address to serve on [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_LISTEN", hide_env_values = true, value_parser = listen)]
     pub(crate) listen: Option<SocketAddr>,
-    /// The directory to keep locks in [env: LEASEHOLD_DATA] [default: leasehold-data]
-    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    /// The directory to keep locks in; with --store memory, a note of its last fencing token [env: LEASEHOLD_DATA] [default: leasehold-data]
+    #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Where to keep locks: sqlite:PATH, postgres://…, etcd://…, or memory to forget them [env: LEASEHOLD_STORE]
     #[arg(long, value_name = "STORE")]

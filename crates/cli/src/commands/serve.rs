@@ -1,6 +1,7 @@
 //! `leasehold serve`
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 
 use leasehold_server::{AccessLog, Config, ConfigError, Server, StartError, Store};
 use tokio::runtime::{Builder, Runtime};
@@ -34,9 +35,11 @@ fn configured(args: &Serve) -> Result<Config, ConfigError> {
     if let Some(listen) = args.listen {
         config.listen = listen;
     }
-    if let Some(store) = store(args)? {
+    let (data, store) = store(args)?;
+    if let Some(store) = store {
         config.store = store;
     }
+    config.data = data.or(config.data);
     if let Some(grace) = args.simple_grace {
         config.simple_grace = grace;
     }
@@ -56,7 +59,7 @@ fn configured(args: &Serve) -> Result<Config, ConfigError> {
 }
 
 /// The flags, or else the environment: a flag wins over a variable of the other name too.
-fn store(args: &Serve) -> Result<Option<Store>, ConfigError> {
+fn store(args: &Serve) -> Result<(Option<PathBuf>, Option<Store>), ConfigError> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let (data, store) = match (&args.data, &args.store) {
         (None, None) => {
@@ -67,14 +70,21 @@ fn store(args: &Serve) -> Result<Option<Store>, ConfigError> {
         (data, store) => (data.clone(), store.clone()),
     };
     match (data, store) {
-        (None, None) => Ok(None),
-        (Some(data), None) => Ok(Some(Store::in_directory(&data))),
-        (None, Some(store)) => Ok(Some(Store::parse(&store)?)),
-        (Some(_), Some(store)) => Err(ConfigError::Value {
-            field: args::STORE_VARIABLE,
-            value: store,
-            message: "LEASEHOLD_DATA is set too; unset one of them",
-        }),
+        (None, None) => Ok((None, None)),
+        (Some(data), None) => {
+            let store = Store::in_directory(&data);
+            Ok((Some(data), Some(store)))
+        }
+        (data, Some(text)) => match (data, Store::parse(&text)?) {
+            // There it notes how far its fencing tokens have come.
+            (data, Store::Memory) => Ok((data, Some(Store::Memory))),
+            (None, store) => Ok((None, Some(store))),
+            (Some(_), _) => Err(ConfigError::Value {
+                field: "store",
+                value: text,
+                message: "a data directory is given too, which only the memory store uses beside it",
+            }),
+        },
     }
 }
 
@@ -126,6 +136,10 @@ fn not_started(error: &StartError) -> Failure {
         StartError::Store(_) => {
             failure.next("choose where the locks are kept with --data or --store")
         }
+        StartError::ClockBehind { .. } => failure.next(
+            "set the clock, or wait until it is past that time; delete the file only if nothing remembers a token of this server",
+        ),
+        StartError::TokenSeed { .. } => failure.next("choose a directory that can be written to with --data"),
         StartError::Config(_) | StartError::Groups { .. } | StartError::Engine(_) => failure,
     }
 }
