@@ -168,7 +168,11 @@ fn mistakes_are_told_with_a_way_out() {
         (vec!["serve", "--config", &nothing], 78, "cannot read"),
         (vec!["serve", "--listen", "0.0.0.0:1"], 78, "--insecure"),
         (vec!["serve", "--listen", "127.0.0.1:0", "--data", &there], 78, "--data or --store"),
-        (vec!["serve", "--data", "x", "--store", "etcd://127.0.0.1:1"], 78, "only the memory store"),
+        (
+            vec!["serve", "--data", "x", "--store", "etcd://127.0.0.1:1"],
+            78,
+            "only the memory store",
+        ),
         (vec!["backup", "--data", &nothing, &new], 74, "--data"),
         (vec!["restore", "--data", &new, &nothing], 74, "leasehold backup"),
         (vec!["restore", "--data", &half, &there], 74, "not a database"),

@@ -40,7 +40,16 @@ impl LockTable {
         transition: &Transition,
         listener: &mut Listener<'_>,
     ) -> Result<(), Unfit> {
+        self.note_undo(transition);
         self.revision.0 += 1;
+        let changed = self.make(transition, listener);
+        if changed.is_err() {
+            self.forget_last_undo();
+        }
+        changed
+    }
+
+    fn make(&mut self, transition: &Transition, listener: &mut Listener<'_>) -> Result<(), Unfit> {
         match transition {
             Transition::EpochBegan { epoch } => {
                 self.epoch = *epoch;
@@ -506,7 +515,7 @@ impl LockTable {
             .collect()
     }
 
-    fn end_grant(
+    pub(crate) fn end_grant(
         &mut self,
         space: SpaceNo,
         lease: LeaseNo,
@@ -578,7 +587,7 @@ impl LockTable {
         }
     }
 
-    fn end_lease(
+    pub(crate) fn end_lease(
         &mut self,
         space: SpaceNo,
         lease: LeaseNo,
@@ -642,7 +651,7 @@ impl LockTable {
     }
 
     /// Ends everything under a lease, or all but what has a reclaim window.
-    fn end_all(
+    pub(crate) fn end_all(
         &mut self,
         space: SpaceNo,
         lease: LeaseNo,

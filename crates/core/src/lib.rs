@@ -52,6 +52,7 @@ mod overview;
 mod tree;
 mod digest;
 mod snapshotting;
+mod undo;
 
 mod sketch;
 pub mod invariant;

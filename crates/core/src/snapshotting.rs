@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::fence::Fence;
 use crate::id::{LeaseId, Namespace};
 use crate::inode::{Party, Piece};
 use crate::lease::{
@@ -54,14 +55,14 @@ impl LockTable {
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         let leases = self
             .spaces_by_name()
-            .flat_map(|(_, space)| space.leases.iter().map(|(_, lease)| entry_of(space, lease)));
+            .flat_map(|(_, space)| space.leases.iter().map(|(_, lease)| lease_in(space, lease)));
         self.small_entries().into_iter().chain(leases)
     }
 
     /// One lease, with everything that stands under it.
     pub(crate) fn lease_entry(&self, namespace: &Namespace, lease: LeaseId) -> Option<Entry> {
         let space = self.space_named(namespace)?;
-        Some(entry_of(space, space.lease(space.lease_no(lease)?)))
+        Some(lease_in(space, space.lease(space.lease_no(lease)?)))
     }
 
     /// A table with what the entries say. Deadlines start anew when an epoch begins.
@@ -109,7 +110,7 @@ impl LockTable {
             if let Some(held) = at.leases.get(lease.0)
                 && !under_way.mark(space, lease)
             {
-                under_way.ready.push_back(entry_of(at, held));
+                under_way.ready.push_back(lease_in(at, held));
             }
         }
         let len = under_way.ready.len().min(len_max);
@@ -136,7 +137,7 @@ impl LockTable {
         let passed = passed || planted!("snapshot-of-mixed-moments");
         if !passed && !under_way.mark(space, lease) {
             let at = &self.spaces[space.0];
-            under_way.ready.push_back(entry_of(at, at.lease(lease)));
+            under_way.ready.push_back(lease_in(at, at.lease(lease)));
         }
     }
 
@@ -159,23 +160,23 @@ impl LockTable {
             Entry::Counters { epoch, fence, revision } => {
                 (self.epoch, self.fence, self.revision) = (epoch, fence, revision);
                 if planted!("token-reused-after-recovery") {
-                    self.fence = crate::fence::Fence::ZERO;
+                    self.fence = Fence::ZERO;
                 }
             }
             Entry::Register { namespace, register, fence } => {
                 let space = self.space_or_insert(&namespace);
                 self.space_mut(space).registers.insert(register, fence);
             }
-            Entry::Lease(entry) => self.add_lease_entry(*entry)?,
+            Entry::Lease(entry) => drop(self.add_lease_entry(*entry)?),
         }
         Ok(())
     }
 
-    fn add_lease_entry(&mut self, entry: LeaseEntry) -> Result<(), Unfit> {
+    pub(crate) fn add_lease_entry(&mut self, entry: LeaseEntry) -> Result<LeaseNo, Unfit> {
         let space = self.space_or_insert(&entry.namespace);
-        let session = entry.session.map(|session| {
+        let session = entry.session.as_ref().map(|session| {
             Box::new(Session {
-                terms: session.terms,
+                terms: session.terms.clone(),
                 opened_at: session.opened_at,
                 attached: false,
             })
@@ -186,6 +187,17 @@ impl LockTable {
             at.lease_mut(lease).state = LeaseState::Lapsed(Lapse::of(ending));
             at.lapsed_len += 1;
         }
+        self.fill(space, lease, entry)?;
+        Ok(lease)
+    }
+
+    /// Puts everything under a lease that an entry has under it.
+    pub(crate) fn fill(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        entry: LeaseEntry,
+    ) -> Result<(), Unfit> {
         for grant in entry.grants {
             self.restore_grant(space, lease, grant);
         }
@@ -271,53 +283,34 @@ impl LockTable {
     }
 }
 
-fn entry_of(space: &Space, lease: &Lease) -> Entry {
-    let name = |owner: OwnerNo| space.owners.name(owner).clone();
-    let grants = lease.held.grants().map(|grant| GrantEntry {
-        key: grant.key.clone(),
-        owner: name(grant.owner),
-        mode: grant.mode,
-        fence: grant.fence,
-        granted_at: grant.granted_at,
-        reclaim_window: grant.reclaim_window,
-        request: request_of(grant.extra.as_deref()).cloned(),
-        metadata: metadata_of(grant.extra.as_deref()),
-    });
-    let number = space.lease_no(lease.id).expect("a lease is found by its id");
-    let pieces = lease.held.pieces().into_iter().flatten().map(|&(inode, owner, start)| {
-        let piece = &space.inodes[&inode].pieces[&(Party { owner, lease: number }, start)];
-        PieceEntry {
-            inode,
-            range: piece.range,
-            owner: name(owner),
-            mode: piece.mode,
-            tokens: piece.tokens.as_slice().to_vec(),
-            granted_at: piece.granted_at,
-            reclaim_window: piece.reclaim_window,
-            metadata: piece.metadata.clone(),
-        }
-    });
-    let many = match &lease.held {
-        Held::Many(many) => Some(many),
-        Held::Nothing | Held::One(_) => None,
-    };
-    let sets = many.into_iter().flat_map(|many| &many.sets).map(|(&fence, set)| SetEntry {
-        fence,
-        owner: set.owner.clone(),
-        ranges: set.ranges.clone(),
-    });
-    let requests = many.into_iter().flat_map(|many| &many.requests);
-    let requests = requests.map(|(&fence, request)| ByteRequestEntry {
-        fence,
-        owner: name(request.owner),
-        request: request.request.clone(),
-        granted_at: request.granted_at,
-        ranges: request.ranges.clone(),
-    });
-    Entry::Lease(Box::new(LeaseEntry {
+fn lease_in(space: &Space, lease: &Lease) -> Entry {
+    Entry::Lease(Box::new(entry_of(space, lease)))
+}
+
+/// A lease and everything that stands under it.
+pub(crate) fn entry_of(space: &Space, lease: &Lease) -> LeaseEntry {
+    let mut entry = header_of(space, lease);
+    entry.grants = lease.held.grants().map(|grant| grant_entry(space, grant)).collect();
+    if let Held::Many(many) = &lease.held {
+        let number = space.lease_no(lease.id).expect("a lease is found by its id");
+        let pieces = many.pieces.iter().map(|&(inode, owner, start)| {
+            let party = Party { owner, lease: number };
+            piece_entry(space, inode, owner, &space.inodes[&inode].pieces[&(party, start)])
+        });
+        entry.pieces = pieces.collect();
+        entry.sets = many.sets.iter().map(|(&fence, set)| set_entry(fence, set)).collect();
+        let requests = many.requests.iter();
+        entry.requests = requests.map(|(&fence, made)| request_entry(space, fence, made)).collect();
+    }
+    entry
+}
+
+/// A lease without what stands under it.
+pub(crate) fn header_of(space: &Space, lease: &Lease) -> LeaseEntry {
+    LeaseEntry {
         namespace: space.name.clone(),
         lease: lease.id,
-        owner: name(lease.owner),
+        owner: space.owners.name(lease.owner).clone(),
         ttl: lease.ttl,
         session: lease.session.as_ref().map(|session| SessionEntry {
             opened_at: session.opened_at,
@@ -327,9 +320,49 @@ fn entry_of(space: &Space, lease: &Lease) -> Entry {
             LeaseState::Live | LeaseState::Recovering => None,
             LeaseState::Lapsed(lapse) => Some(lapse.ending()),
         },
-        grants: grants.collect(),
-        pieces: pieces.collect(),
-        sets: sets.collect(),
-        requests: requests.collect(),
-    }))
+        grants: Vec::new(),
+        pieces: Vec::new(),
+        sets: Vec::new(),
+        requests: Vec::new(),
+    }
+}
+
+pub(crate) fn grant_entry(space: &Space, grant: &Grant) -> GrantEntry {
+    GrantEntry {
+        key: grant.key.clone(),
+        owner: space.owners.name(grant.owner).clone(),
+        mode: grant.mode,
+        fence: grant.fence,
+        granted_at: grant.granted_at,
+        reclaim_window: grant.reclaim_window,
+        request: request_of(grant.extra.as_deref()).cloned(),
+        metadata: metadata_of(grant.extra.as_deref()),
+    }
+}
+
+fn piece_entry(space: &Space, inode: u64, owner: OwnerNo, piece: &Piece) -> PieceEntry {
+    PieceEntry {
+        inode,
+        range: piece.range,
+        owner: space.owners.name(owner).clone(),
+        mode: piece.mode,
+        tokens: piece.tokens.as_slice().to_vec(),
+        granted_at: piece.granted_at,
+        reclaim_window: piece.reclaim_window,
+        metadata: piece.metadata.clone(),
+    }
+}
+
+fn set_entry(fence: Fence, set: &SetRanges) -> SetEntry {
+    SetEntry { fence, owner: set.owner.clone(), ranges: set.ranges.clone() }
+}
+
+fn request_entry(space: &Space, fence: Fence, made: &ByteRequest) -> ByteRequestEntry {
+    ByteRequestEntry {
+        fence,
+        owner: space.owners.name(made.owner).clone(),
+        request: made.request.clone(),
+        granted_at: made.granted_at,
+        ranges: made.ranges.clone(),
+    }
 }

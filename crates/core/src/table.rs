@@ -17,6 +17,7 @@ use crate::snapshotting::Snapshotting;
 use crate::space::{Space, SpaceNo};
 use crate::time::{Millis, Timestamp};
 use crate::transition::Transition;
+use crate::undo::UndoLog;
 
 /// Who holds what, and who waits for it.
 ///
@@ -53,6 +54,8 @@ pub struct LockTable {
     /// Waiters whose lease has ended in this step: nothing can stand under it any more.
     pub(crate) orphaned: Vec<(SpaceNo, Ticket)>,
     pub(crate) snapshotting: Option<Snapshotting>,
+    /// How to undo what is not settled yet, if that is to be possible.
+    pub(crate) undo: Option<UndoLog>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +87,7 @@ impl LockTable {
             weakened: BTreeSet::new(),
             orphaned: Vec::new(),
             snapshotting: None,
+            undo: None,
         }
     }
 

@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use hyper::Method;
 use leasehold_api::{Code, LockPage};
 use leasehold_e2e::checker::{Checked, Rules, check};
 use leasehold_e2e::client::{Ask, Client, Http, Lease, Outcome, bound_unknown};
 use leasehold_e2e::faults::{Injected, can_inject};
 use leasehold_e2e::history::Recorder;
 use leasehold_e2e::server::Server;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -225,5 +227,68 @@ async fn grants_to_peers_that_went_before_their_answer_are_taken_back() -> Resul
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     ensure!(injected.end()? > 0, "nothing was injected");
+    Ok(())
+}
+
+/// Another process holds the database: what is refused as not applied never happens, heartbeats go on with the old ttl, and
+/// readers see what is durable.
+#[tokio::test]
+async fn what_a_busy_store_refuses_never_happens() -> Result<()> {
+    let server = Server::start().await?;
+    let mut http = Http::new(server.address());
+    let mine = json!({"owner_id": "worker-a", "ttl_ms": 60_000});
+    let held: Value = http.post("/v1/locks/job/x/acquire", &mine).await?.json()?;
+    let other: Value = http.post("/v1/locks/job/y/acquire", &mine).await?.json()?;
+    let proof = |lease: &Value| json!({"owner_id": "worker-a", "lease_id": lease["lease_id"], "fencing_token": lease["fencing_token"]});
+    let mut shorter = proof(&held);
+    shorter["ttl_ms"] = json!(500);
+    let lock_for = "/lock?client=worker-s&ttl=60s";
+    ensure!(http.ask(Method::POST, lock_for).await?.status == 200, "the simple lock is free");
+
+    let elsewhere = rusqlite::Connection::open(server.data().join("leasehold.db"))?;
+    elsewhere.execute_batch("BEGIN IMMEDIATE")?;
+    let broken = json!({"reason": "test"});
+    let accept = json!({"fencing_token": held["fencing_token"]});
+    for (path, body) in [
+        ("/v1/locks/job/x/renew", &shorter),
+        ("/v1/locks/job/x/break", &broken),
+        ("/v1/fences/disk/accept", &accept),
+    ] {
+        let refused = http.post(path, body).await?;
+        let problem: Value = refused.json()?;
+        ensure!(
+            (refused.status, &problem["code"], &problem["outcome"])
+                == (503, &json!("store_unavailable"), &json!("not_applied")),
+            "{path}: {problem}"
+        );
+    }
+    let simple = http.ask(Method::POST, "/lock?client=worker-s&ttl=1s").await?;
+    ensure!(simple.status == 503, "/lock with another ttl: {}", simple.status);
+    let renewed: Value = http.post("/v1/locks/job/x/renew", &proof(&held)).await?.json()?;
+    ensure!(renewed["ttl_ms"] == json!(60_000), "{renewed}");
+    let released = http.post("/v1/locks/job/y/release", &proof(&other)).await?;
+    ensure!(released.status == 200, "a release is acknowledged: {}", released.status);
+    for path in ["/v1/graph", "/v1/overview", "/v1/sessions", "/v1/locks/job/x", "/v1/locks"] {
+        let seen = http.get(path).await?;
+        ensure!(seen.status == 200, "{path} while the store is away: {}", seen.status);
+    }
+    let listed = String::from_utf8(http.get("/v1/locks").await?.body.to_vec())?;
+    ensure!(listed.contains("job/x") && listed.contains("job/y"), "what is durable: {listed}");
+
+    elsewhere.execute_batch("COMMIT")?;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let theirs = json!({"owner_id": "worker-b", "ttl_ms": 60_000});
+    let refused = http.post("/v1/locks/job/x/acquire", &theirs).await?;
+    ensure!(
+        refused.status == 409,
+        "a lease of a minute is over after a second: {}",
+        refused.status
+    );
+    let freed = http.post("/v1/locks/job/y/acquire", &theirs).await?;
+    ensure!(freed.status == 200, "what was released is free: {}", freed.status);
+    let simple = http.ask(Method::POST, "/lock?client=worker-t&ttl=60s").await?;
+    ensure!(simple.status == 409, "the simple lock is held for a minute: {}", simple.status);
+    let fence = http.get("/v1/fences/disk").await?;
+    ensure!(fence.status == 404, "a register that was never accepted: {}", fence.status);
     Ok(())
 }

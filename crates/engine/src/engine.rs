@@ -4,12 +4,15 @@
 //! is held back until everything it shows is durable, and goes out at once if it shows nothing new (a renewal, a
 //! refusal because of an old grant). While one record is being written the next one gathers: group commit falls out.
 //!
-//! A commit that fails is never rolled back. Grants that nobody has been told of are withdrawn by further transitions,
-//! their callers are told so, and the whole row is written when the store is back: the journal stays a faithful history
-//! and the table stays its fold. Until then nothing is granted; renewals and releases go on.
+//! When a commit fails, the table goes back to what is durable, and the callers hear that nothing was applied, or that it
+//! is unknown: then the store is read first, and the record is either made again or forgotten. Endings that were
+//! acknowledged before are made again at once. Until the store is back nothing lasting is changed but by such endings;
+//! heartbeats go on, and queries show what is durable.
 //!
-//! - `showing.rs`: what may be shown at once. `writing.rs`: records. `undo.rs`: what is taken back.
+//! - `showing.rs`: what may be shown at once. `writing.rs`: records. `failing.rs`: when one is not written. `undo.rs`: what
+//!   a caller never hears of.
 
+mod failing;
 mod showing;
 mod undo;
 mod writing;
@@ -25,7 +28,7 @@ use leasehold_core::{
 };
 use leasehold_store::Seq;
 
-use crate::call::{Call, CallError, Reply};
+use crate::call::{Call, CallError, Query, Reply};
 use crate::publish::Beginning;
 
 use undo::About;
@@ -62,6 +65,12 @@ pub struct Engine {
     draft: Option<writing::Draft>,
     /// The store does not keep anything for now.
     store_failed: bool,
+    /// The revision that the epoch began with: nothing up to it is ever undone.
+    begun: Revision,
+    /// The record of which nobody knows whether it was written. The table is as it was before it.
+    limbo: Option<failing::Limbo>,
+    /// Queries whose answers are held back.
+    queries: BTreeMap<CallId, Query>,
 
     /// Waits until everything up to the revision is durable, in order.
     held_back: VecDeque<(Revision, Output)>,
@@ -136,11 +145,13 @@ impl Engine {
     /// Takes over a table that has just begun this epoch. What that left unwritten comes with it.
     pub fn new(
         settings: Settings,
-        table: LockTable,
+        mut table: LockTable,
         next_seq: Seq,
         unwritten: Vec<Transition>,
     ) -> Engine {
         let durable = Revision(table.revision().0 - unwritten.len() as u64);
+        table.keep_undo();
+        let table_revision = table.revision();
         Engine {
             settings,
             epoch: table.epoch(),
@@ -155,6 +166,9 @@ impl Engine {
             in_flight: None,
             draft: None,
             store_failed: false,
+            begun: table_revision,
+            limbo: None,
+            queries: BTreeMap::new(),
             held_back: VecDeque::new(),
             awaited: 0,
             ready: Vec::new(),
@@ -223,7 +237,9 @@ impl Engine {
         let (unknown, in_doubt) = (self.store_failure(true), self.in_doubt(outcome));
         for (revision, output) in self.held_back.drain(..) {
             if let Output::Reply { call, .. } = output {
-                let why = if revision <= in_doubt { &unknown } else { why };
+                // Nothing comes of a query.
+                let is_query = self.queries.remove(&call).is_some();
+                let why = if revision <= in_doubt && !is_query { &unknown } else { why };
                 outputs.push(Output::Reply { call, reply: Err(why.clone()), undo: None });
             }
         }
@@ -253,6 +269,10 @@ impl Engine {
     pub fn submit(&mut self, now: Timestamp, id: CallId, call: Call) {
         match call {
             Call::Query(query) => self.answer_query(now, id, query),
+            Call::Command(command) if self.store_failed && self.has_to_wait(&command) => {
+                let why = self.store_failure(false);
+                self.reply(id, Err(why));
+            }
             Call::Command(command) => match (&command, &self.closed) {
                 (Command::Acquire(_) | Command::OpenSession(_), Some(why)) => {
                     let why = why.clone();
@@ -279,13 +299,13 @@ impl Engine {
     fn carry_out(&mut self, now: Timestamp, id: CallId, command: Command) {
         let about = About::of(&command);
         let renews = renewed_by(&command);
+        let breaks = matches!(command, Command::BreakSession(_));
         if let Command::Cancel(cancel) = &command {
             self.waiting.remove(&cancel.call);
         }
         let mut step = std::mem::take(&mut self.step);
         step.clear();
         let outcome = self.handle(now, command, &mut step);
-        let changed = !step.transitions.is_empty();
         let answer = match outcome {
             Outcome::Queued(_) => {
                 self.waiting.insert(id, about);
@@ -306,13 +326,15 @@ impl Engine {
         self.take_step(&mut step);
         self.step = step;
         let Some((reply, undo)) = answer else { return };
-        let output = Output::Reply { call: id, reply, undo };
         // A heartbeat right behind one that changed the ttl would show the new one as well.
-        let changed = changed || renews.is_some_and(|lease| self.is_ttl_unwritten(lease));
-        if self.may_go_at_once(&output, changed) {
-            self.ready.push(output);
+        let waits = breaks || renews.is_some_and(|lease| self.is_ttl_unwritten(lease));
+        if self.may_go_at_once(&reply, waits) {
+            self.ready.push(Output::Reply { call: id, reply, undo });
+        } else if self.store_failed {
+            let why = self.store_failure(false);
+            self.reply(id, Err(why));
         } else {
-            self.show(output);
+            self.show(Output::Reply { call: id, reply, undo });
         }
     }
 
@@ -369,6 +391,12 @@ impl Engine {
                 Effect::Refused { call, refusal } => {
                     self.waiting.remove(&call);
                     let reply = Err(self.error_for(refusal));
+                    if self.store_failed {
+                        let may_go = self.may_go_at_once(&reply, false);
+                        let failed = self.store_failure(false);
+                        self.reply(call, if may_go { reply } else { Err(failed) });
+                        continue;
+                    }
                     Output::Reply { call, reply, undo: None }
                 }
                 Effect::Lost { namespace, lease, fence, ending } => {

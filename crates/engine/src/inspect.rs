@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::fmt;
 
-use leasehold_core::{Command, LockTable, Step};
+use leasehold_core::{Command, LockTable, Step, Transition};
 
 /// Looks at every step of one engine.
 pub trait Watch: fmt::Debug + Send {
@@ -13,6 +13,12 @@ pub trait Watch: fmt::Debug + Send {
 
     /// It has been.
     fn after(&mut self, table: &LockTable, step: &Step);
+
+    /// What no store has kept was undone.
+    fn rolled_back(&mut self, table: &LockTable);
+
+    /// A change that was undone turned out to be durable and was made again.
+    fn applied(&mut self, table: &LockTable, transition: &Transition);
 }
 
 /// Makes the one who looks at an engine that has just begun with this table.
@@ -42,5 +48,13 @@ impl Inspection {
 
     pub(crate) fn after(&mut self, table: &LockTable, step: &Step) {
         self.0.iter_mut().for_each(|watch| watch.after(table, step));
+    }
+
+    pub(crate) fn rolled_back(&mut self, table: &LockTable) {
+        self.0.iter_mut().for_each(|watch| watch.rolled_back(table));
+    }
+
+    pub(crate) fn applied(&mut self, table: &LockTable, transition: &Transition) {
+        self.0.iter_mut().for_each(|watch| watch.applied(table, transition));
     }
 }

@@ -6,7 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Mood, MoodyJournal, acquire, release, renew, scope};
-use leasehold_core::{Answer, LockState, Namespace, Refusal, RequestId, Revision, Wait};
+use leasehold_core::{
+    AcceptFence, Adapter, Answer, Break, BreakSession, ByteRange, CloseSession, Command, Fence,
+    Grant, KeepAlive, ListQuery, LockState, Millis, Mode, Namespace, OnDisconnect, OpenSession,
+    Opened, Refusal, RegisterName, RemoveFile, Renew, RequestId, Revision, Under, Unlock, Wait,
+};
 use leasehold_engine::{
     CallError, Clock, Handle, Query, Recovery, Runner, Stop, SystemClock, View, recover, start,
 };
@@ -318,5 +322,233 @@ async fn snapshots_are_taken_while_the_service_goes_on() {
         }
     }
     settle().await;
+    journal_folds_to_the_table(&journal, handle, stop).await;
+}
+
+/// All that lasts, as readers see it.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    holders: Vec<(String, String, Mode, u64, Millis)>,
+    sessions: Vec<(u64, Millis)>,
+    register: Option<u64>,
+}
+
+async fn seen(handle: &Handle) -> Seen {
+    let namespace = Namespace::default();
+    let list = ListQuery {
+        namespace: namespace.clone(),
+        prefix: String::new(),
+        owner: None,
+        session: None,
+        inode: None,
+        state: None,
+        after: None,
+        len_max: 100,
+        looked_at_max: 100,
+    };
+    let Ok(View::Page(page)) = handle.query(Query::List(list)).await else { panic!("a list") };
+    let holders = page.locks.into_iter().flat_map(|lock| lock.holders).map(|holder| {
+        let (scope, owner) = (holder.scope.to_string(), holder.owner.to_string());
+        (scope, owner, holder.mode, holder.fence.get(), holder.ttl)
+    });
+    let sessions = Query::Sessions { namespace: namespace.clone(), after: 0, len_max: 100 };
+    let Ok(View::Sessions(sessions)) = handle.query(sessions).await else { panic!("sessions") };
+    let register = Query::Register { namespace: namespace.clone(), register: register() };
+    let Ok(View::Register(register)) = handle.query(register).await else { panic!("a register") };
+    for query in [
+        Query::Graph { namespace: namespace.clone(), waits_max: 100 },
+        Query::Overview { namespace, len_max: 100 },
+    ] {
+        handle.query(query).await.expect("it is answered, whatever the store does");
+    }
+    Seen {
+        holders: holders.collect(),
+        sessions: sessions.into_iter().map(|session| (session.number, session.ttl)).collect(),
+        register: register.map(Fence::get),
+    }
+}
+
+fn register() -> RegisterName {
+    RegisterName::new("disk").unwrap()
+}
+
+/// A lock, a session with bytes of a file, and a register.
+struct Held {
+    lock: Grant,
+    bytes: Grant,
+    session: Opened,
+}
+
+async fn hold(handle: &Handle) -> Held {
+    let lock = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
+    let open = OpenSession {
+        namespace: Namespace::default(),
+        id: common::lease_id(),
+        owner: common::owner("s"),
+        ttl: Duration::from_secs(30),
+        adapter: Adapter::new("grpc").unwrap(),
+        on_disconnect: OnDisconnect::Release,
+        request_id: None,
+        metadata: None,
+    };
+    let opened = handle.command(Command::OpenSession(open)).await;
+    let Ok(Answer::SessionOpened(session)) = opened else { panic!("a session: {opened:?}") };
+    let mut bytes = acquire("s", "inode:7@0..100", Wait::Never);
+    bytes.under = Under::Session(session.session);
+    let bytes = handle.acquire(bytes).await.unwrap();
+    let accept = accept(lock.fence);
+    handle.command(accept).await.unwrap();
+    Held { lock, bytes, session: *session }
+}
+
+fn accept(fence: Fence) -> Command {
+    Command::AcceptFence(AcceptFence {
+        namespace: Namespace::default(),
+        register: register(),
+        fence,
+    })
+}
+
+/// Everything that changes something lasting, and is answered only once it is durable.
+fn changes(held: &Held) -> Vec<(&'static str, Command)> {
+    let (namespace, short) = (Namespace::default(), Some(Duration::from_millis(500)));
+    let Command::Renew(renew) = renew("job/x", &held.lock) else { unreachable!("a renewal") };
+    let (session, long) = (held.session.session, Some(Duration::from_secs(50)));
+    let keep = KeepAlive { namespace: namespace.clone(), session, ttl: short };
+    let broken = Break {
+        namespace: namespace.clone(),
+        scope: scope("job/x"),
+        fence: None,
+        reason: "test".into(),
+    };
+    let mut shared = acquire("s", "inode:7@0..50", Wait::Never);
+    shared.under = Under::Session(session);
+    shared.claims[0].mode = Mode::Shared;
+    let number = held.session.number;
+    vec![
+        ("renew, shorter", Command::Renew(Renew { ttl: short, ..renew.clone() })),
+        ("renew, longer", Command::Renew(Renew { ttl: long, ..renew })),
+        ("keep alive, shorter", Command::KeepAlive(keep.clone())),
+        ("keep alive, longer", Command::KeepAlive(KeepAlive { ttl: long, ..keep })),
+        ("accept", accept(held.bytes.fence)),
+        ("break", Command::Break(broken)),
+        (
+            "break session",
+            Command::BreakSession(BreakSession {
+                namespace: namespace.clone(),
+                number,
+                reason: "test".into(),
+            }),
+        ),
+        ("remove file", Command::RemoveFile(RemoveFile { namespace, inode: 7 })),
+        ("downgrade", Command::Acquire(shared)),
+        ("acquire", Command::Acquire(acquire("b", "job/y", Wait::Never))),
+    ]
+}
+
+fn not_applied(error: &CallError) -> bool {
+    matches!(error, CallError::StoreUnavailable { outcome_unknown: false, .. })
+}
+
+async fn works_again(journal: &Arc<MoodyJournal>, handle: &Handle) {
+    journal.set(Mood::Works);
+    for _ in 0..100 {
+        if handle.status().is_ready() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the store works, and the engine does not: {:?}", handle.status());
+}
+
+/// The first of each kind is in the record that fails; the second comes when the store is known to fail.
+#[tokio::test]
+async fn what_is_refused_as_not_applied_never_happens() {
+    for kind in 0..10 {
+        let journal = MoodyJournal::new();
+        let (handle, stop) = engine(&journal).await;
+        let held = hold(&handle).await;
+        let before = seen(&handle).await;
+        let (name, command) = changes(&held).swap_remove(kind);
+        journal.set(Mood::Full);
+        for time in ["first", "second"] {
+            let refused = handle.command(command.clone()).await;
+            assert!(refused.as_ref().is_err_and(not_applied), "{name}, {time} time: {refused:?}");
+            let heartbeat = handle.command(renew("job/x", &held.lock)).await;
+            let Ok(Answer::Renewed(renewed)) = heartbeat else { panic!("{name}: {heartbeat:?}") };
+            assert_eq!(renewed.ttl, held.lock.ttl, "{name}");
+            assert_eq!(seen(&handle).await, before, "{name}, while the store is away");
+        }
+        works_again(&journal, &handle).await;
+        assert_eq!(seen(&handle).await, before, "{name}, when the store is back");
+        journal_folds_to_the_table(&journal, handle, stop).await;
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_is_settled_either_way() {
+    for (kind, mood) in (0..9).flat_map(|kind| [(kind, Mood::LostBefore), (kind, Mood::LostAfter)])
+    {
+        let journal = MoodyJournal::new();
+        let (handle, stop) = engine(&journal).await;
+        let held = hold(&handle).await;
+        let before = seen(&handle).await;
+        let (name, command) = changes(&held).swap_remove(kind);
+        journal.set(mood);
+        let refused = handle.command(command).await;
+        let unknown = |error: &CallError| {
+            matches!(error, CallError::StoreUnavailable { outcome_unknown: true, .. })
+        };
+        assert!(refused.as_ref().is_err_and(unknown), "{name}: {refused:?}");
+        works_again(&journal, &handle).await;
+        let after = seen(&handle).await;
+        assert_eq!(after != before, mood == Mood::LostAfter, "{name}, {mood:?}: {after:?}");
+        journal_folds_to_the_table(&journal, handle, stop).await;
+    }
+}
+
+#[tokio::test]
+async fn endings_go_on_while_the_store_is_away_and_are_shown_when_it_is_back() {
+    let journal = MoodyJournal::new();
+    let (handle, stop) = engine(&journal).await;
+    let held = hold(&handle).await;
+    let other = handle.acquire(acquire("a", "job/z", Wait::Never)).await.unwrap();
+    let before = seen(&handle).await;
+    journal.set(Mood::Full);
+    // Acknowledged in the record that fails, and afterwards.
+    let released = handle.command(release("job/x", &held.lock)).await;
+    assert!(matches!(released, Ok(Answer::Released { .. })), "{released:?}");
+    settle().await;
+    assert_eq!(seen(&handle).await, before, "a crash could still bring it back");
+    let unlock = Unlock {
+        namespace: Namespace::default(),
+        session: held.session.session,
+        owner: common::owner("s"),
+        inode: 7,
+        range: ByteRange::inclusive(0, 9).unwrap(),
+    };
+    let unlocked = handle.command(Command::Unlock(unlock)).await;
+    assert_eq!(unlocked, Ok(Answer::Unlocked { changed: true }));
+    let released = handle.command(release("job/z", &other)).await;
+    assert!(matches!(released, Ok(Answer::Released { .. })), "{released:?}");
+    let again = handle.command(renew("job/z", &other)).await;
+    assert!(again.as_ref().is_err_and(not_applied), "neither held nor lost: {again:?}");
+    let keep = |session| KeepAlive { namespace: Namespace::default(), session, ttl: None };
+    let kept = handle.command(Command::KeepAlive(keep(held.session.session))).await;
+    assert!(matches!(kept, Ok(Answer::Renewed(_))), "{kept:?}");
+    assert_eq!(seen(&handle).await, before);
+    works_again(&journal, &handle).await;
+    let after = seen(&handle).await;
+    let scopes: Vec<&str> = after.holders.iter().map(|(scope, ..)| scope.as_str()).collect();
+    assert_eq!(scopes, ["inode:7@10..100"]);
+    let close = CloseSession { namespace: Namespace::default(), session: held.session.session };
+    journal.set(Mood::Full);
+    let closed = handle.command(Command::CloseSession(close)).await;
+    assert!(matches!(closed, Ok(Answer::SessionClosed { .. })), "{closed:?}");
+    settle().await;
+    assert_eq!(seen(&handle).await, after);
+    works_again(&journal, &handle).await;
+    let last = seen(&handle).await;
+    assert!(last.holders.is_empty() && last.sessions.is_empty(), "{last:?}");
     journal_folds_to_the_table(&journal, handle, stop).await;
 }

@@ -250,7 +250,7 @@ impl LockTable {
         }
     }
 
-    pub(super) fn refuse_waiter(
+    pub(crate) fn refuse_waiter(
         &mut self,
         space: SpaceNo,
         ticket: Ticket,

@@ -69,11 +69,13 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(setup: &Setup) -> World {
         let limits = setup.limits();
+        let mut table = LockTable::new(limits.clone(), 7);
+        table.keep_undo();
         World {
             focus: setup.focus,
             hurried: setup.hurried,
-            model: Model::new(limits.clone()),
-            table: LockTable::new(limits, 7),
+            model: Model::new(limits),
+            table,
             last_lease: 0,
             last_call: 0,
             recent: Vec::new(),

@@ -1,6 +1,8 @@
 //! What lasts must survive: a table built from the entries of another, or from a snapshot taken bit by bit while it
 //! went on changing, and fed with the same transitions, is the same table.
 
+use std::collections::VecDeque;
+
 use leasehold_core::*;
 
 /// Tables that follow the real one by its entries and transitions alone.
@@ -8,6 +10,10 @@ use leasehold_core::*;
 pub(super) struct Shadows {
     follower: Option<LockTable>,
     snapshot: Option<Snapshot>,
+    /// The digests of the last moments that can be gone back to.
+    past: VecDeque<(Revision, u64)>,
+    /// Every transition since the oldest of them.
+    since: VecDeque<Transition>,
 }
 
 #[derive(Debug)]
@@ -19,6 +25,8 @@ struct Snapshot {
 
 /// How many steps a follower lives before the next one is built.
 const LIFE: usize = 40;
+/// So many steps can be undone.
+const PAST: usize = 12;
 
 impl Shadows {
     pub(super) fn follow(
@@ -33,6 +41,7 @@ impl Shadows {
             }
             same_digest("replayed", follower, table.digest())?;
         }
+        self.roll_back(steps, table, step)?;
         self.take_snapshot(steps, table)?;
         if steps % LIFE == 1 {
             let follower = restore(table.limits(), table.entries())?;
@@ -40,6 +49,50 @@ impl Shadows {
             self.follower = Some(follower);
             table.begin_snapshot();
             self.snapshot = Some(Snapshot { entries: Vec::new(), digest: table.digest() });
+        }
+        Ok(())
+    }
+
+    /// A table that is rolled back is the table that was, and made anew by the same transitions the one that is.
+    fn roll_back(
+        &mut self,
+        steps: usize,
+        table: &mut LockTable,
+        step: &Step,
+    ) -> Result<(), String> {
+        self.since.extend(step.transitions.iter().cloned());
+        let begins = |transition: &Transition| {
+            matches!(transition, Transition::EpochBegan { .. } | Transition::Jumped { .. })
+        };
+        if step.transitions.iter().any(begins) {
+            // The beginning of an epoch is never undone.
+            self.past.clear();
+            self.since.clear();
+            table.settle(table.revision());
+        }
+        if steps % 2 == 0
+            && let Some(&(revision, digest)) = self.past.get(steps % PAST)
+        {
+            let mut back = table.clone();
+            back.roll_back(revision, &mut Step::new());
+            same_digest("rolled back", &back, digest)?;
+            let undone = usize::try_from(table.revision().0 - revision.0).unwrap();
+            let mut suspended = back.clone();
+            suspended.handle(Timestamp::ZERO, Command::Suspend, &mut Step::new());
+            invariant::check_all(&suspended).map_err(|broken| format!("rolled back: {broken}"))?;
+            for transition in self.since.iter().skip(self.since.len() - undone) {
+                back.apply(transition).map_err(|unfit| format!("made anew: {unfit}"))?;
+            }
+            same_digest("made anew", &back, table.digest())?;
+        }
+        self.past.push_back((table.revision(), table.digest()));
+        if self.past.len() > PAST
+            && let Some((oldest, _)) = self.past.pop_front()
+        {
+            let settled = self.past.front().map_or(oldest, |(revision, _)| *revision);
+            let len = usize::try_from(settled.0 - oldest.0).unwrap();
+            self.since.drain(..len);
+            table.settle(settled);
         }
         Ok(())
     }

@@ -1,30 +1,44 @@
 //! What may be shown before everything that was decided is durable.
 
-use leasehold_core::{Answer, CallId, Conflict, LeaseId, Refusal, Timestamp, planted};
+use leasehold_core::{
+    Answer, CallId, Conflict, LeaseId, Refusal, Revision, Step, Timestamp, planted,
+};
 
 use super::{Engine, Output};
 use crate::call::{CallError, Query, Reply, View};
 
+/// With more endings than this that are not durable, queries are refused while the store is away: undoing them for a
+/// moment would take longer than a few milliseconds.
+const LOOK_BACK_MAX: usize = 4096;
+
 impl Engine {
-    /// Whether an answer shows nothing that could still be lost.
-    pub(super) fn may_go_at_once(&self, output: &Output, changed: bool) -> bool {
-        let Output::Reply { reply, .. } = output else { return false };
+    /// Whether an answer shows nothing that could still be lost. `waits` is for answers to several kinds of command: this one
+    /// is shown when it is durable.
+    pub(super) fn may_go_at_once(&self, reply: &Result<Reply, CallError>, waits: bool) -> bool {
         match reply {
             // A heartbeat costs no write.
-            Ok(Reply::Answer(Answer::Renewed(_))) => !changed,
+            Ok(Reply::Answer(Answer::Renewed(_))) => !waits,
             Ok(Reply::Answer(Answer::Granted(grant))) => {
                 grant.replayed
                     && grant.fence <= self.durable_fence
                     && !self.is_ttl_unwritten(grant.lease)
+                    && !self.is_shortened_in_limbo(grant.lease)
             }
             // A crash can only bring these back, never lose one.
             Ok(Reply::Answer(
                 Answer::Released { .. }
                 | Answer::Unlocked { .. }
                 | Answer::Cancelled { .. }
-                | Answer::SessionClosed { .. }
+                | Answer::Disconnected { .. }
                 | Answer::Withdrawn { .. },
             )) => true,
+            // One that an operator has broken is not given back by its holder.
+            Ok(Reply::Answer(Answer::SessionClosed { .. })) => !waits,
+            // What was never kept is no longer in the table.
+            Ok(Reply::Answer(Answer::FenceAccepted { .. })) => self.store_failed,
+            Ok(Reply::Answer(Answer::SessionOpened(opened))) => {
+                self.store_failed && opened.replayed
+            }
             Err(CallError::Refused(refusal)) => self.is_settled(refusal),
             Err(_) => true,
             Ok(_) => false,
@@ -50,6 +64,7 @@ impl Engine {
             | Refusal::Invalid(_)
             | Refusal::Suspended
             | Refusal::StaleEpoch { .. } => true,
+            Refusal::StaleFence { .. } if self.store_failed => true,
             Refusal::ReclaimWindow(_)
             | Refusal::Deadlock { .. }
             | Refusal::LeaseLost
@@ -71,15 +86,38 @@ impl Engine {
     pub(super) fn answer_query(&mut self, now: Timestamp, call: CallId, query: Query) {
         // What is due by now is over for readers too.
         self.tick(now);
+        if self.store_failed {
+            return self.answer_as_durable(call, query);
+        }
         let at_once = self.unwritten.is_empty() || self.is_query_settled(&query);
-        let reply = self.view(query).map(Reply::View).map_err(|refusal| self.error_for(refusal));
+        let reply =
+            self.view(query.clone()).map(Reply::View).map_err(|refusal| self.error_for(refusal));
         let at_once = at_once && self.is_view_durable(&reply);
         let output = Output::Reply { call, reply, undo: None };
         if at_once {
             self.ready.push(output);
         } else {
+            self.queries.insert(call, query);
             self.show(output);
         }
+    }
+
+    /// While the store is away: from the table as it was when everything in it was durable.
+    fn answer_as_durable(&mut self, call: CallId, query: Query) {
+        let stays = self.stays_len();
+        let open = self.unwritten.len() - stays;
+        if open > LOOK_BACK_MAX {
+            let why = self.store_failure(false);
+            return self.reply(call, Err(why));
+        }
+        let durable = Revision(self.table.revision().0 - open as u64);
+        self.table.look_back(durable, &mut Step::new());
+        let reply = self.view(query).map(Reply::View).map_err(|refusal| self.error_for(refusal));
+        for ended in self.unwritten.range(stays..) {
+            let made = self.table.apply(ended);
+            debug_assert!(made.is_ok(), "what was just undone fits: {made:?}");
+        }
+        self.reply(call, reply);
     }
 
     /// Whether nothing that the query may be about has ended without that being durable.

@@ -1,11 +1,9 @@
 //! Records: what is in one, and what becomes of those who wait for it.
 
-use std::collections::VecDeque;
-
-use leasehold_core::{Command, Revision, Timestamp, Transition, planted};
+use leasehold_core::{Revision, Timestamp, Transition};
 use leasehold_store::{Batch, BatchWriter, Seq};
 
-use super::{Engine, Failed, Output, Undo};
+use super::{Engine, Failed, Output};
 
 /// How much of what waits to be written goes into a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +24,11 @@ pub(super) struct Draft {
 impl Engine {
     /// The next record to append, unless one is under way or there is nothing to write.
     pub fn seal(&mut self, portion: Portion) -> Option<Batch> {
-        if self.in_flight.is_some() || self.unwritten.is_empty() {
+        if self.in_flight.is_some() {
             return None;
+        }
+        if self.unwritten.is_empty() {
+            return self.probe();
         }
         self.draft_on(0, self.portion_len(portion), self.next_seq);
         let draft = self.draft.take()?;
@@ -35,8 +36,21 @@ impl Engine {
         Some(draft.writer.seal())
     }
 
+    /// A record of nothing: it tells whether a store that failed works again.
+    fn probe(&mut self) -> Option<Batch> {
+        if !self.store_failed || self.closed.is_some() {
+            return None;
+        }
+        self.in_flight = Some(0);
+        Some(BatchWriter::new(self.epoch, self.next_seq).seal())
+    }
+
     /// Encodes what is to be in the next record as far as it is known: then nobody waits for that when its time has come.
     pub fn draft_next(&mut self) {
+        // What follows a record in doubt is known when that is settled.
+        if self.limbo.is_some() {
+            return;
+        }
         let (from, seq) = match self.in_flight {
             Some(under_way) => (under_way, self.next_seq.next()),
             None => (0, self.next_seq),
@@ -88,6 +102,8 @@ impl Engine {
     /// The record under way is durable.
     pub fn appended(&mut self, now: Timestamp) {
         let len = self.in_flight.take().expect("only a record that was sealed is appended");
+        let limbo = self.limbo.take();
+        let again = limbo.as_ref().map(|limbo| self.remake(limbo)).unwrap_or_default();
         for transition in self.unwritten.range(..len) {
             if let Transition::Granted(granted) = transition {
                 self.durable_fence = granted.fence;
@@ -96,64 +112,30 @@ impl Engine {
         self.unwritten.drain(..len);
         self.next_seq = self.next_seq.next();
         self.durable.0 += len as u64;
+        self.table.settle(self.durable);
+        let undone = limbo.map(|limbo| self.show_limbo(limbo)).unwrap_or_default();
+        self.show_durable();
+        if self.store_failed {
+            self.make_again(again);
+            self.store_works(now, undone);
+        }
+    }
+
+    fn show_durable(&mut self) {
         let shown = self.held_back.partition_point(|(revision, _)| *revision <= self.durable);
         let awaited = self.held_back.range(..shown).filter(|(_, output)| output.is_awaited());
         self.awaited -= awaited.count();
-        self.ready.extend(self.held_back.drain(..shown).map(|(_, output)| output));
+        for (_, output) in self.held_back.drain(..shown) {
+            if let Output::Reply { call, .. } = &output {
+                self.queries.remove(call);
+            }
+            self.ready.push(output);
+        }
         while self.ended.front().is_some_and(|(revision, ..)| *revision <= self.durable) {
             self.ended.pop_front();
         }
         while self.ttls.front().is_some_and(|(revision, _)| *revision <= self.durable) {
             self.ttls.pop_front();
-        }
-        if self.store_failed && self.closed.is_none() {
-            self.store_failed = false;
-            if !planted!("store-never-trusted-again") {
-                self.run(now, Command::Resume);
-            }
-        }
-    }
-
-    /// The record under way was not written, or nobody knows: callers are told, and what they were to be given is
-    /// taken back. It will be written again, with what takes it back behind it.
-    pub fn append_failed(&mut self, now: Timestamp, outcome: Failed) {
-        self.store_failed = true;
-        self.run(now, Command::Suspend);
-        let (failed, unknown) = (self.store_failure(false), self.store_failure(true));
-        let in_doubt = self.in_doubt(outcome);
-        let mut kept = VecDeque::new();
-        let mut undone = Vec::new();
-        for (revision, output) in self.held_back.drain(..) {
-            match output {
-                Output::Reply { call, undo, .. } => {
-                    undone.extend(undo);
-                    let reply =
-                        Err(if revision <= in_doubt { unknown.clone() } else { failed.clone() });
-                    self.ready.push(Output::Reply { call, reply, undo: None });
-                }
-                Output::Event(_)
-                | Output::Lost { .. }
-                | Output::Wanted { .. }
-                | Output::Began(_)
-                | Output::Ended => {
-                    kept.push_back((revision, output));
-                }
-            }
-        }
-        self.awaited = kept.iter().filter(|(_, output)| output.is_awaited()).count();
-        self.held_back = kept;
-        for undo in undone {
-            self.run(
-                now,
-                match undo {
-                    Undo::Grant(withdraw) | Undo::KnownGrant(withdraw) => {
-                        Command::Withdraw(*withdraw)
-                    }
-                    Undo::Session(close) | Undo::KnownSession(close) => {
-                        Command::CloseSession(*close)
-                    }
-                },
-            );
         }
     }
 
@@ -167,7 +149,7 @@ impl Engine {
 
     /// The record that failed is known not to be there: it may be sealed again.
     pub fn unseal(&mut self) {
-        self.in_flight = None;
+        (self.in_flight, self.limbo) = (None, None);
         // It would have come after that one.
         self.draft = None;
     }

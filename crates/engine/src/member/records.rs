@@ -123,6 +123,8 @@ impl Member {
             }
             Err(error @ (Error::OutcomeUnknown { .. } | Error::Unavailable { .. })) => {
                 work.engine.append_failed(now, Failed::Unknown);
+                // The table is no longer of the moment that a snapshot may have begun at.
+                work.snapshots.unsealed(work.engine.next_seq());
                 work.unsettled = true;
                 self.store_failed(now, &error);
                 // Not knowing is worse than waiting: ask at once.
@@ -257,12 +259,12 @@ impl Leading {
 
     /// When a record is to be written, or asked for again, without anything else happening.
     pub(super) fn record_due(&self, row_at: Timestamp) -> Option<Timestamp> {
-        let waits = self.unsettled || self.engine.unwritten_len() > 0;
+        let waits = self.unsettled || self.engine.is_store_failed();
         match self.riding_since {
             Some(since) if !self.engine.is_store_failed() => {
                 Some(since.plus(RIDE_WAIT_MAX).max(row_at))
             }
-            Some(_) | None => (waits && self.engine.is_store_failed()).then_some(row_at),
+            Some(_) | None => waits.then_some(row_at),
         }
     }
 

@@ -164,7 +164,7 @@ impl World {
                 namespace: Namespace::default(),
                 scope: claim(dice, &self.plan.work).scope,
                 fence: None,
-                reason: Arc::from("an operator"),
+                reason: self.reason(client),
             }),
             Deed::BreakSession => {
                 let namespace = Namespace::default();
@@ -173,7 +173,7 @@ impl World {
                 Command::BreakSession(BreakSession {
                     namespace,
                     number,
-                    reason: Arc::from("an operator"),
+                    reason: self.reason(client),
                 })
             }
             Deed::RemoveFile => Command::RemoveFile(RemoveFile {
@@ -184,6 +184,12 @@ impl World {
             Deed::Nothing => return None,
         };
         Some(Call::Command(command))
+    }
+
+    /// Like no other, so that the log tells who broke a lock.
+    fn reason(&self, client: usize) -> Arc<str> {
+        let at = &self.clients[client];
+        format!("operator {client}, life {}, deed {}", at.life, at.deeds).into()
     }
 
     fn hold_of(&self, client: usize, dice: &mut Dice) -> Option<(Hold, Owner)> {

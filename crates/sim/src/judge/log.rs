@@ -56,6 +56,8 @@ pub(crate) struct Lease {
     /// When something was asked last that can shorten it, and to what length: what was asked before promises nothing any
     /// more, and what was asked in the same moment no more than that.
     pub(crate) shortened: (Moment, Micros),
+    /// Both as they were before that was asked: if it was not applied, that is what was promised all the time.
+    before: (Moment, (Moment, Micros)),
 }
 
 /// A grant as the log has it.
@@ -63,7 +65,9 @@ pub(crate) struct Lease {
 pub(crate) struct GrantFact {
     pub(crate) at: Moment,
     pub(crate) granted: Granted,
-    /// When that was durable.
+    /// When a holder first heard of it.
+    pub(crate) told: Option<Moment>,
+    /// When its end was durable.
     pub(crate) over: Option<Moment>,
     /// What of it has ended otherwise than by its holder's release or by time, one key or all, and when that was durable.
     taken: Vec<(Option<Key>, Moment)>,
@@ -114,6 +118,12 @@ impl Log {
         self.grants.get(&fence)
     }
 
+    pub(crate) fn told_of(&mut self, now: Moment, fence: Fence) {
+        if let Some(grant) = self.grants.get_mut(&fence) {
+            grant.told.get_or_insert(now);
+        }
+    }
+
     /// The session with this number.
     pub(crate) fn session(&self, namespace: &Namespace, number: u64) -> Option<LeaseId> {
         self.sessions.get(&(namespace.clone(), number)).copied()
@@ -135,6 +145,7 @@ impl Log {
             told_over: false,
             promised: now,
             shortened: (Moment(0), Micros::MAX),
+            before: (now, (Moment(0), Micros::MAX)),
         };
         self.leases.insert((namespace.clone(), lease), fresh);
     }
@@ -159,6 +170,7 @@ impl Log {
                 let fact = GrantFact {
                     at: now,
                     granted: granted.clone(),
+                    told: None,
                     over: None,
                     taken: Vec::new(),
                     is_overruled: false,
@@ -346,6 +358,9 @@ impl Judge {
     /// A record is durable.
     pub fn written(&mut self, now: Moment, batch: &Batch) -> Result<(), Verdict> {
         self.log.replay(now, batch)?;
+        for transition in batch.transitions().flatten() {
+            self.asks.written(now, &transition)?;
+        }
         self.snapshots.written(batch);
         // A record is sealed when the one before the last is durable at the earliest; what is in the next happened later.
         let [since, last] = self.log.durable;
@@ -408,9 +423,22 @@ impl Judge {
     ) {
         let promised = now + self.at_least(length);
         if let Some(lease) = self.log.lease_mut(namespace, lease) {
-            lease.promised = lease.promised.min(promised);
             let (at, most) = lease.shortened;
+            if at != now {
+                lease.before = (lease.promised, lease.shortened);
+            }
+            lease.promised = lease.promised.min(promised);
             lease.shortened = (now, if at == now { length.min(most) } else { length });
+        }
+    }
+
+    /// What was asked at that moment, and nothing since, could have shortened the lease; it was not applied.
+    pub(crate) fn not_shortened(&mut self, asked: Moment, namespace: &Namespace, lease: LeaseId) {
+        if let Some(lease) = self.log.lease_mut(namespace, lease)
+            && lease.shortened.0 == asked
+        {
+            let (promised, shortened) = lease.before;
+            (lease.promised, lease.shortened) = (lease.promised.max(promised), shortened);
         }
     }
 }

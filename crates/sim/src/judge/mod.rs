@@ -3,6 +3,7 @@
 //! They know more than anybody in the world: true time, every record the moment it is durable, what every client
 //! believes. None of them takes the word of a server.
 
+mod asks;
 mod beliefs;
 mod bounds;
 mod history;
@@ -23,6 +24,7 @@ use crate::coverage::Coverage;
 use crate::plan::Plan;
 use crate::time::{Micros, Moment};
 
+use asks::Asks;
 pub use beliefs::{Belief, Beliefs};
 pub use bounds::{Peaks, Queue};
 pub use history::{Attempt, History};
@@ -64,6 +66,7 @@ pub struct Judge {
     pub(crate) history: History,
     pub(crate) beliefs: Beliefs,
     snapshots: Snapshots,
+    asks: Asks,
     /// Parts in a million by which clocks are off at most.
     drift_ppm: u64,
     accused: Option<Verdict>,
@@ -79,6 +82,7 @@ impl Judge {
             history: History::new(plan),
             beliefs: Beliefs::new(plan),
             snapshots: Snapshots::new(plan.limits.clone()),
+            asks: Asks::default(),
             drift_ppm: plan.drift_ppm.unsigned_abs(),
             accused: None,
             caught_up: (Revision(0), 0),

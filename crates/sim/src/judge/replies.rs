@@ -8,7 +8,7 @@ use leasehold_core::{
     Answer, Command, Conflict, Fence, Holder, HolderState, LeaseId, Namespace, OnDisconnect,
     Refusal, Scope, Under,
 };
-use leasehold_engine::{Call, CallError, Reply, View};
+use leasehold_engine::{Call, CallError, Query, Reply, View};
 
 use super::{Judge, Verdict};
 use crate::plan::micros;
@@ -17,6 +17,7 @@ use crate::time::Moment;
 impl Judge {
     /// A call comes in at a server that is up.
     pub fn asked(&mut self, now: Moment, call: &Call) {
+        self.asks.asked(call);
         let Call::Command(command) = call else { return };
         if let Command::Renew(renew) = command {
             if let Some(ttl) = renew.ttl {
@@ -47,6 +48,7 @@ impl Judge {
             Some(OnDisconnect::Release) | None => 0,
         };
         self.shorten(now, namespace, session, length);
+        self.asks.disconnected(namespace, session);
         self.history.disconnected(now, session);
     }
 
@@ -58,8 +60,18 @@ impl Judge {
         call: &Call,
         reply: &Result<Reply, CallError>,
     ) -> Result<(), Verdict> {
+        self.asks.replied(now, asked, call, reply)?;
+        if let (Call::Command(command), Err(error)) = (call, reply)
+            && !super::asks::is_unknown(error)
+        {
+            self.not_applied(asked, command);
+        }
         match (call, reply) {
-            (_, Ok(Reply::View(view))) => self.viewed(now, view),
+            (Call::Query(query), Ok(Reply::View(view))) => {
+                self.viewed(now, view)?;
+                self.all_shown(now, asked, query, view)
+            }
+            (Call::Command(_), Ok(Reply::View(_))) => Ok(()),
             (Call::Command(command), Ok(Reply::Answer(answer))) => {
                 self.answered(now, asked, command, answer)
             }
@@ -68,6 +80,19 @@ impl Judge {
             }
             (Call::Command(_) | Call::Query(_), Err(_))
             | (Call::Query(_), Ok(Reply::Answer(_))) => Ok(()),
+        }
+    }
+
+    /// A lease is as long as it was before somebody asked for another length.
+    fn not_applied(&mut self, asked: Moment, command: &Command) {
+        if let Command::Renew(renew) = command
+            && renew.ttl.is_some()
+        {
+            self.not_shortened(asked, &renew.namespace, renew.lease);
+        } else if let Command::KeepAlive(keep) = command
+            && keep.ttl.is_some()
+        {
+            self.not_shortened(asked, &keep.namespace, keep.session);
         }
     }
 
@@ -94,6 +119,7 @@ impl Judge {
                     let what = format!("fence {} was granted before it was asked for", grant.fence);
                     return Err(Verdict::new(now, "a grant answers its own request", what));
                 }
+                self.log.told_of(now, grant.fence);
                 if is_new && !grant.replayed {
                     self.promise(&acquire.namespace, grant.lease, asked, grant.ttl);
                 }
@@ -239,6 +265,34 @@ impl Judge {
         if self.log.grant(fence).is_none() {
             let what = format!("a holder with fence {fence} is shown");
             return Err(Verdict::new(now, "nothing is shown that could still be lost", what));
+        }
+        Ok(())
+    }
+
+    /// What a holder was told of, and is durably held all the time, is shown to everybody who asks for it.
+    fn all_shown(
+        &self,
+        now: Moment,
+        asked: Moment,
+        query: &Query,
+        view: &View,
+    ) -> Result<(), Verdict> {
+        let (Query::Get { namespace, scope }, View::Lock(lock)) = (query, view) else {
+            return Ok(());
+        };
+        // Bytes carry the newest token of all that merged into them.
+        if !matches!(scope, Scope::Key(_)) {
+            return Ok(());
+        }
+        for held in self.log.table().get(namespace, scope).holders {
+            let is_known = self.log.grant(held.fence).is_some_and(|grant| {
+                grant.told.is_some_and(|told| told < asked) && grant.over.is_none()
+            });
+            let is_shown = lock.holders.iter().any(|shown| shown.fence == held.fence);
+            if is_known && !is_shown {
+                let what = format!("{} is held with token {}", held.scope, held.fence);
+                return Err(Verdict::new(now, "what is durable is shown", what));
+            }
         }
         Ok(())
     }

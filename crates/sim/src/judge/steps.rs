@@ -9,6 +9,7 @@
 )]
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 
 use leasehold_core::{
     Claim, Command, Earlier, Effect, Granted, HolderState, LeaseId, LockTable, Mode, Namespace,
@@ -46,6 +47,9 @@ struct Onlooker {
     before: Sketch,
     /// Every transition of this engine, replayed.
     replayed: LockTable,
+    /// The table at a moment that was certainly durable when something was undone last, and every transition since.
+    base: LockTable,
+    since: VecDeque<Transition>,
     asked: Asked,
     steps: u64,
 }
@@ -76,14 +80,50 @@ impl Watch for Onlooker {
             BROKEN.with_borrow_mut(|known| known.get_or_insert(broken).0);
         }
         self.before = after;
+        self.since.extend(step.transitions.iter().cloned());
+    }
+
+    fn rolled_back(&mut self, table: &LockTable) {
+        if let Err(broken) = self.go_back(table) {
+            BROKEN.with_borrow_mut(|known| known.get_or_insert(broken).0);
+        }
+        self.before = Sketch::of(table);
+    }
+
+    fn applied(&mut self, table: &LockTable, transition: &Transition) {
+        if let Err(unfit) = self.replayed.apply(transition) {
+            let broken = ("transitions replay", unfit.to_string());
+            BROKEN.with_borrow_mut(|known| known.get_or_insert(broken).0);
+        }
+        self.since.push_back(transition.clone());
+        self.before = Sketch::of(table);
     }
 }
 
 impl Onlooker {
+    /// What was undone has left nothing behind: the table is what the transitions before it give.
+    fn go_back(&mut self, table: &LockTable) -> Checked {
+        while self.base.revision() < table.revision()
+            && let Some(transition) = self.since.pop_front()
+        {
+            let unfit = |unfit: leasehold_core::Unfit| ("transitions replay", unfit.to_string());
+            self.base.apply(&transition).map_err(unfit)?;
+        }
+        self.since.clear();
+        self.replayed = self.base.clone();
+        if self.base.digest() != table.digest() {
+            let seen = format!("at revision {}", table.revision().0);
+            return Err(("what is undone leaves nothing behind", seen));
+        }
+        Ok(())
+    }
+
     fn new(table: &LockTable) -> Onlooker {
         Onlooker {
             before: Sketch::of(table),
             replayed: table.clone(),
+            base: table.clone(),
+            since: VecDeque::new(),
             asked: Asked::default(),
             steps: 0,
         }
