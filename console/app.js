@@ -53,9 +53,9 @@ function frame() {
       'main',
       { id: 'main', tabindex: '-1', class: begun && !isLive ? 'is-stale' : '' },
       begun && !isLive
-        ? h('div', { class: 'banner', role: 'alert' }, h('strong', null, 'Stale, reconnecting.'), ` What you see is as of ${new Date(since).toLocaleTimeString([], { hour12: false })}; clocks stand still until the server is back.`)
+        ? h('div', { key: 'banner', class: 'banner', role: 'alert' }, h('strong', null, 'Stale, reconnecting.'), ` What you see is as of ${new Date(since).toLocaleTimeString([], { hour12: false })}; clocks stand still until the server is back.`)
         : null,
-      h('div', { id: 'page', island: true, ref: (/** @type {Element} */ element) => (place = element) }),
+      h('div', { key: 'page', id: 'page', island: true, ref: (/** @type {Element} */ element) => (place = element) }),
     ),
     h('div', { id: 'said', role: 'status', 'aria-live': 'polite' }),
   );
@@ -210,6 +210,12 @@ function turn() {
   place.replaceChildren(fresh);
   page = open(fresh);
   scrollTo(0, 0);
+  showTab();
+}
+
+/** On a narrow screen the tabs are a strip that scrolls sideways: brings the active one into view. */
+function showTab() {
+  document.querySelector('.side [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
 }
 
 showTheme();

@@ -22,6 +22,8 @@ const handlers = new WeakMap();
  */
 export function h(tag, props, ...children) {
   const { key, ...rest } = props ?? {};
+  // An island keeps children that `render` does not know: another node of the same tag must never take its element over.
+  if (rest.island && key === undefined) throw new Error('an island needs a key');
   return { tag, key, props: rest, children: flat(children), text: '' };
 }
 

@@ -24,6 +24,9 @@ const FRESH_MS = 10 * 60_000;
 const STEP_MS = 1400;
 /** A name can be read down to this zoom. */
 const READABLE = 0.58;
+/** On a phone a whole small graph says more than a legible corner of it; two taps on + make it legible. */
+const READABLE_NARROW = 0.3;
+const NARROW_PX = 500;
 
 /** @param {Element} place */
 export function graph(place) {
@@ -71,7 +74,7 @@ export function graph(place) {
     const height = canvas?.clientHeight || 460;
     const fitting = Math.min(width / Math.max(1, whole.width), height / Math.max(1, whole.height), 1.25);
     // A small graph is not blown up, and a large one is not shrunk until nobody can read it: it begins at its upper left.
-    const zoom = z ? Number(z) : Math.max(fitting, READABLE);
+    const zoom = z ? Number(z) : Math.max(fitting, width < NARROW_PX ? READABLE_NARROW : READABLE);
     const [w, tall] = [width / zoom, height / zoom];
     const centred = (/** @type {number} */ all, /** @type {number} */ seen) => (all < seen ? (all - seen) / 2 : 0);
     return { fitting, zoom, x: x ? Number(x) : centred(whole.width, w), y: y ? Number(y) : centred(whole.height, tall), w, h: tall };

@@ -235,7 +235,7 @@ function row(one, at, index) {
     h('span', { role: 'cell', class: 'muted' }, holder ? modeText(holder.mode, holder.permits) : ''),
     h('span', { role: 'cell' }, token(holder?.fencing_token)),
     h('span', { role: 'cell' }, holder ? lease(at, holder) : null),
-    h('span', { role: 'cell', class: 'right' }, one.waiters_total > 0 ? h('span', { class: 'badge wait' }, `${count(one.waiters_total)} waiting`) : h('span', { class: 'muted' }, '–')),
+    h('span', { role: 'cell', class: 'right' }, one.waiters_total > 0 ? h('span', { class: 'badge wait' }, count(one.waiters_total), h('span', { class: 'wide-only' }, ' waiting')) : h('span', { class: 'muted' }, '–')),
   );
 }
 

@@ -78,13 +78,15 @@ function note(beats, one, at) {
   beats.set(one.session, known.filter((moment) => at - moment < STRIP_MS * 1.1));
 }
 
+/** The title of each column, and whether it is left out on a narrow screen. */
+const COLUMNS = [['session'], ['owner'], ['adapter', 'wide-only'], ['held'], ['waiting'], ['heartbeats, last minute', 'wide-only'], ['lease'], ['when cut off', 'wide-only'], ['']];
+
 /** @param {Session[]} rows @param {number} at @param {Map<number, number[]>} beats */
 function table(rows, at, beats) {
-  const titles = ['session', 'owner', 'adapter', 'held', 'waiting', 'heartbeats, last minute', 'lease', 'when cut off', ''];
   return h(
     'div',
     { class: 'scroll' },
-    h('table', { class: 'plain rows' }, h('thead', null, h('tr', null, titles.map((title) => h('th', { scope: 'col' }, title)))), h('tbody', null, rows.map((one) => row(one, at, beats.get(one.session) ?? [])))),
+    h('table', { class: 'plain rows' }, h('thead', null, h('tr', null, COLUMNS.map(([title, width]) => h('th', { scope: 'col', class: width }, title)))), h('tbody', null, rows.map((one) => row(one, at, beats.get(one.session) ?? [])))),
   );
 }
 
@@ -96,12 +98,12 @@ function row(one, at, beats) {
     { key: one.session, tabindex: '0', 'data-row': true },
     h('td', { class: 'num' }, `#${one.session}`),
     h('td', { class: 'cut' }, h('a', { class: 'owner', href: to('locks', { q: `session:${one.session}` }), title: 'what it holds' }, one.owner_id), one.recovering ? h('span', { class: 'badge state-recovering' }, 'recovering') : null),
-    h('td', null, h('span', { class: 'badge' }, one.adapter), one.attached ? h('span', { class: 'muted' }, ' attached') : null),
+    h('td', { class: 'wide-only' }, h('span', { class: 'badge' }, one.adapter), one.attached ? h('span', { class: 'muted' }, ' attached') : null),
     h('td', { class: 'num' }, count(one.locks)),
     h('td', { class: 'num' }, count(one.waiters)),
-    h('td', null, strip(beats, at)),
+    h('td', { class: 'wide-only' }, strip(beats, at)),
     h('td', { class: 'lease-cell' }, h('span', { class: 'lease' }, leaseBar(at, one.expires_in_ms, one.ttl_ms), h('span', { class: 'lease-left' }, countdown(at, one.expires_in_ms)))),
-    h('td', { class: 'muted' }, policy, h('div', { class: 'tiny' }, 'opened ', momentOf(one.opened_at))),
+    h('td', { class: 'muted wide-only' }, policy, h('div', { class: 'tiny' }, 'opened ', momentOf(one.opened_at))),
     h('td', { class: 'right' }, h('button', { class: 'small danger', type: 'button', onClick: () => close(one) }, 'Close…')),
   );
 }

@@ -204,6 +204,14 @@ async fn dropped_stream_is_said_and_recovered_from() -> Result<()> {
     acquire(&mut http, "job/two", &json!({ "owner_id": "worker-b", "ttl_ms": 600_000 })).await?;
     browser.wait_for("the new row", &has_row("job/two")).await?;
     browser.wait_for("the old row", &has_row("job/one")).await?;
+    // The tab is as good as a new one: other pages open in it, and nothing of the banner is left.
+    for (key, title) in [("s", "Sessions"), ("l", "Locks")] {
+        browser.type_into("body", &format!("g{key}")).await?;
+        let headings = "return [...document.querySelectorAll('main h1')].map((h) => h.textContent).join()";
+        browser.wait_for(title, &format!("{headings} === '{title}'")).await?;
+    }
+    let page = browser.run("return document.querySelector('main').innerText").await?;
+    ensure!(page.as_str().is_some_and(|text| !text.contains("Stale")), "{page}");
     let complaints = browser.complaints().await?;
     let others: Vec<&String> =
         complaints.iter().filter(|said| !said.contains("net::ERR")).collect();
@@ -260,18 +268,37 @@ async fn keyboard_and_address_lead_everywhere() -> Result<()> {
         browser.open(&url(&server, page)).await?;
         browser.wait_for(page, "return document.querySelector('#page .card') !== null").await?;
     }
-    // On a phone nothing is wider than the screen.
+    // On a phone nothing is wider than the screen, and what one comes for is in sight.
     browser.resize(390, 844).await?;
-    for page in ["/overview", "/locks", "/graph", "/sessions", "/events", "/server"] {
+    for (page, wanted) in [
+        ("/overview", ".side [aria-current]"),
+        ("/locks", ".row .badge.wait"),
+        ("/graph", ".canvas .nodes"),
+        ("/sessions", "tr[data-row] button.danger"),
+        ("/events", ".side [aria-current]"),
+        ("/server", ".side [aria-current]"),
+    ] {
+        browser.open("about:blank").await?;
         browser.open(&url(&server, page)).await?;
         browser
             .wait_for(page, "return document.querySelector('#page .card, #page .tile') !== null")
             .await?;
         let wide = browser.run("return document.documentElement.scrollWidth").await?;
         ensure!(wide.as_u64().is_some_and(|wide| wide <= 390), "{page} is {wide} wide");
+        browser.wait_for(&format!("{wanted} of {page} in sight"), &is_in_sight(wanted)).await?;
+        browser.wait_for("the active tab in sight", &is_in_sight(".side [aria-current]")).await?;
     }
     drop(scene);
     nothing_to_complain(&mut browser).await
+}
+
+/// A script that says whether the first element that matches is wholly between the sides of the screen.
+fn is_in_sight(selector: &str) -> String {
+    format!(
+        "const box = document.querySelector({})?.getBoundingClientRect();
+        return box !== undefined && box.width > 0 && box.left >= 0 && box.right <= innerWidth",
+        Value::from(selector)
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
