@@ -207,7 +207,8 @@ async fn dropped_stream_is_said_and_recovered_from() -> Result<()> {
     // The tab is as good as a new one: other pages open in it, and nothing of the banner is left.
     for (key, title) in [("s", "Sessions"), ("l", "Locks")] {
         browser.type_into("body", &format!("g{key}")).await?;
-        let headings = "return [...document.querySelectorAll('main h1')].map((h) => h.textContent).join()";
+        let headings =
+            "return [...document.querySelectorAll('main h1')].map((h) => h.textContent).join()";
         browser.wait_for(title, &format!("{headings} === '{title}'")).await?;
     }
     let page = browser.run("return document.querySelector('main').innerText").await?;
