@@ -1,12 +1,13 @@
 //! What watchers are told: a bounded memory of events, and everybody who follows them.
 //!
-//! The engine never waits for a watcher. One that falls too far behind is told so and has to look at the table again.
+//! The events lie in one ring for all, and each watcher has a place in it. The engine never waits for a watcher: one that
+//! falls too far behind is told so and has to look at the table again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::{Ending, Epoch, Fence, LeaseId, Namespace, Revision, Scope};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{mpsc, watch};
 
 use crate::counts::{Counts, Totals};
 use crate::engine::Published;
@@ -14,10 +15,14 @@ use crate::history::{History, HistoryLimits};
 
 /// How many notices a session may leave unread before they are dropped.
 const NOTICES_LEN_MAX: usize = 1024;
+/// So many events a watcher takes at a time.
+const TAKEN_LEN_MAX: usize = 64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
     memory: Arc<Mutex<Memory>>,
+    /// Changes when there is something to take.
+    grown: watch::Sender<()>,
     followers: Arc<Mutex<Followers>>,
     counts: Arc<Mutex<Counts>>,
     pub(crate) history: History,
@@ -30,9 +35,12 @@ type Followers = HashMap<(Namespace, LeaseId), mpsc::Sender<Notice>>;
 struct Memory {
     events: VecDeque<Published>,
     len_max: usize,
-    /// To everybody who watches now.
-    live: broadcast::Sender<Published>,
-    backlog_len_max: usize,
+    /// How many events there ever were: the number of the next one.
+    next: u64,
+    /// How often another server has taken over. A watcher sees the events of one life only.
+    life: u64,
+    /// The number of the first event of this life.
+    life_began: u64,
     /// Everything after this revision is remembered.
     complete_after: Revision,
     began: Beginning,
@@ -67,8 +75,12 @@ pub struct Compacted {
 pub struct Watch {
     epoch: Epoch,
     after: Revision,
-    backlog: VecDeque<Published>,
-    live: broadcast::Receiver<Published>,
+    memory: Arc<Mutex<Memory>>,
+    grown: watch::Receiver<()>,
+    life: u64,
+    /// The number of the event that it takes next.
+    next: u64,
+    taken: VecDeque<Published>,
 }
 
 /// What a watcher gets next.
@@ -91,22 +103,19 @@ pub enum Notice {
 }
 
 impl Publisher {
-    pub(crate) fn new(
-        memory_len_max: usize,
-        backlog_len_max: usize,
-        history: HistoryLimits,
-    ) -> Publisher {
-        let (live, _) = broadcast::channel(backlog_len_max);
+    pub(crate) fn new(memory_len_max: usize, history: HistoryLimits) -> Publisher {
         let memory = Memory {
             events: VecDeque::new(),
             len_max: memory_len_max,
-            live,
-            backlog_len_max,
+            next: 0,
+            life: 0,
+            life_began: 0,
             complete_after: Revision(0),
             began: Beginning::default(),
         };
         let (memory, history) = (Arc::new(Mutex::new(memory)), History::new(history));
-        Publisher { memory, followers: Arc::default(), counts: Arc::default(), history }
+        let grown = watch::Sender::new(());
+        Publisher { memory, grown, followers: Arc::default(), counts: Arc::default(), history }
     }
 
     /// The table starts here: nothing before is known.
@@ -120,8 +129,10 @@ impl Publisher {
     /// Another server decides from now on: whoever watches has to look there.
     pub(crate) fn end(&self) {
         let mut memory = self.memory();
-        let (live, _) = broadcast::channel(memory.backlog_len_max);
-        memory.live = live;
+        memory.life += 1;
+        memory.life_began = memory.next;
+        drop(memory);
+        self.grown.send_replace(());
         self.followers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
@@ -133,17 +144,16 @@ impl Publisher {
         self.history.note(events);
         self.counted().count(events);
         let mut memory = self.memory();
-        // Nobody watches most of the time.
-        let is_watched = memory.live.receiver_count() > 0;
         // First some out, then as many in: a deque that is full would double for those too many.
         memory.make_room(events.len());
-        for published in events.drain(..) {
-            if is_watched {
-                let _ = memory.live.send(published.clone());
-            }
-            memory.events.push_back(published);
-        }
+        memory.next += events.len() as u64;
+        memory.events.extend(events.drain(..));
         memory.make_room(0);
+        drop(memory);
+        // Nobody watches most of the time.
+        if self.grown.receiver_count() > 0 {
+            self.grown.send_replace(());
+        }
     }
 
     pub(crate) fn watch(&self, after: Cursor) -> Result<Watch, Compacted> {
@@ -151,10 +161,15 @@ impl Publisher {
         let oldest = memory.complete_after;
         let after = memory.began.revision_of(after).filter(|after| *after >= oldest);
         let after = after.ok_or(Compacted { oldest })?;
-        let later = memory.events.iter().filter(|known| known.event.revision > after);
-        let backlog = later.cloned().collect();
-        // Under the lock, so that nothing falls between the backlog and what comes after it.
-        Ok(Watch { epoch: memory.began.epoch, after, backlog, live: memory.live.subscribe() })
+        Ok(Watch {
+            epoch: memory.began.epoch,
+            after,
+            memory: self.memory.clone(),
+            grown: self.grown.subscribe(),
+            life: memory.life,
+            next: memory.first_after(after),
+            taken: VecDeque::new(),
+        })
     }
 
     /// Everything after this revision is remembered.
@@ -209,6 +224,12 @@ impl Beginning {
 }
 
 impl Memory {
+    /// The number of the first event after a revision. Revisions only rise.
+    fn first_after(&self, after: Revision) -> u64 {
+        let before = self.events.partition_point(|known| known.event.revision <= after);
+        self.next - self.events.len() as u64 + before as u64
+    }
+
     /// Forgets what is oldest, until so many more would not be too many.
     fn make_room(&mut self, more: usize) {
         let len = self.events.len();
@@ -233,13 +254,112 @@ impl Watch {
     }
 
     pub async fn next(&mut self) -> Watched {
-        if let Some(event) = self.backlog.pop_front() {
-            return Watched::Event(event);
+        loop {
+            if let Some(event) = self.taken.pop_front() {
+                return Watched::Event(event);
+            }
+            // Before the look: what comes after it is noticed.
+            self.grown.borrow_and_update();
+            if let Some(told) = self.take() {
+                return told;
+            }
+            if self.taken.is_empty() && self.grown.changed().await.is_err() {
+                return Watched::End;
+            }
         }
-        match self.live.recv().await {
-            Ok(event) => Watched::Event(event),
-            Err(broadcast::error::RecvError::Lagged(missed)) => Watched::Missed(missed),
-            Err(broadcast::error::RecvError::Closed) => Watched::End,
+    }
+
+    /// Takes some of what is there; says so if there is something else to be told.
+    fn take(&mut self) -> Option<Watched> {
+        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = match memory.life - self.life {
+            0 => memory.next,
+            // What happened last before another server took over.
+            1 => memory.life_began,
+            _ => 0,
+        };
+        let oldest = memory.next - memory.events.len() as u64;
+        if self.next < end && self.next >= oldest {
+            let first = usize::try_from(self.next - oldest).unwrap_or(usize::MAX);
+            let len = usize::try_from(end - self.next).unwrap_or(usize::MAX).min(TAKEN_LEN_MAX);
+            self.taken.extend(memory.events.iter().skip(first).take(len).cloned());
+            self.next += len as u64;
+            return None;
         }
+        if memory.life != self.life {
+            return Some(Watched::End);
+        }
+        if self.next < oldest {
+            let missed = oldest - self.next;
+            self.next = oldest;
+            return Some(Watched::Missed(missed));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leasehold_core::{Event, News, Timestamp};
+
+    fn events(revisions: std::ops::Range<u64>) -> Vec<Published> {
+        let event = |revision| {
+            let (revision, at) = (Revision(revision), Timestamp::ZERO);
+            let event =
+                Event { revision, at, namespace: Namespace::default(), news: News::GraceEnded };
+            Published { event: Arc::new(event), last_of_revision: true }
+        };
+        revisions.map(event).collect()
+    }
+
+    fn next(watch: &mut Watch) -> Option<Result<u64, u64>> {
+        let next = std::pin::pin!(watch.next());
+        match next.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+            std::task::Poll::Pending => None,
+            std::task::Poll::Ready(Watched::Event(published)) => {
+                Some(Ok(published.event.revision.0))
+            }
+            std::task::Poll::Ready(Watched::Missed(missed)) => Some(Err(missed)),
+            std::task::Poll::Ready(Watched::End) => Some(Err(u64::MAX)),
+        }
+    }
+
+    #[test]
+    fn watchers_share_one_ring_and_each_goes_on_from_its_own_place() {
+        let publisher = Publisher::new(100, HistoryLimits::default());
+        publisher.publish(&mut events(1..11));
+        let mut early = publisher
+            .watch(Cursor { epoch: None, revision: Revision(0) })
+            .expect("it is remembered");
+        let mut late = publisher
+            .watch(Cursor { epoch: None, revision: Revision(7) })
+            .expect("it is remembered");
+        assert_eq!(
+            std::iter::from_fn(|| next(&mut late)).collect::<Vec<_>>(),
+            [Ok(8), Ok(9), Ok(10)]
+        );
+        publisher.publish(&mut events(11..12));
+        assert_eq!(next(&mut late), Some(Ok(11)));
+        assert_eq!(next(&mut late), None);
+        assert_eq!(std::iter::from_fn(|| next(&mut early)).count(), 11);
+    }
+
+    #[test]
+    fn watcher_that_falls_behind_is_told_and_one_of_another_life_ends() {
+        let publisher = Publisher::new(100, HistoryLimits::default());
+        let mut watch = publisher
+            .watch(Cursor { epoch: None, revision: Revision(0) })
+            .expect("it is remembered");
+        publisher.publish(&mut events(1..251));
+        assert_eq!(next(&mut watch), Some(Err(150)), "so many are gone");
+        assert_eq!(next(&mut watch), Some(Ok(151)));
+        let mut other = publisher
+            .watch(Cursor { epoch: None, revision: Revision(249) })
+            .expect("it is remembered");
+        publisher.end();
+        publisher.publish(&mut events(251..252));
+        assert_eq!(next(&mut other), Some(Ok(250)), "what was before is told yet");
+        assert_eq!(next(&mut other), Some(Err(u64::MAX)));
     }
 }

@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn port_that_closes_is_forgotten_piece_by_piece_and_takes_nothing_from_others() {
         const MANY: u128 = 100_000;
-        let publisher = Publisher::new(16, 16, HistoryLimits::default());
+        let publisher = Publisher::new(16, HistoryLimits::default());
         let mut replies = Replies::default();
         replies.heard_of(&follows(1, 0..MANY));
         replies.heard_of(&follows(2, 0..10));

@@ -55,8 +55,6 @@ pub struct Runner {
     pub snapshot_bytes: u64,
     /// How many events are remembered for watchers that come back.
     pub events_len_max: usize,
-    /// How far a watcher may fall behind.
-    pub watcher_backlog_max: usize,
     /// How much is remembered of what has ended.
     pub history: HistoryLimits,
 }
@@ -79,7 +77,6 @@ impl Runner {
             },
             snapshot_bytes: 64 * 1024 * 1024,
             events_len_max: 65_536,
-            watcher_backlog_max: 4096,
             history: HistoryLimits::default(),
         }
     }
@@ -97,8 +94,7 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
     };
     let now = clock.now();
     let member = Member::new(plan, journal.traits(), now);
-    let publisher =
-        Publisher::new(runner.events_len_max, runner.watcher_backlog_max, runner.history);
+    let publisher = Publisher::new(runner.events_len_max, runner.history);
     let (lanes_in, lanes) = lanes();
     let (status_out, status) = watch::channel(member.status(now));
     let (condition_out, condition) = watch::channel(member.status(now).condition());

@@ -1,10 +1,9 @@
 //! Takes connections in, turns away what is too much, and lets go of what takes too long.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::service::service_fn;
@@ -19,6 +18,7 @@ use tokio::time::Instant;
 use crate::app::App;
 use crate::bare::Dressed;
 use crate::connection::{Connection, Timeouts, Watched};
+use crate::crowd::Crowd;
 use crate::descriptors::{self, Spare};
 use crate::flapping::Flapping;
 use crate::request::{self, Origin, Routers};
@@ -62,7 +62,8 @@ pub(crate) async fn accept(
     mut stop: watch::Receiver<bool>,
 ) {
     let builder = Arc::new(builder());
-    let crowd = Arc::new(Crowd::new(&app));
+    let crowd = Crowd::new(app.config.connections_max, app.config.connections_per_peer_max);
+    let flapping = Arc::new(Flapping::default());
     // Each connection holds one end; when all are gone, the other end hears of it.
     let (alive, mut all_gone) = tokio::sync::mpsc::channel::<Infallible>(1);
     let mut failures = Failures { spare: Spare::new(), said: None };
@@ -78,20 +79,20 @@ pub(crate) async fn accept(
                 continue;
             }
         };
-        match Place::take(&crowd, peer.ip()) {
-            Some(place) => {
+        match crowd.enter(Some(peer.ip())) {
+            Ok(place) => {
                 let (app, routers, builder) = (app.clone(), routers.clone(), builder.clone());
                 let (stop, alive) = (stop.clone(), alive.clone());
-                let crowd = crowd.clone();
+                let flapping = flapping.clone();
                 tokio::spawn(async move {
                     let begun = Instant::now();
                     serve(stream, peer, &app, routers, &builder, stop).await;
-                    crowd.note_end(&app, peer.ip(), begun);
+                    note_end(&app, &flapping, peer.ip(), begun);
                     drop((place, alive));
                 });
             }
-            None => {
-                crowd.note_end(&app, peer.ip(), Instant::now());
+            Err(_) => {
+                note_end(&app, &flapping, peer.ip(), Instant::now());
                 tokio::spawn(turn_away(stream));
             }
         }
@@ -164,6 +165,12 @@ async fn serve(
     }
 }
 
+fn note_end(app: &App, flapping: &Flapping, peer: IpAddr, begun: Instant) {
+    if flapping.ended(Instant::now(), peer, begun.elapsed()) {
+        app.metrics.flapped();
+    }
+}
+
 /// What is done about connections that cannot be accepted.
 struct Failures {
     spare: Spare,
@@ -199,69 +206,4 @@ async fn turn_away(mut stream: impl AsyncWrite + Unpin) {
         stream.shutdown().await
     };
     let _ = tokio::time::timeout(Duration::from_secs(1), said).await;
-}
-
-/// How many connections there are, in all and from each address.
-#[derive(Debug)]
-struct Crowd {
-    max: usize,
-    per_peer_max: usize,
-    places: Mutex<Places>,
-    flapping: Flapping,
-}
-
-#[derive(Debug, Default)]
-struct Places {
-    taken: usize,
-    by_peer: HashMap<IpAddr, usize>,
-}
-
-impl Crowd {
-    fn new(app: &App) -> Crowd {
-        Crowd {
-            max: app.config.connections_max,
-            per_peer_max: app.config.connections_per_peer_max,
-            places: Mutex::default(),
-            flapping: Flapping::default(),
-        }
-    }
-
-    fn note_end(&self, app: &App, peer: IpAddr, begun: Instant) {
-        if self.flapping.ended(Instant::now(), peer, begun.elapsed()) {
-            app.metrics.flapped();
-        }
-    }
-}
-
-/// One connection's place; given back when dropped.
-#[derive(Debug)]
-struct Place {
-    crowd: Arc<Crowd>,
-    peer: IpAddr,
-}
-
-impl Place {
-    fn take(crowd: &Arc<Crowd>, peer: IpAddr) -> Option<Place> {
-        let mut places = crowd.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_peer = places.by_peer.get(&peer).copied().unwrap_or(0);
-        if places.taken >= crowd.max || of_peer >= crowd.per_peer_max {
-            return None;
-        }
-        places.taken += 1;
-        places.by_peer.insert(peer, of_peer + 1);
-        Some(Place { crowd: crowd.clone(), peer })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut places = self.crowd.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.taken -= 1;
-        if let Some(of_peer) = places.by_peer.get_mut(&self.peer) {
-            *of_peer -= 1;
-            if *of_peer == 0 {
-                places.by_peer.remove(&self.peer);
-            }
-        }
-    }
 }

@@ -8,6 +8,7 @@ use leasehold_engine::{CallError, Clock, Handle, Query, View};
 use crate::balance::Servers;
 use crate::config::Config;
 use crate::convert;
+use crate::crowd::Crowd;
 use crate::forward::Forwarder;
 use crate::groups::Groups;
 use crate::grpc::Streams;
@@ -28,6 +29,8 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Config,
     pub(crate) samples: Samples,
+    /// Those who watch, here or through here.
+    pub(crate) watchers: Arc<Crowd>,
     /// Which stream is bound to which session.
     pub(crate) streams: Streams,
 }

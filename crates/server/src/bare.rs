@@ -207,7 +207,7 @@ mod tests {
             let response = Response::builder().header("x-request-id", "1").body(Body::from(body));
             let response = response
                 .expect("a plain response")
-                .map(|body| Body::new(Kept { body, in_flight: None, answering }));
+                .map(|body| Body::new(Kept { body, in_flight: None, answering, place: None }));
             async move { Ok::<_, Infallible>(response) }
         });
         let builder = auto::Builder::new(TokioExecutor::new());

@@ -49,8 +49,12 @@ pub struct Config {
     pub watch_heartbeat: Duration,
     /// How many events are remembered for watchers that come back.
     pub events_max: usize,
-    /// How far a watcher may fall behind before it has to look again.
-    pub watcher_backlog_max: usize,
+    /// How many watches and long polls for events there may be at a time.
+    pub watchers_max: usize,
+    /// More than that from one address are refused.
+    pub watchers_per_peer_max: usize,
+    /// A watcher that takes nothing for so long is told to look again.
+    pub watch_stall_timeout: Duration,
     /// How much is remembered of what has ended.
     pub history: HistoryLimits,
     pub grace: Grace,
@@ -134,7 +138,9 @@ impl Default for Config {
             idle_timeout: Duration::from_secs(75),
             watch_heartbeat: Duration::from_secs(15),
             events_max: 16_384,
-            watcher_backlog_max: 16_384,
+            watchers_max: 10_000,
+            watchers_per_peer_max: 200,
+            watch_stall_timeout: Duration::from_secs(30),
             history: HistoryLimits::default(),
             grace: Grace { policy: GracePolicy::Conflicting, length: Duration::from_secs(30) },
             limits: Limits::default(),
@@ -261,7 +267,9 @@ struct Connections {
 struct Watching {
     heartbeat: Option<Length>,
     events_max: Option<usize>,
-    backlog_max: Option<usize>,
+    max: Option<usize>,
+    per_peer_max: Option<usize>,
+    stall_timeout: Option<Length>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -349,7 +357,9 @@ impl File {
         set_length(&mut config.idle_timeout, self.connections.idle_timeout);
         set_length(&mut config.watch_heartbeat, self.watch.heartbeat);
         set(&mut config.events_max, self.watch.events_max);
-        set(&mut config.watcher_backlog_max, self.watch.backlog_max);
+        set(&mut config.watchers_max, self.watch.max);
+        set(&mut config.watchers_per_peer_max, self.watch.per_peer_max);
+        set_length(&mut config.watch_stall_timeout, self.watch.stall_timeout);
         set(&mut config.history.endings_max, self.history.endings_max);
         set(&mut config.history.deadlocks_max, self.history.deadlocks_max);
         let policy = self.grace.policy.map(|policy| match policy {

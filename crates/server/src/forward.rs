@@ -227,7 +227,7 @@ pub(crate) struct Elsewhere<'a> {
 
 /// Where the request has to go, if that is not here.
 pub(crate) fn elsewhere<'a, B>(app: &'a App, request: &Request<B>) -> Option<Elsewhere<'a>> {
-    if request.headers().contains_key(FORWARDED) || !is_about_locks(request.uri().path()) {
+    if is_forwarded(request) || !is_about_locks(request.uri().path()) {
         return None;
     }
     let engine = app.groups.engine(&namespace_of(request)?);
@@ -237,6 +237,11 @@ pub(crate) fn elsewhere<'a, B>(app: &'a App, request: &Request<B>) -> Option<Els
     }
     let address: Uri = status.leader?.address.parse().ok()?;
     Some(Elsewhere { engine, leader: address.authority()?.clone() })
+}
+
+/// Whether another server has sent the request on.
+pub(crate) fn is_forwarded<B>(request: &Request<B>) -> bool {
+    request.headers().contains_key(FORWARDED)
 }
 
 /// What every server answers for itself: how it is, and what it is.

@@ -21,6 +21,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::config::AccessLog;
 use crate::connection::{Answering, Connection, InFlight};
+use crate::crowd::{Full, Place};
 use crate::delivery;
 use crate::forward;
 use crate::grpc;
@@ -55,7 +56,11 @@ pub(crate) async fn answer(
     let request_id = request_id(request.headers());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let caller = Caller { peer: origin.peer, request_id: request_id.clone() };
-    let checked = check(&app, &origin, &request);
+    let checked = check(&app, &origin, &request).and_then(|()| watcher(&app, &origin, &request));
+    let (checked, place) = match checked {
+        Ok(place) => (Ok(()), place),
+        Err(failure) => (Err(failure), None),
+    };
     let (mut response, code) = if grpc::is_asked(&request) {
         origin.connection.note_grpc();
         let response = match checked {
@@ -92,10 +97,10 @@ pub(crate) async fn answer(
     let response = delivery::with_body(response, &origin.connection, is_http2);
     // A stream is on its way until its last byte; everything else goes out at once.
     let in_flight = response.body().size_hint().exact().is_none().then_some(in_flight);
-    if in_flight.is_none() && answering.is_none() {
+    if in_flight.is_none() && answering.is_none() && place.is_none() {
         return Ok(response);
     }
-    Ok(response.map(|body| Body::new(Kept { body, in_flight, answering })))
+    Ok(response.map(|body| Body::new(Kept { body, in_flight, answering, place })))
 }
 
 /// Both interfaces.
@@ -158,6 +163,8 @@ pub(crate) struct Kept {
     pub(crate) in_flight: Option<InFlight>,
     #[expect(dead_code, reason = "held, never read")]
     pub(crate) answering: Option<Answering>,
+    #[expect(dead_code, reason = "held, never read")]
+    pub(crate) place: Option<Place>,
 }
 
 impl HttpBody for Kept {
@@ -237,6 +244,27 @@ fn check<B>(app: &App, origin: &Origin, request: &Request<B>) -> Result<(), Fail
     }
     check_host(app, request)?;
     check_same_origin(request)
+}
+
+/// The place of a watcher, for a request that watches; it is kept until the answer is over. What another server forwards
+/// was counted there by its address.
+fn watcher<B>(app: &App, origin: &Origin, request: &Request<B>) -> Result<Option<Place>, Failure> {
+    const PATHS: [&str; 3] = ["/v1/watch", "/v1/events", "/leasehold.v1.Watch/Watch"];
+    if !PATHS.contains(&request.uri().path()) {
+        return Ok(None);
+    }
+    let is_forwarded = app.config.store.is_shared() && forward::is_forwarded(request);
+    let peer = (!is_forwarded).then(|| origin.peer.ip());
+    app.watchers.enter(peer).map(Some).map_err(|full| {
+        let (max, whose, name) = match full {
+            Full::InAll(max) => (max, "", "watch.max"),
+            Full::OfPeer(max) => (max, " from your address", "watch.per_peer_max"),
+        };
+        let said = format!("there are {max} watches{whose} already, the limit ({name})");
+        let mut failure = Failure::new(Code::QuotaExceeded, said);
+        failure.0.recommended_retry_ms = Some(1000);
+        failure
+    })
 }
 
 /// A page in a browser can make it ask any address under a name of the attacker's. On loopback, where nothing else

@@ -18,6 +18,7 @@ use crate::accept::{self, Listener};
 use crate::app::App;
 use crate::balance::{self, Servers};
 use crate::config::{Config, ConfigError, Store};
+use crate::crowd::Crowd;
 use crate::descriptors;
 use crate::forward::Forwarder;
 use crate::groups::Groups;
@@ -134,7 +135,9 @@ impl Server {
             handles.push(handle);
             engines.push(engine);
         }
+        let watchers = Crowd::new(config.watchers_max, config.watchers_per_peer_max);
         let app = Arc::new(App {
+            watchers,
             groups: Groups::new(handles),
             forwarder: Forwarder::new(),
             servers: Servers::default(),
@@ -234,7 +237,6 @@ fn runner(config: &Config, candidate: Candidate, fence_floor: Option<Fence>) -> 
         },
         snapshot_bytes: config.snapshot_bytes,
         events_len_max: config.events_max,
-        watcher_backlog_max: config.watcher_backlog_max,
         history: config.history,
     }
 }

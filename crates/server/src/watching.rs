@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use leasehold_api::{Code, News, Problem};
 use leasehold_core::{Epoch, Event, ListQuery, Namespace, Revision, is_prefix};
 use leasehold_engine::{Condition, Cursor, Phase, Published, Query, View, Watch, Watched};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::app::App;
 use crate::convert;
@@ -15,6 +15,8 @@ use crate::problem::Failure;
 
 /// Parcels that lie ready for a reader; beyond them it is the reader who is slow.
 const PARCELS_AHEAD: usize = 4;
+/// So many events are looked at before others have their turn.
+const LOOKED_AT_MAX: usize = 256;
 
 /// Which events are wanted.
 #[derive(Clone, Debug)]
@@ -138,11 +140,34 @@ pub(crate) fn feed<P: Parcels>(
     filter: Filter,
     watch: Watch,
     parcels: P,
-) -> mpsc::Receiver<P::Parcel> {
-    let (reader, stream) = mpsc::channel(PARCELS_AHEAD);
+) -> Fed<P::Parcel> {
+    let (reader, parcels_ahead) = mpsc::channel(PARCELS_AHEAD);
+    let (last, last_word) = oneshot::channel();
     let revision = watch.after();
-    tokio::spawn(Feed { app, filter, watch, revision, parcels, reader }.run());
-    stream
+    let last = Some(last);
+    tokio::spawn(Feed { app, filter, watch, revision, parcels, reader, last }.run());
+    Fed { parcels: parcels_ahead, last_word: Some(last_word) }
+}
+
+/// A watcher's stream, as its reader takes it.
+pub(crate) struct Fed<P> {
+    parcels: mpsc::Receiver<P>,
+    /// What comes after all others, for a reader that took nothing for too long.
+    last_word: Option<oneshot::Receiver<P>>,
+}
+
+impl<P> Fed<P> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<P>> {
+        match self.parcels.poll_recv(cx) {
+            // Its sender is gone: it has said something by now, or never will.
+            Poll::Ready(None) => {
+                let last = self.last_word.take().and_then(|mut last| last.try_recv().ok());
+                Poll::Ready(last)
+            }
+            Poll::Ready(Some(parcel)) => Poll::Ready(Some(parcel)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
 }
 
 /// Writes one watcher's stream. It has a task of its own: the engine never waits for it, and it never for the engine.
@@ -154,6 +179,7 @@ struct Feed<P: Parcels> {
     revision: Revision,
     parcels: P,
     reader: mpsc::Sender<P::Parcel>,
+    last: Option<oneshot::Sender<P::Parcel>>,
 }
 
 impl<P: Parcels> Feed<P> {
@@ -176,13 +202,14 @@ impl<P: Parcels> Feed<P> {
                 let _ = self.flush().await;
                 return;
             }
+            tokio::task::yield_now().await;
         }
     }
 
     /// Adds this event and all that lie ready; false if it is time to end.
     fn take_in(&mut self, first: Watched) -> bool {
         let mut happened = first;
-        loop {
+        for looked_at in 1.. {
             let published = match happened {
                 Watched::Event(published) => published,
                 Watched::Missed(_) => {
@@ -198,7 +225,7 @@ impl<P: Parcels> Feed<P> {
             if *is_last {
                 self.revision = self.revision.max(event.revision);
             }
-            if self.parcels.is_full() {
+            if self.parcels.is_full() || looked_at == LOOKED_AT_MAX {
                 return true;
             }
             match ready(&mut self.watch) {
@@ -206,6 +233,7 @@ impl<P: Parcels> Feed<P> {
                 None => return true,
             }
         }
+        true
     }
 
     /// Says how far the stream has come.
@@ -221,9 +249,23 @@ impl<P: Parcels> Feed<P> {
     }
 
     async fn flush(&mut self) -> Result<(), ()> {
-        match self.parcels.take() {
-            Some(parcel) => self.reader.send(parcel).await.map_err(|_| ()),
-            None => Ok(()),
+        let Some(parcel) = self.parcels.take() else { return Ok(()) };
+        let timeout = self.app.config.watch_stall_timeout;
+        match tokio::time::timeout(timeout, self.reader.send(parcel)).await {
+            Ok(sent) => sent.map_err(|_| ()),
+            Err(_) => {
+                self.give_up();
+                Err(())
+            }
+        }
+    }
+
+    /// The reader takes nothing. What lies ready for it is followed by a word that it has to look again, whenever it reads.
+    fn give_up(&mut self) {
+        tracing::debug!("a watcher took nothing for too long");
+        self.mark(News::Resync);
+        if let (Some(parcel), Some(last)) = (self.parcels.take(), self.last.take()) {
+            let _ = last.send(parcel);
         }
     }
 

@@ -11,6 +11,7 @@ use leasehold_core::{
 };
 use leasehold_engine::{Phase, Status};
 
+use crate::page::{self, Room};
 use crate::problem::Failure;
 use crate::wall;
 
@@ -197,7 +198,7 @@ pub(crate) fn lock(now: Timestamp, namespace: &Namespace, view: &core::LockView)
     }
 }
 
-pub(crate) fn lock_page(now: Timestamp, epoch: u64, page: &core::Page) -> api::LockPage {
+pub(crate) fn lock_page(now: Timestamp, epoch: u64, found: &core::Page) -> api::LockPage {
     let summary = |lock: &core::LockSummary| api::LockSummary {
         lock: lock.scope.to_string(),
         state: state_shown(lock.state),
@@ -205,12 +206,38 @@ pub(crate) fn lock_page(now: Timestamp, epoch: u64, page: &core::Page) -> api::L
         holders_total: count(lock.holders_len),
         waiters_total: count(lock.waiters_len),
     };
+    let mut room = Room::new();
+    let shown: Vec<&core::LockSummary> =
+        found.locks.iter().take_while(|lock| room.has_for(page::lock_bytes(lock))).collect();
+    // The rest is on the next page, which begins after the last one shown.
+    let cut = shown.last().filter(|_| shown.len() < found.locks.len()).map(|last| cursor_of(last));
     api::LockPage {
-        locks: page.locks.iter().map(summary).collect(),
-        next_page_token: page.next.as_ref().map(page_token),
-        revision: page.revision.0,
-        cursor: Some(api::Cursor::new(epoch, page.revision.0)),
+        locks: shown.into_iter().map(summary).collect(),
+        next_page_token: cut.as_ref().or(found.next.as_ref()).map(page_token),
+        revision: found.revision.0,
+        cursor: Some(api::Cursor::new(epoch, found.revision.0)),
     }
+}
+
+/// Where a listing goes on after a lock: pieces of a file are told apart by their token.
+fn cursor_of(lock: &core::LockSummary) -> core::ListCursor {
+    let piece = lock.holders.first().filter(|_| !matches!(lock.scope, Scope::Key(_)));
+    let fence = piece.map_or(Fence::ZERO, |holder| holder.fence);
+    core::ListCursor { scope: lock.scope.clone(), fence }
+}
+
+/// As many sessions as go on a page, and the number to go on after.
+pub(crate) fn session_page(
+    now: Timestamp,
+    found: &[core::SessionView],
+    len_max: usize,
+) -> (Vec<api::Session>, Option<u64>) {
+    let mut room = Room::new();
+    let shown: Vec<&core::SessionView> =
+        found.iter().take_while(|view| room.has_for(page::session_bytes(view))).collect();
+    let is_cut = shown.len() < found.len() || found.len() == len_max;
+    let next = shown.last().filter(|_| is_cut).map(|last| last.number);
+    (shown.into_iter().map(|view| session(now, view)).collect(), next)
 }
 
 /// Where a listing goes on, as hexadecimal digits: callers are not to read anything into it.

@@ -147,13 +147,10 @@ async fn list(app: &App, body: ListSessionsRequest) -> Result<SessionPage, Failu
     };
     let query = Query::Sessions { namespace, after, len_max };
     let View::Sessions(found) = app.query(query).await? else { return Err(unexpected()) };
-    let last = found.last().filter(|_| found.len() == len_max);
+    let (sessions, next) = convert::session_page(app.now(), &found, len_max);
     Ok(SessionPage {
-        next_page_token: last.map(|session| session.number.to_string()).unwrap_or_default(),
-        sessions: found
-            .iter()
-            .map(|session| (&convert::session(app.now(), session)).into())
-            .collect(),
+        next_page_token: next.map(|number| number.to_string()).unwrap_or_default(),
+        sessions: sessions.iter().map(Into::into).collect(),
     })
 }
 

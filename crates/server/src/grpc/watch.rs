@@ -7,17 +7,19 @@ use std::task::{Context, Poll};
 use leasehold_api::grpc::watch_server::Watch;
 use leasehold_api::grpc::{Event, WatchRequest, WatchResponse};
 use leasehold_api::{Code, Cursor, CursorError, grpc};
-use tokio::sync::mpsc;
+use prost::Message as _;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::{Caller, read};
 use crate::app::App;
 use crate::problem::Failure;
-use crate::watching::{Filter, Parcels, feed, follow};
+use crate::watching::{Fed, Filter, Parcels, feed, follow};
 
 /// A message goes out when it has so many events or nothing more is there.
 const EVENTS_MAX: usize = 256;
+/// Or when it is that large.
+const BYTES_MAX: usize = 256 * 1024;
 
 pub(super) struct Service(pub(super) Arc<App>);
 
@@ -44,34 +46,43 @@ async fn watch(app: &Arc<App>, body: WatchRequest) -> Result<Messages, Failure> 
         (None, after) => after.map(Cursor::from),
     };
     let watch = follow(app, &mut filter, after).await?;
-    Ok(Messages(feed(app.clone(), filter, watch, WatchResponse::default())))
+    Ok(Messages(feed(app.clone(), filter, watch, Gathered::default())))
 }
 
 /// Messages as they come.
-pub(super) struct Messages(mpsc::Receiver<Result<WatchResponse, Status>>);
+pub(super) struct Messages(Fed<Result<WatchResponse, Status>>);
 
 impl Stream for Messages {
     type Item = Result<WatchResponse, Status>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.get_mut().0.poll_recv(cx)
+        self.get_mut().0.poll_next(cx)
     }
 }
 
-impl Parcels for WatchResponse {
+/// The message that is being put together, and how large it is.
+#[derive(Default)]
+struct Gathered {
+    message: WatchResponse,
+    bytes: usize,
+}
+
+impl Parcels for Gathered {
     type Parcel = Result<WatchResponse, Status>;
 
     fn add(&mut self, event: &leasehold_api::Event) {
-        self.events.push(Event::from(event));
+        let event = Event::from(event);
+        self.bytes += event.encoded_len();
+        self.message.events.push(event);
     }
 
     fn is_full(&self) -> bool {
-        self.events.len() >= EVENTS_MAX
+        self.message.events.len() >= EVENTS_MAX || self.bytes >= BYTES_MAX
     }
 
     fn take(&mut self) -> Option<Self::Parcel> {
-        let is_empty = self.events.is_empty();
-        (!is_empty).then(|| Ok(std::mem::take(self)))
+        let is_empty = self.message.events.is_empty();
+        (!is_empty).then(|| Ok(std::mem::take(self).message))
     }
 
     fn farewell() -> Option<Self::Parcel> {

@@ -18,6 +18,7 @@ use super::{Answered, input, layout, ok, with_type};
 use crate::app::App;
 use crate::convert;
 use crate::openapi::{NamespaceParam, Problems};
+use crate::page::{self, Room};
 use crate::problem::Failure;
 
 /// More waiters than that nobody can look at.
@@ -86,6 +87,7 @@ pub(crate) async fn now(
         true => refused(app, &namespace, &mut view).await?,
         false => Vec::new(),
     };
+    keep_small(&mut view);
     let now = app.now();
     let drawing = tokio::task::spawn_blocking(move || {
         let mut graph = drawn(now, &view, refused);
@@ -93,6 +95,26 @@ pub(crate) async fn now(
         graph
     });
     drawing.await.map_err(|_| unexpected())
+}
+
+/// Leaves out what would make the answer too large.
+fn keep_small(view: &mut core::Graph) {
+    let mut room = Room::new();
+    // An edge, and the nodes at its ends.
+    let mut has_room = |owner: &core::Owner, scope: &core::Scope, more: usize| {
+        let ends = owner.as_str().len() + scope.to_string().len();
+        room.has_for(2 * (page::AROUND + ends) + more)
+    };
+    let waits = view.waits.iter().take_while(|wait| {
+        let blockers = wait.blockers.iter().map(|owner| owner.as_str().len() + 8).sum();
+        has_room(&wait.waiter, &wait.scope, blockers)
+    });
+    let waits = waits.count();
+    let holds = view.holds.iter().take_while(|held| has_room(&held.owner, &held.scope, 0));
+    let holds = holds.count();
+    view.truncated |= waits < view.waits.len() || holds < view.holds.len();
+    view.waits.truncate(waits);
+    view.holds.truncate(holds);
 }
 
 fn owner_node(owner: &core::Owner) -> String {

@@ -15,6 +15,7 @@ use super::{Answered, input, ok};
 use crate::app::App;
 use crate::convert;
 use crate::openapi::{NamespaceParam, Problems};
+use crate::page::Room;
 use crate::problem::Failure;
 
 const SIZE: usize = 100;
@@ -44,17 +45,33 @@ pub(crate) async fn history(State(app): State<Arc<App>>, uri: Uri) -> Answered {
         deadlocks.extend(deadlock(&app, &namespace, &published.event).await?);
     }
     let now = app.now();
-    let past =
-        |published: &leasehold_engine::Published| convert::past_holder(now, &published.event);
+    let mut room = Room::new();
+    deadlocks.retain(|deadlock| room.has_for(bytes(deadlock)));
+    let mut complete_after = endings.complete_after;
+    let mut holders = Vec::new();
+    for published in &endings.events {
+        let Some(past) = convert::past_holder(now, &published.event) else { continue };
+        if !room.has_for(bytes(&past)) {
+            // From here back it is not told, remembered or not.
+            complete_after = Some(published.event.at);
+            break;
+        }
+        holders.push(past);
+    }
     ok(&History {
         namespace: namespace.to_string(),
         lock: lock.as_ref().map(Scope::to_string),
-        holders: endings.events.iter().filter_map(past).collect(),
+        holders,
         deadlocks,
-        complete_after: endings.complete_after.map(convert::moment),
+        complete_after: complete_after.map(convert::moment),
         events_after: app.engine(&namespace).events_after().0,
         now: convert::moment(now),
     })
+}
+
+/// How large something is in the answer.
+fn bytes(part: &impl serde::Serialize) -> usize {
+    serde_json::to_string(part).map_or(0, |text| text.len())
 }
 
 fn is_about(event: &Event, lock: Option<&Scope>) -> bool {

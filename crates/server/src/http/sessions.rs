@@ -190,9 +190,6 @@ pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     params.done()?;
     let query = Query::Sessions { namespace, after, len_max };
     let View::Sessions(found) = app.query(query).await? else { return Err(unexpected()) };
-    let is_full = found.len() == len_max;
-    let next_page_token =
-        found.last().filter(|_| is_full).map(|session| session.number.to_string());
-    let sessions = found.iter().map(|session| convert::session(app.now(), session)).collect();
-    ok(&SessionPage { sessions, next_page_token })
+    let (sessions, next) = convert::session_page(app.now(), &found, len_max);
+    ok(&SessionPage { sessions, next_page_token: next.map(|number| number.to_string()) })
 }

@@ -18,15 +18,15 @@ use hyper::body::Frame;
 use leasehold_api::schema::{Cursor as CursorText, EventFrame, LockPrefix};
 use leasehold_api::{Code, Cursor, CursorError, EventPage, Problem};
 use leasehold_engine::{Watch, Watched};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Answered, input, ok, with_type};
 use crate::app::App;
 use crate::convert;
 use crate::openapi::{NamespaceParam, Problems};
+use crate::page::Room;
 use crate::problem::Failure;
-use crate::watching::{Filter, Parcels, ending, feed, follow, ready, said};
+use crate::watching::{Fed, Filter, Parcels, ending, feed, follow, ready, said};
 
 /// A chunk goes out when it is that large or nothing more is there.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -139,7 +139,7 @@ impl Parcels for Text {
 }
 
 /// The body of a stream: chunks as they come.
-struct Chunks(mpsc::Receiver<Bytes>);
+struct Chunks(Fed<Bytes>);
 
 impl hyper::body::Body for Chunks {
     type Data = Bytes;
@@ -149,7 +149,7 @@ impl hyper::body::Body for Chunks {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let chunk = self.get_mut().0.poll_recv(cx);
+        let chunk = self.get_mut().0.poll_next(cx);
         chunk.map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk))))
     }
 }
@@ -191,6 +191,8 @@ async fn page(
     let (epoch, revision) = (watch.epoch(), watch.after().0);
     let cursor = Cursor::new(epoch.0, revision);
     let mut page = EventPage { events: Vec::new(), revision, cursor };
+    let mut room = Room::new();
+    let mut is_full = false;
     let deadline = Instant::now() + wait;
     let mut condition = app.engine(&filter.namespace).condition_changes();
     loop {
@@ -216,13 +218,17 @@ async fn page(
         };
         let event = &published.event;
         // A page never ends in the middle of a revision.
-        if page.events.len() >= size && event.revision.0 > page.revision {
+        is_full |= page.events.len() >= size;
+        if is_full && event.revision.0 > page.revision {
             return Ok(page);
         }
         page.revision = page.revision.max(event.revision.0);
         page.cursor.revision = page.revision;
         if filter.wants(event) {
-            page.events.push(said(event, epoch, published.last_of_revision));
+            let event = said(event, epoch, published.last_of_revision);
+            let bytes = serde_json::to_string(&event).map_or(0, |text| text.len());
+            is_full |= !room.has_for(bytes);
+            page.events.push(event);
         }
     }
 }

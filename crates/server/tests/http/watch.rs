@@ -138,7 +138,7 @@ async fn what_is_forgotten_is_gone() {
 
 #[tokio::test]
 async fn reader_that_is_too_slow_is_told_to_look_again() {
-    let world = World::with(Config { watcher_backlog_max: 16, ..config() }).await;
+    let world = World::with(Config { events_max: 128, ..config() }).await;
     let mut stream = Stream::open(&world, "/v1/watch", "").await;
     stream.event_of("bookmark").await;
     // Nobody reads while far more happens than fits into the socket and the backlog.

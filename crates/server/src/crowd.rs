@@ -1,0 +1,93 @@
+//! So many there may be of something at a time, in all and from each address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How many there are, in all and from each address.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    max: usize,
+    per_peer_max: usize,
+    places: Mutex<Places>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    taken: usize,
+    by_peer: HashMap<IpAddr, usize>,
+}
+
+/// Why there is no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// So many there may be in all.
+    InAll(usize),
+    /// So many there may be from one address.
+    OfPeer(usize),
+}
+
+impl Crowd {
+    pub(crate) fn new(max: usize, per_peer_max: usize) -> Arc<Crowd> {
+        Arc::new(Crowd { max, per_peer_max, places: Mutex::default() })
+    }
+
+    /// One place; one without a peer counts in all only.
+    pub(crate) fn enter(self: &Arc<Crowd>, peer: Option<IpAddr>) -> Result<Place, Full> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if places.taken >= self.max {
+            return Err(Full::InAll(self.max));
+        }
+        if let Some(peer) = peer {
+            let of_peer = places.by_peer.get(&peer).copied().unwrap_or(0);
+            if of_peer >= self.per_peer_max {
+                return Err(Full::OfPeer(self.per_peer_max));
+            }
+            places.by_peer.insert(peer, of_peer + 1);
+        }
+        places.taken += 1;
+        Ok(Place { crowd: self.clone(), peer })
+    }
+}
+
+/// A place, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    crowd: Arc<Crowd>,
+    peer: Option<IpAddr>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut places = self.crowd.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.taken -= 1;
+        if let Some(peer) = self.peer
+            && let Some(of_peer) = places.by_peer.get_mut(&peer)
+        {
+            *of_peer -= 1;
+            if *of_peer == 0 {
+                places.by_peer.remove(&peer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_counted_in_all_and_by_address_and_come_back() {
+        let crowd = Crowd::new(3, 2);
+        let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let first = crowd.enter(Some(a)).unwrap();
+        let _second = crowd.enter(Some(a)).unwrap();
+        assert_eq!(crowd.enter(Some(a)).unwrap_err(), Full::OfPeer(2));
+        let _third = crowd.enter(Some(b)).unwrap();
+        assert_eq!(crowd.enter(Some(b)).unwrap_err(), Full::InAll(3));
+        assert_eq!(crowd.enter(None).unwrap_err(), Full::InAll(3));
+        drop(first);
+        let _fourth = crowd.enter(None).unwrap();
+        assert_eq!(crowd.places.lock().unwrap().by_peer[&a], 1);
+    }
+}
