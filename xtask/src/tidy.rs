@@ -6,6 +6,7 @@ mod arrows;
 mod files;
 mod manifest;
 mod purity;
+mod sleeps;
 mod text;
 
 use std::fmt;
@@ -24,7 +25,8 @@ pub(crate) const CHORE: Chore = Chore {
         "Every Rust file opens with `//!`. No file has a marker of unfinished work or a path of one
 developer's machine. Versions of dependencies stand in the workspace's Cargo.toml only, and none
 comes from git. Crates use each other only along the arrows in ARCHITECTURE.md. The core reads no
-clock, touches no disk or network, and has nothing whose order differs from run to run.",
+clock, touches no disk or network, and has nothing whose order differs from run to run. Tests do not
+sleep, but for those of the real binary and what polls in files named `polling.rs`.",
     run: |root, _| tidy(root),
 };
 
@@ -52,7 +54,9 @@ fn faults(files: &[File]) -> Vec<Fault> {
 
 fn faults_in(file: &File) -> Vec<Fault> {
     let found = match file.path.rsplit_once('.') {
-        Some((_, "rs")) => [text::rust(&file.text), purity::faults(file)].concat(),
+        Some((_, "rs")) => {
+            [text::rust(&file.text), purity::faults(file), sleeps::faults(file)].concat()
+        }
         _ if file.name() == "Cargo.toml" => manifest::faults(&file.text),
         _ => Vec::new(),
     };

@@ -30,6 +30,9 @@ mod request;
 mod runner;
 mod snapshots;
 mod status;
+mod sync;
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 
 pub use call::{Call, CallError, Query, Reply, View};
 pub use clock::{Clock, RuntimeClock, SystemClock};

@@ -4,7 +4,7 @@
 //! its calls, and a call's id says which port it belongs to, so that nothing has to be kept for it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use leasehold_core::{CallId, Command, LeaseId};
@@ -14,6 +14,7 @@ use crate::call::{Call, CallError, Reply};
 use crate::engine::Undo;
 use crate::lanes::{Calls, LanesIn, Parcel, is_urgent};
 use crate::publish::Notice;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The mark of calls that came through a port.
 const PORT: u64 = 1 << 63;

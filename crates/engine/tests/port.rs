@@ -7,17 +7,17 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Mood, MoodyJournal, acquire, release, scope};
+use common::{Mood, MoodyJournal, NOW, acquire, release, scope};
 use leasehold_core::{
     Acquire, Answer, Break, Cancel, Command, Grant, LockState, Namespace, Refusal, RequestId, Wait,
 };
 use leasehold_engine::{
-    Call, CallError, Clock, Delivered, Handle, Notice, Port, Query, Reply, Runner, Stop,
-    SystemClock, View, start,
+    Call, CallError, Clock, Delivered, Handle, Notice, Port, Query, Reply, Runner, RuntimeClock,
+    Stop, View, start,
 };
 
 async fn engine(journal: &Arc<MoodyJournal>) -> (Handle, Stop) {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::showing(NOW));
     let (handle, mut stop) = start(Runner::new(7), clock, journal.clone());
     stop.settled().await.expect("an empty journal can be taken over");
     (handle, stop)
@@ -74,7 +74,7 @@ async fn until_free(handle: &Handle, lock: &str) {
     tokio::time::timeout(Duration::from_secs(10), free).await.expect("it comes free");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn calls_sent_together_are_answered_together() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -100,7 +100,7 @@ async fn calls_sent_together_are_answered_together() {
     assert!(appends.len() <= 3, "all of them went into one record: {appends:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_release_is_not_overtaken_by_the_acquire_behind_it() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -124,7 +124,7 @@ async fn a_release_is_not_overtaken_by_the_acquire_behind_it() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_waits_can_be_cancelled_and_gets_no_answer() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -146,7 +146,7 @@ async fn what_waits_can_be_cancelled_and_gets_no_answer() {
     until_free(&handle, "job/x").await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_grant_for_a_port_that_is_gone_is_taken_back_unless_a_retry_can_find_it() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -167,7 +167,7 @@ async fn a_grant_for_a_port_that_is_gone_is_taken_back_unless_a_retry_can_find_i
     assert!(handle.acquire(known).await.unwrap().replayed);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_grant_that_lies_unread_when_the_port_goes_is_taken_back() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -181,7 +181,7 @@ async fn a_grant_that_lies_unread_when_the_port_goes_is_taken_back() {
     until_free(&handle, "job/x").await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_port_that_acquired_a_lease_hears_when_it_is_lost() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -203,7 +203,7 @@ async fn the_port_that_acquired_a_lease_hears_when_it_is_lost() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_call_of_a_port_is_answered_when_the_engine_stops() {
     let journal = MoodyJournal::new();
     let (handle, stop) = engine(&journal).await;
@@ -225,7 +225,7 @@ async fn every_call_of_a_port_is_answered_when_the_engine_stops() {
     assert_eq!(refused, [(2, CallError::Stopped)]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_refusal_comes_back_under_its_number() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;

@@ -5,19 +5,19 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Mood, MoodyJournal, acquire, release, renew, scope};
+use common::{Mood, MoodyJournal, NOW, acquire, release, renew, scope};
 use leasehold_core::{
     AcceptFence, Adapter, Answer, Break, BreakSession, ByteRange, CloseSession, Command, Fence,
     Grant, KeepAlive, ListQuery, LockState, Millis, Mode, Namespace, OnDisconnect, OpenSession,
     Opened, Refusal, RegisterName, RemoveFile, Renew, RequestId, Revision, Under, Unlock, Wait,
 };
 use leasehold_engine::{
-    CallError, Clock, Handle, Query, Recovery, Runner, Stop, SystemClock, View, recover, start,
+    CallError, Clock, Handle, Query, Recovery, Runner, RuntimeClock, Stop, View, recover, start,
 };
 use leasehold_store::{Campaign, Journal};
 
 async fn engine(journal: &Arc<MoodyJournal>) -> (Handle, Stop) {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::showing(NOW));
     let (handle, mut stop) = start(Runner::new(7), clock, journal.clone());
     stop.settled().await.expect("an empty journal can be taken over");
     (handle, stop)
@@ -40,7 +40,7 @@ async fn settle() {
     tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_grant_is_answered_only_once_it_is_durable() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -55,7 +55,7 @@ async fn a_grant_is_answered_only_once_it_is_durable() {
     assert!(asking.await.unwrap().is_ok());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn requests_that_come_during_a_commit_share_the_next_one() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -80,7 +80,7 @@ async fn requests_that_come_during_a_commit_share_the_next_one() {
     assert!(appends.len() <= 2, "{appends:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn renewals_and_releases_do_not_wait_for_a_slow_store() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -101,7 +101,7 @@ async fn renewals_and_releases_do_not_wait_for_a_slow_store() {
     assert!(asking.await.unwrap().is_ok());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_release_that_is_not_durable_is_shown_to_nobody_else() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -120,7 +120,7 @@ async fn a_release_that_is_not_durable_is_shown_to_nobody_else() {
     assert_eq!(looking.await.unwrap(), LockState::Free);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lost_lease_is_reported_only_once_that_is_durable() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -137,7 +137,7 @@ async fn a_lost_lease_is_reported_only_once_that_is_durable() {
     assert_eq!(renewing.await.unwrap(), Err(CallError::Refused(Refusal::LeaseLost)));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_full_disk_refuses_grants_and_nothing_else() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -155,7 +155,7 @@ async fn a_full_disk_refuses_grants_and_nothing_else() {
     assert!(handle.acquire(acquire("b", "job/y", Wait::Never)).await.is_ok());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_waiter_is_served_when_the_store_is_back() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -184,14 +184,14 @@ async fn journal_folds_to_the_table(journal: &Arc<MoodyJournal>, handle: Handle,
         panic!("nobody else leads")
     };
     let recovery: Recovery = Runner::new(7).recovery;
-    let now = SystemClock::new().now();
+    let now = RuntimeClock::showing(NOW).now();
     let recovered = recover(&**journal, lead.epoch, now, recovery).await.expect("it loads");
     let again = recovered.table.stats();
     assert_eq!((again.grants, again.fence), (stats.grants, stats.fence));
     assert_eq!(again.revision, Revision(stats.revision.0 + recovered.unwritten.len() as u64));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_unknown_outcome_that_was_written_is_taken_back() {
     let journal = MoodyJournal::new();
     let (handle, stop) = engine(&journal).await;
@@ -210,7 +210,7 @@ async fn an_unknown_outcome_that_was_written_is_taken_back() {
     journal_folds_to_the_table(&journal, handle, stop).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_unknown_outcome_that_was_not_written_is_written_again() {
     let journal = MoodyJournal::new();
     let (handle, stop) = engine(&journal).await;
@@ -223,7 +223,7 @@ async fn an_unknown_outcome_that_was_not_written_is_written_again() {
     journal_folds_to_the_table(&journal, handle, stop).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_caller_that_went_away_while_waiting_is_never_granted() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -239,7 +239,7 @@ async fn a_caller_that_went_away_while_waiting_is_never_granted() {
     assert_eq!(state(&handle, "job/x").await, LockState::Free);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_grant_that_nobody_takes_delivery_of_is_released_at_once() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -256,7 +256,7 @@ async fn a_grant_that_nobody_takes_delivery_of_is_released_at_once() {
     assert_eq!(state(&handle, "job/x").await, LockState::Free);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_grant_with_a_request_id_waits_for_its_retry() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
@@ -276,7 +276,7 @@ async fn a_grant_with_a_request_id_waits_for_its_retry() {
     assert_eq!(again.fence.get(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn stopping_answers_those_who_wait() {
     let journal = MoodyJournal::new();
     let (handle, stop) = engine(&journal).await;
@@ -290,7 +290,7 @@ async fn stopping_answers_those_who_wait() {
     assert_eq!(waiting.await.unwrap(), Err(CallError::Draining));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn leases_and_fences_survive_a_restart() {
     let journal = MoodyJournal::new();
     let (handle, stop) = engine(&journal).await;
@@ -306,10 +306,10 @@ async fn leases_and_fences_survive_a_restart() {
     assert!(next.fence > held.fence);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn snapshots_are_taken_while_the_service_goes_on() {
     let journal = MoodyJournal::new();
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::showing(NOW));
     let mut runner = Runner::new(7);
     runner.snapshot_bytes = 2000;
     let (handle, mut stop) = start(runner, clock, journal.clone());
@@ -462,7 +462,7 @@ async fn works_again(journal: &Arc<MoodyJournal>, handle: &Handle) {
 }
 
 /// The first of each kind is in the record that fails; the second comes when the store is known to fail.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_refused_as_not_applied_never_happens() {
     for kind in 0..10 {
         let journal = MoodyJournal::new();
@@ -485,7 +485,7 @@ async fn what_is_refused_as_not_applied_never_happens() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_unknown_outcome_is_settled_either_way() {
     for (kind, mood) in (0..9).flat_map(|kind| [(kind, Mood::LostBefore), (kind, Mood::LostAfter)])
     {
@@ -507,7 +507,7 @@ async fn an_unknown_outcome_is_settled_either_way() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn endings_go_on_while_the_store_is_away_and_are_shown_when_it_is_back() {
     let journal = MoodyJournal::new();
     let (handle, stop) = engine(&journal).await;

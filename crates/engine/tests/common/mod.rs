@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use leasehold_core::{
     Acquire, CallId, Claim, Command, Epoch, Fence, Grant, LeaseId, Mode, Namespace, Owner, Release,
-    Renew, Scope, Under, Wait,
+    Renew, Scope, Timestamp, Under, Wait,
 };
 use leasehold_store::{
     Batch, Beat, Campaign, Candidate, Chunk, Error, Journal, Leader, MemoryJournal, Page, Pending,
     Position, Pruned, Seq, Traits,
 };
 use tokio::sync::Notify;
+
+/// What the clock shows when a test begins; any moment would do.
+pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 /// What becomes of the next appends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

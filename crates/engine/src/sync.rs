@@ -1,0 +1,6 @@
+//! The lock of a mailbox: the standard library's, or shuttle's where every order of steps is tried.
+
+#[cfg(all(test, feature = "shuttle"))]
+pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+#[cfg(not(all(test, feature = "shuttle")))]
+pub(crate) use std::sync::{Mutex, MutexGuard};
