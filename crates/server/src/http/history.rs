@@ -22,8 +22,10 @@ const SIZE: usize = 100;
 const SIZE_MAX: usize = 1000;
 
 /// What was
+///
+/// Lists past holders and refused deadlocks, newest first, as far as the server remembers.
 #[utoipa::path(
-    get, path = "/v1/history", tag = "watch",
+    get, path = "/v1/history", operation_id = "get_history", tag = "watch",
     params(
         NamespaceParam,
         ("lock" = Option<LockName>, Query, description = "Only what overlaps this lock"),

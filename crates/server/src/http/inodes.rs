@@ -16,8 +16,10 @@ use crate::openapi::{NamespaceParam, Problems};
 use crate::problem::Failure;
 
 /// Drop every lock and every waiter of a file that was removed
+///
+/// Ends all locks on the file and refuses all who wait for one. For adapters of file systems; audited.
 #[utoipa::path(
-    delete, path = "/v1/inodes/{inode}", tag = "locks",
+    delete, path = "/v1/inodes/{inode}", operation_id = "remove_inode", tag = "locks",
     params(("inode" = Inode, Path, description = "The file's inode number"), NamespaceParam),
     responses((status = 200, description = "What ended with it", body = Removed), Problems)
 )]

@@ -96,8 +96,11 @@ fn scope(text: &str) -> Result<Scope, Failure> {
 }
 
 /// Acquire a lock
+///
+/// Takes the lock, or waits for it up to `wait_ms`. A refusal tells who holds it and when to try again; after a
+/// wait it carries a `ticket` that keeps the place in the queue.
 #[utoipa::path(
-    post, path = "/v1/locks/{lock}/acquire", tag = "locks",
+    post, path = "/v1/locks/{lock}/acquire", operation_id = "acquire_lock", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name; slashes may be raw or %2F"), NamespaceParam),
     request_body = AcquireRequest,
     responses(
@@ -164,8 +167,10 @@ pub(crate) async fn granted(
 }
 
 /// Renew a lock's lease
+///
+/// Sets the deadline of the lease to its full ttl from now. Owner, lease and fencing token must all be right.
 #[utoipa::path(
-    post, path = "/v1/locks/{lock}/renew", tag = "locks",
+    post, path = "/v1/locks/{lock}/renew", operation_id = "renew_lock", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = RenewRequest,
     responses(
@@ -193,8 +198,10 @@ pub(crate) async fn renew(app: &App, lock: &str, request: Request) -> Answered {
 }
 
 /// Release a lock
+///
+/// Gives the lock back. Owner, lease and fencing token must all be right.
 #[utoipa::path(
-    post, path = "/v1/locks/{lock}/release", tag = "locks",
+    post, path = "/v1/locks/{lock}/release", operation_id = "release_lock", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = ReleaseRequest,
     responses(
@@ -221,8 +228,11 @@ pub(crate) async fn release(app: &App, lock: &str, request: Request) -> Answered
 }
 
 /// Look at a lock
+///
+/// Tells the state of a lock, its holders and how many wait. To look at a lock whose name ends in a verb, such as
+/// `a/renew`, write its last slash as `%2F`.
 #[utoipa::path(
-    get, path = "/v1/locks/{lock}", tag = "locks",
+    get, path = "/v1/locks/{lock}", operation_id = "get_lock", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     responses((status = 200, description = "The lock as it is now; one that nobody uses is free", body = Lock), Problems)
 )]
@@ -248,8 +258,10 @@ async fn look(app: &App, uri: &Uri) -> Answered {
 }
 
 /// Ask whether a lock could be had now
+///
+/// Tells whether the lock would be granted now, and changes nothing.
 #[utoipa::path(
-    post, path = "/v1/locks/{lock}/test", tag = "locks",
+    post, path = "/v1/locks/{lock}/test", operation_id = "test_lock", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = TestRequest,
     responses((status = 200, description = "Whether a try would be granted, and the first grant in its way", body = Tested), BodyProblems)
@@ -270,8 +282,10 @@ pub(crate) async fn test(app: &App, lock: &str, request: Request) -> Answered {
 }
 
 /// Ask whether a fencing token is a current holder's
+///
+/// Tells whether a fencing token belongs to a current holder of the lock.
 #[utoipa::path(
-    post, path = "/v1/locks/{lock}/check", tag = "locks",
+    post, path = "/v1/locks/{lock}/check", operation_id = "check_lock", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = CheckRequest,
     responses((status = 200, description = "Whether it is, and whose", body = Checked), BodyProblems)
@@ -294,8 +308,10 @@ pub(crate) async fn check(app: &App, lock: &str, request: Request) -> Answered {
 }
 
 /// Break a lock
+///
+/// Ends the grants on a lock, or the one with the given fencing token, with a reason. For operators; audited.
 #[utoipa::path(
-    post, path = "/v1/locks/{lock}/break", tag = "locks",
+    post, path = "/v1/locks/{lock}/break", operation_id = "break_lock", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = BreakRequest,
     responses((status = 200, description = "How many grants ended", body = Broken), BodyProblems)
@@ -333,8 +349,10 @@ pub(crate) fn check_reason(reason: &str) -> Result<(), Failure> {
 }
 
 /// List held locks
+///
+/// Lists the locks that are held, in the order of their names, page by page.
 #[utoipa::path(
-    get, path = "/v1/locks", tag = "locks",
+    get, path = "/v1/locks", operation_id = "list_locks", tag = "locks",
     params(
         NamespaceParam,
         ("prefix" = Option<LockPrefix>, Query, description = "Canonical names that start with this"),

@@ -27,8 +27,10 @@ const PAGE_SIZE_MAX: usize = 1000;
 const COUNTED_MAX: usize = 100_000;
 
 /// What to look at first
+///
+/// Numbers, the longest waits, the leases that end next, and the last ten minutes as series.
 #[utoipa::path(
-    get, path = "/v1/overview", tag = "watch",
+    get, path = "/v1/overview", operation_id = "get_overview", tag = "watch",
     params(NamespaceParam),
     responses((status = 200, description = "Numbers, the longest waits, the leases that end next", body = Overview), Problems)
 )]
@@ -68,8 +70,10 @@ async fn namespaces(app: &App) -> Vec<NamespaceCount> {
 }
 
 /// Held locks as a tree
+///
+/// Lists what follows after a prefix up to the next slash, with counts.
 #[utoipa::path(
-    get, path = "/v1/tree", tag = "locks",
+    get, path = "/v1/tree", operation_id = "get_tree", tag = "locks",
     params(
         NamespaceParam,
         ("prefix" = Option<LockPrefix>, Query, description = "The branch to look into: what a name is up to and including a slash; the root if left out"),
@@ -98,8 +102,10 @@ pub(crate) async fn tree(State(app): State<Arc<App>>, uri: Uri) -> Answered {
 }
 
 /// Which limits are in force
+///
+/// Tells the limits of this server.
 #[utoipa::path(
-    get, path = "/v1/limits", tag = "service",
+    get, path = "/v1/limits", operation_id = "get_limits", tag = "service",
     responses((status = 200, description = "How much of anything the server takes", body = Limits), Problems)
 )]
 pub(crate) async fn limits(State(app): State<Arc<App>>) -> Answered {

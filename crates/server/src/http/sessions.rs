@@ -31,8 +31,10 @@ pub(crate) const PAGE_SIZE: usize = 100;
 pub(crate) const PAGE_SIZE_MAX: usize = 1000;
 
 /// Open a session
+///
+/// Opens a lease under which any number of locks can be taken. One heartbeat keeps all of them.
 #[utoipa::path(
-    post, path = "/v1/sessions", tag = "sessions",
+    post, path = "/v1/sessions", operation_id = "open_session", tag = "sessions",
     params(NamespaceParam),
     request_body = OpenRequest,
     responses(
@@ -82,8 +84,10 @@ fn session_id(uri: &Uri, suffix: &str) -> Result<leasehold_core::LeaseId, Failur
 }
 
 /// Keep a session, or a set's lease, alive
+///
+/// Sets the deadline of the session, and so of every lock under it, to its full ttl from now.
 #[utoipa::path(
-    post, path = "/v1/sessions/{session_id}/keepalive", tag = "sessions",
+    post, path = "/v1/sessions/{session_id}/keepalive", operation_id = "keep_session_alive", tag = "sessions",
     params(("session_id" = LeaseId, Path, description = "The session's id, or the lease_id of a set"), NamespaceParam),
     request_body = Option<KeepAliveRequest>,
     responses((status = 200, description = "It stands for its full length again", body = KeptAlive), NotFound, BodyProblems)
@@ -109,8 +113,10 @@ async fn keep(app: &App, request: Request) -> Answered {
 }
 
 /// Close a session, or a set's lease, and release everything under it
+///
+/// Ends the session and releases everything under it.
 #[utoipa::path(
-    delete, path = "/v1/sessions/{session_id}", tag = "sessions",
+    delete, path = "/v1/sessions/{session_id}", operation_id = "close_session", tag = "sessions",
     params(("session_id" = LeaseId, Path, description = "The session's id, or the lease_id of a set"), NamespaceParam),
     responses((status = 200, description = "Everything under it is released", body = Closed), NotFound, Problems)
 )]
@@ -132,8 +138,10 @@ async fn close_one(app: &App, uri: &Uri) -> Answered {
 }
 
 /// Break a session
+///
+/// Ends somebody's session by its number, with a reason. For operators; audited.
 #[utoipa::path(
-    post, path = "/v1/sessions/{session}/break", tag = "sessions",
+    post, path = "/v1/sessions/{session}/break", operation_id = "break_session", tag = "sessions",
     params(("session" = u64, Path, maximum = 9_007_199_254_740_991_u64, description = "The session's number, as lists tell it"), NamespaceParam),
     request_body = BreakSessionRequest,
     responses((status = 200, description = "Everything under it has ended", body = Closed), NotFound, BodyProblems)
@@ -158,8 +166,10 @@ pub(crate) async fn break_(State(app): State<Arc<App>>, request: Request) -> Ans
 }
 
 /// Look at a session
+///
+/// Tells the session of this id, which its owner alone knows.
 #[utoipa::path(
-    get, path = "/v1/sessions/{session_id}", tag = "sessions",
+    get, path = "/v1/sessions/{session_id}", operation_id = "get_session", tag = "sessions",
     params(("session_id" = LeaseId, Path, description = "The session's id"), NamespaceParam),
     responses((status = 200, description = "The session as it is now", body = Session), NotFound, Problems)
 )]
@@ -173,12 +183,14 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
 }
 
 /// List sessions
+///
+/// Lists the sessions of a namespace by number, page by page.
 #[utoipa::path(
-    get, path = "/v1/sessions", tag = "sessions",
+    get, path = "/v1/sessions", operation_id = "list_sessions", tag = "sessions",
     params(
         NamespaceParam,
         ("page_size" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "1 to 1000, 100 if left out"),
-        ("page_token" = Option<u64>, Query, maximum = 9_007_199_254_740_991_u64, description = "next_page_token of the page before"),
+        ("page_token" = Option<String>, Query, description = "next_page_token of the page before"),
     ),
     responses((status = 200, description = "A page of sessions by number", body = SessionPage), Problems)
 )]
@@ -186,7 +198,11 @@ pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let mut params = input::Params::of(&uri)?;
     let namespace = params.namespace()?;
     let len_max = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
-    let after = params.number("page_token")?.unwrap_or(0);
+    let after = match params.take("page_token") {
+        None => 0,
+        Some(token) => input::whole_number(&token)
+            .ok_or_else(|| Failure::field("page_token", "is not one that was handed out"))?,
+    };
     params.done()?;
     let query = Query::Sessions { namespace, after, len_max };
     let View::Sessions(found) = app.query(query).await? else { return Err(unexpected()) };

@@ -15,8 +15,11 @@ use crate::openapi::{BodyProblems, NamespaceParam, NotFound};
 use crate::problem::Failure;
 
 /// Acquire a set of locks, all or nothing
+///
+/// Takes up to 64 locks at once: all or nothing, under one lease with one fencing token. Kept alive and given back
+/// as a session.
 #[utoipa::path(
-    post, path = "/v1/sets/acquire", tag = "locks",
+    post, path = "/v1/sets/acquire", operation_id = "acquire_set", tag = "locks",
     params(NamespaceParam),
     request_body = AcquireSetRequest,
     responses(

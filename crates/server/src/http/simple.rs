@@ -34,8 +34,10 @@ const BODY_HINT: &str = "write the parameters into the query, as in /lock?client
 const TTL: Duration = Duration::from_secs(30);
 
 /// Take or renew the lock
+///
+/// Takes the lock, or renews it if the same client holds it. Parameters go into the query; there is no body.
 #[utoipa::path(
-    post, path = "/lock", tag = "simple",
+    post, path = "/lock", operation_id = "take_simple_lock", tag = "simple",
     params(
         ("client" = Name, Query, description = "Who asks; the same client renews"),
         ("ttl" = Option<String>, Query, description = "30s, 1m30s, 1.5h, 1500ms or a number of seconds; 30s if left out"),
@@ -77,8 +79,10 @@ enum Taken {
 }
 
 /// Give the lock back
+///
+/// Gives the lock back. Only its holder can.
 #[utoipa::path(
-    delete, path = "/lock", tag = "simple",
+    delete, path = "/lock", operation_id = "release_simple_lock", tag = "simple",
     params(("client" = Name, Query, description = "Who holds it, or may still take it back")),
     responses(
         (status = 200, description = "It is free", body = SimpleReleased),
@@ -107,8 +111,10 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, request: Request) -> Ans
 }
 
 /// Look at the lock
+///
+/// Tells who holds the lock and until when.
 #[utoipa::path(
-    get, path = "/lock", tag = "simple",
+    get, path = "/lock", operation_id = "get_simple_lock", tag = "simple",
     responses((status = 200, description = "Who holds it", body = SimpleState), Problems)
 )]
 pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {

@@ -34,8 +34,10 @@ const PAGE_SIZE: usize = 100;
 const PAGE_SIZE_MAX: usize = 1000;
 
 /// Watch what happens
+///
+/// Streams events as server-sent events, or as one JSON object a line. Resumes after `after` or `Last-Event-ID`.
 #[utoipa::path(
-    get, path = "/v1/watch", tag = "watch",
+    get, path = "/v1/watch", operation_id = "watch_events", tag = "watch",
     params(
         NamespaceParam,
         ("prefix" = Option<LockPrefix>, Query, description = "Only events of locks whose canonical name starts with this"),
@@ -155,8 +157,10 @@ impl hyper::body::Body for Chunks {
 }
 
 /// Ask what has happened since
+///
+/// Tells the events after a revision, and waits for the next one if there is none yet.
 #[utoipa::path(
-    get, path = "/v1/events", tag = "watch",
+    get, path = "/v1/events", operation_id = "poll_events", tag = "watch",
     params(
         NamespaceParam,
         ("prefix" = Option<LockPrefix>, Query, description = "Only events of locks whose canonical name starts with this"),
