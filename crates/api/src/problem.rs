@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::code::{Code, Happened};
 use crate::graph::WaitEdge;
 use crate::locks::Holder;
+use crate::service::Check;
 
 /// An error, as `application/problem+json`. `code` is what programs decide by.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -53,6 +54,9 @@ pub struct Problem {
     /// The server that decides, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
+    /// How each part of the server is, if it is not ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
 }
 
 /// What is wrong with one field of a request.
@@ -86,6 +90,7 @@ impl Problem {
             grace_ends_in_ms: None,
             oldest_revision: None,
             leader: None,
+            checks: Vec::new(),
         }
     }
 

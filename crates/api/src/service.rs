@@ -60,6 +60,9 @@ pub struct Group {
     pub role: Role,
     pub leader: Option<LeaderView>,
     pub epoch: u64,
+    /// Whether this server knows the numbers: only the leader does, and without it they are 0.
+    #[serde(default)]
+    pub has_numbers: bool,
     pub revision: u64,
     pub store: String,
     pub grace: Option<Grace>,

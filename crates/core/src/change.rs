@@ -127,8 +127,12 @@ impl LockTable {
         opened: &SessionOpened,
         listener: &mut Listener<'_>,
     ) -> Result<(), Unfit> {
-        let session =
-            Session { terms: opened.terms.clone(), opened_at: opened.opened_at, attached: false };
+        let session = Session {
+            terms: opened.terms.clone(),
+            opened_at: opened.opened_at,
+            attached: false,
+            kept: false,
+        };
         let space = self.space_or_insert(&opened.namespace);
         self.add_lease(space, opened.lease, &opened.owner, opened.ttl, Some(Box::new(session)))?;
         let told = News::SessionOpened {
@@ -222,7 +226,7 @@ impl LockTable {
                 let extra = Extra::boxed(granted.request.clone(), granted.metadata.clone());
                 let at = self.space_mut(space);
                 at.add_holder(key, claim.mode, granted.fence, lease);
-                at.count_hold(owner, lease, key.kind());
+                at.count_hold(owner, lease, key.kind(), claim.mode);
                 at.lease_mut(lease).held.insert(Grant {
                     key: key.clone(),
                     fence: granted.fence,
@@ -252,6 +256,8 @@ impl LockTable {
             mode: claim.mode,
             fence: granted.fence,
             ttl: self.space(space).lease(lease).ttl,
+            session: self.space(space).lease(lease).session_number(),
+            waited: self.waited,
         };
         listener.hear(self, &granted.namespace, told);
     }
@@ -393,6 +399,7 @@ impl LockTable {
         let gone = piece.range.intersection(hole).expect("only overlapping pieces are cut");
         self.tell_ended(
             space,
+            piece.lease,
             Scope::range(inode, gone),
             owner,
             &Ended::piece(&piece),
@@ -422,9 +429,9 @@ impl LockTable {
         let held = at.lease_mut(lease).held.many();
         held.pieces.insert((inode, owner, piece.range.start()));
         held.count_tokens(&piece.tokens);
-        let kind = Scope::range(inode, piece.range).kind();
+        let (kind, mode) = (Scope::range(inode, piece.range).kind(), piece.mode);
         at.inodes.entry(inode).or_default().insert(Party { owner, lease }, piece);
-        at.count_hold(owner, lease, kind);
+        at.count_hold(owner, lease, kind, mode);
     }
 
     fn take_piece(&mut self, space: SpaceNo, party: Party, inode: u64, start: u64) -> Piece {
@@ -434,7 +441,8 @@ impl LockTable {
         let held = at.lease_mut(party.lease).held.many();
         held.pieces.remove(&(inode, party.owner, start));
         held.uncount_tokens(&piece.tokens);
-        at.uncount_hold(party.owner, party.lease, Scope::range(inode, piece.range).kind());
+        let kind = Scope::range(inode, piece.range).kind();
+        at.uncount_hold(party.owner, party.lease, kind, piece.mode);
         piece
     }
 
@@ -543,10 +551,10 @@ impl LockTable {
         if let Some(request) = request_of(grant.extra.as_deref()) {
             at.forget_request(grant.owner, &request.id, grant.fence);
         }
-        let (kind, ended) = (grant.key.kind(), Ended::grant(&grant));
+        let (kind, mode, ended) = (grant.key.kind(), grant.mode, Ended::grant(&grant));
         let scope = Scope::Key(grant.key);
-        self.tell_ended(space, scope.clone(), grant.owner, &ended, ending, listener);
-        self.space_mut(space).uncount_hold(grant.owner, lease, kind);
+        self.tell_ended(space, lease, scope.clone(), grant.owner, &ended, ending, listener);
+        self.space_mut(space).uncount_hold(grant.owner, lease, kind, mode);
         self.freed.push((space, scope));
     }
 
@@ -611,6 +619,7 @@ impl LockTable {
         self.before_change(space, lease);
         self.end_all(space, lease, ending, true, listener);
         self.tell_session_ended(space, lease, ending, listener);
+        self.spaces[space.0].uncount_standing(lease);
         self.spaces[space.0].lapsed_len += 1;
         let at = self.spaces[space.0].lease_mut(lease);
         if at.state == LeaseState::Recovering {
@@ -668,7 +677,7 @@ impl LockTable {
                 self.space_mut(space).lease_mut(lease).held.insert(grant);
                 // Its own owner no longer conflicts with it.
                 self.freed.push((space, scope.clone()));
-                self.tell_ended(space, scope, owner, &ended, ending, listener);
+                self.tell_ended(space, lease, scope, owner, &ended, ending, listener);
             } else {
                 self.grant_gone(space, lease, grant, ending, listener);
             }
@@ -679,16 +688,19 @@ impl LockTable {
             let range = piece.range;
             if keep_windows && piece.reclaim_window > Millis::ZERO {
                 let ended = Ended::piece(piece).in_window();
-                self.tell_ended(space, Scope::range(inode, range), owner, &ended, ending, listener);
+                let scope = Scope::range(inode, range);
+                self.tell_ended(space, lease, scope, owner, &ended, ending, listener);
             } else {
                 self.end_range(space, lease, owner, inode, range, ending, listener);
             }
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "all of it is told")]
     fn tell_ended(
         &self,
         space: SpaceNo,
+        lease: LeaseNo,
         scope: Scope,
         owner: OwnerNo,
         ended: &Ended,
@@ -704,6 +716,8 @@ impl LockTable {
             since: ended.since,
             ending: ending.clone(),
             window: ended.window,
+            session: at.lease(lease).session_number(),
+            disconnected: at.lease(lease).session.as_ref().is_some_and(|session| session.kept),
         };
         listener.hear(self, &at.name, told);
     }

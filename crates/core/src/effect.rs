@@ -156,6 +156,10 @@ pub enum News {
         mode: Mode,
         fence: Fence,
         ttl: Millis,
+        /// The number of its session, if it stands under one.
+        session: Option<u64>,
+        /// The time that it was waited for.
+        waited: Duration,
     },
     /// `window` is set when the last owner may still take it back.
     Ended {
@@ -167,6 +171,10 @@ pub enum News {
         since: Timestamp,
         ending: Ending,
         window: Option<Millis>,
+        /// The number of its session, if it stood under one.
+        session: Option<u64>,
+        /// Its session was only kept for a while because its stream had broken.
+        disconnected: bool,
     },
     TtlChanged {
         owner: Owner,

@@ -556,6 +556,14 @@ fn invariant_indexes_agree_with_what_is_held(table: &LockTable, facts: &Facts<'_
         for (kind, counted) in ScopeKind::ALL.iter().zip(space.kinds) {
             let len = facts.iter().filter(|fact| fact.scope.kind() == *kind).count();
             ensure(counted == len, PROMISE, || format!("number of {kind} grants"))?;
+            for (no, mode) in Mode::KINDS.into_iter().enumerate() {
+                let is_counted = |fact: &&Fact| {
+                    !fact.over && fact.scope.kind() == *kind && fact.mode.kind() == mode
+                };
+                let len = facts.iter().filter(is_counted).count();
+                let counted = space.standing[*kind as usize][no];
+                ensure(counted == len, PROMISE, || format!("number of {mode} {kind} grants"))?;
+            }
         }
         let mut held = space
             .held

@@ -79,6 +79,8 @@ pub(crate) struct Session {
     pub(crate) opened_at: Timestamp,
     /// Bound to a live stream.
     pub(crate) attached: bool,
+    /// Its stream broke, and it was not renewed since: it stands for as long as it is kept.
+    pub(crate) kept: bool,
 }
 
 /// What stands under a lease. Most leases carry one grant, so that one costs no allocation.
@@ -174,6 +176,11 @@ pub(crate) fn metadata_of(extra: Option<&Extra>) -> Option<Arc<str>> {
 }
 
 impl Lease {
+    /// The number of the session that it is.
+    pub(crate) fn session_number(&self) -> Option<u64> {
+        self.session.as_ref().map(|session| session.terms.number)
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.state, LeaseState::Lapsed(_))
     }

@@ -24,6 +24,23 @@ impl Mode {
         }
     }
 
+    /// The kinds of mode, for labels and counts.
+    pub const KINDS: [&str; 3] = ["exclusive", "shared", "permits"];
+
+    /// The place of its kind in [`Mode::KINDS`].
+    pub(crate) const fn kind_no(self) -> usize {
+        match self {
+            Mode::Exclusive => 0,
+            Mode::Shared => 1,
+            Mode::Permits(_) => 2,
+        }
+    }
+
+    /// The mode without a semaphore's limit.
+    pub const fn kind(self) -> &'static str {
+        Mode::KINDS[self.kind_no()]
+    }
+
     /// Whether two owners may hold overlapping scopes in these modes. Permits of one scope are counted instead:
     /// across different scopes they keep others out as an exclusive lock does.
     pub fn conflicts_with(self, other: Mode) -> bool {

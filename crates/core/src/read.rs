@@ -10,6 +10,7 @@ use crate::fence::Fence;
 use crate::id::{LeaseId, Namespace, Owner, RegisterName, Ticket};
 use crate::inode::Party;
 use crate::lease::{Lease, LeaseNo, LeaseState, metadata_of};
+use crate::mode::Mode;
 use crate::owners::OwnerSet;
 use crate::refusal::{Holder, HolderState, Refusal};
 use crate::scope::{Scope, ScopeKind};
@@ -250,6 +251,7 @@ impl LockTable {
             revision: self.revision,
             fence: self.fence,
             sessions: self.sessions.values().sum(),
+            adapters: self.sessions.iter().map(|(name, len)| (name.clone(), *len)).collect(),
             recovering: self.recovering,
             ..Stats::default()
         };
@@ -258,8 +260,19 @@ impl LockTable {
             stats.grants += space.grants_len;
             stats.leases += space.leases.len();
             stats.waiters += space.waiters.len();
-            let kinds = ScopeKind::ALL.iter().zip(space.kinds).filter(|(_, len)| *len > 0);
-            stats.kinds.extend(kinds.map(|(&kind, len)| (space.name.clone(), kind, len)));
+            for (&kind, modes) in ScopeKind::ALL.iter().zip(space.standing) {
+                let len = modes.iter().sum();
+                stats.held += len;
+                if len > 0 {
+                    stats.kinds.push((space.name.clone(), kind, len));
+                }
+            }
+            for (no, mode) in Mode::KINDS.into_iter().enumerate() {
+                let len = space.standing.iter().map(|modes| modes[no]).sum();
+                if len > 0 {
+                    stats.modes.push((space.name.clone(), mode, len));
+                }
+            }
         }
         stats
     }

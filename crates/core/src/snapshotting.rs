@@ -179,6 +179,7 @@ impl LockTable {
                 terms: session.terms.clone(),
                 opened_at: session.opened_at,
                 attached: false,
+                kept: false,
             })
         });
         let lease = self.add_lease(space, entry.lease, &entry.owner, entry.ttl, session)?;
@@ -223,7 +224,7 @@ impl LockTable {
         let at = self.space_mut(space);
         let owner = at.owners.mention(&grant.owner);
         at.add_holder(&grant.key, grant.mode, grant.fence, lease);
-        at.count_hold(owner, lease, grant.key.kind());
+        at.count_hold(owner, lease, grant.key.kind(), grant.mode);
         at.owners.forget(owner);
         // The id of what is over may name something else by now.
         if let Some(request) = grant.request.as_ref().filter(|_| !at.lease(lease).is_over()) {

@@ -39,6 +39,8 @@ pub(crate) struct Space {
     pub(crate) grants_len: usize,
     /// How many of them are of each kind.
     pub(crate) kinds: [usize; ScopeKind::ALL.len()],
+    /// How many of them stand under a lease that is not over, by kind and kind of mode.
+    pub(crate) standing: [[usize; Mode::KINDS.len()]; ScopeKind::ALL.len()],
     /// Leases that are over but for their reclaim windows.
     pub(crate) lapsed_len: usize,
 
@@ -170,6 +172,7 @@ impl Space {
             inodes: BTreeMap::new(),
             grants_len: 0,
             kinds: [0; ScopeKind::ALL.len()],
+            standing: [[0; Mode::KINDS.len()]; ScopeKind::ALL.len()],
             lapsed_len: 0,
             waiters: BTreeMap::new(),
             queues: BTreeMap::new(),
@@ -259,16 +262,44 @@ impl Space {
     }
 
     /// Counts one grant or piece more.
-    pub(crate) fn count_hold(&mut self, owner: OwnerNo, lease: LeaseNo, kind: ScopeKind) {
+    pub(crate) fn count_hold(
+        &mut self,
+        owner: OwnerNo,
+        lease: LeaseNo,
+        kind: ScopeKind,
+        mode: Mode,
+    ) {
         self.kinds[kind as usize] += 1;
+        self.standing[kind as usize][mode.kind_no()] += usize::from(!self.lease(lease).is_over());
         self.owners.count_hold(owner, lease);
         self.grants_len += 1;
     }
 
-    pub(crate) fn uncount_hold(&mut self, owner: OwnerNo, lease: LeaseNo, kind: ScopeKind) {
+    pub(crate) fn uncount_hold(
+        &mut self,
+        owner: OwnerNo,
+        lease: LeaseNo,
+        kind: ScopeKind,
+        mode: Mode,
+    ) {
         self.kinds[kind as usize] -= 1;
+        self.standing[kind as usize][mode.kind_no()] -= usize::from(!self.lease(lease).is_over());
         self.owners.uncount_hold(owner, lease);
         self.grants_len -= 1;
+    }
+
+    /// What is left under a lease that is about to be over does not stand any more.
+    pub(crate) fn uncount_standing(&mut self, lease: LeaseNo) {
+        let held = &self.leases[lease.0].held;
+        for grant in held.grants() {
+            self.standing[grant.key.kind() as usize][grant.mode.kind_no()] -= 1;
+        }
+        for &(inode, owner, start) in held.pieces().into_iter().flatten() {
+            let party = Party { owner, lease };
+            let piece = &self.inodes[&inode].pieces[&(party, start)];
+            let kind = Scope::range(inode, piece.range).kind();
+            self.standing[kind as usize][piece.mode.kind_no()] -= 1;
+        }
     }
 
     pub(crate) fn holds_anything(&self, owner: OwnerNo) -> bool {

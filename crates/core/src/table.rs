@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::change::Listener;
 use crate::command::GracePolicy;
@@ -29,6 +30,8 @@ pub struct LockTable {
     /// Decides which names collide in the indexes, and nothing else.
     seed: u64,
     pub(crate) now: Timestamp,
+    /// The time that the grant being made was waited for, for the news of it.
+    pub(crate) waited: Duration,
     pub(crate) epoch: Epoch,
     /// The last one handed out.
     pub(crate) fence: Fence,
@@ -71,6 +74,7 @@ impl LockTable {
             limits,
             seed,
             now: Timestamp::ZERO,
+            waited: Duration::ZERO,
             epoch: Epoch::default(),
             fence: Fence::ZERO,
             revision: Revision::default(),

@@ -198,13 +198,20 @@ pub struct Stats {
     pub revision: Revision,
     pub fence: Fence,
     pub namespaces: usize,
+    /// Grants, those in a reclaim window too.
     pub grants: usize,
+    /// Grants whose lease is not over.
+    pub held: usize,
     pub leases: usize,
     pub sessions: usize,
     pub recovering: usize,
     pub waiters: usize,
-    /// Grants by namespace and kind.
+    /// Grants whose lease is not over, by namespace and kind.
     pub kinds: Vec<(Namespace, ScopeKind, usize)>,
+    /// The same by namespace and mode, as in [`Mode::KINDS`].
+    pub modes: Vec<(Namespace, &'static str, usize)>,
+    /// Open sessions by adapter.
+    pub adapters: Vec<(Adapter, usize)>,
 }
 
 /// The recovery grace, while it is on.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use hyper::Method;
 use leasehold_api::{Code, LockPage};
 use leasehold_e2e::checker::{Checked, Rules, check};
@@ -69,6 +69,20 @@ impl Held {
         let text = String::from_utf8(answer.body.to_vec())?;
         let sample = format!("lock_db_busy_total{{op=\"acquire\"}} {expected}\n");
         ensure!(text.contains(&sample), "{sample} is not in\n{text}");
+        let sample = format!("lock_acquire_total{{result=\"busy\"}} {expected}\n");
+        ensure!(text.contains(&sample), "{sample} is not in\n{text}");
+        Ok(())
+    }
+
+    /// The server is not ready, and says which part of it fails and why.
+    async fn says_why(&self) -> Result<()> {
+        let answer = Http::new(self.server.address()).get("/readyz?verbose").await?;
+        ensure!(answer.status == 503, "{answer:?}");
+        let problem: serde_json::Value = answer.json()?;
+        let checks = problem["checks"].as_array().context("it has checks")?;
+        let store = checks.iter().find(|check| check["name"] == "store").context("of the store")?;
+        let detail = store["detail"].as_str().unwrap_or_default();
+        ensure!(store["ok"] == false && detail.contains("I/O"), "{problem}");
         Ok(())
     }
 
@@ -110,6 +124,7 @@ async fn nothing_is_acknowledged_after_a_failed_sync() -> Result<()> {
     let (granted, refused) = held.ask(100..110).await?;
     ensure!((granted, refused) == (0, 10), "{granted} granted, {refused} refused");
     held.counts_as_busy(10).await?;
+    held.says_why().await?;
     ensure!(injected.end()? > 0, "nothing was injected");
     let took = held.recovers(200).await?;
     println!("back {took:?} after syncs work again");

@@ -22,6 +22,8 @@ const REFUSALS: u32 = 25;
 const RENEWALS: u32 = 12;
 const RELEASES: u32 = 15;
 const LAPSES: u32 = 3;
+/// Lapsed, and not yet to be had by others: neither held nor free.
+const WINDOWS: u32 = 1;
 /// Taken and given back by the simple way.
 const SIMPLE: u32 = 1;
 
@@ -32,23 +34,47 @@ async fn counters_are_true_and_promtool_can_read_them() -> Result<()> {
     let text = scrape(&server, "text/plain").await?;
     let samples = samples(&text);
     for (name, expected) in [
-        (r#"lock_acquire_total{result="success"}"#, GRANTS + LAPSES + SIMPLE),
-        (r#"lock_acquire_total{result="busy"}"#, REFUSALS),
-        (r#"lock_acquire_total{result="fail"}"#, 1),
+        (r#"lock_acquire_total{result="success"}"#, GRANTS + LAPSES + WINDOWS + SIMPLE),
+        (r#"lock_acquire_total{result="busy"}"#, 0),
+        (r#"lock_acquire_total{result="fail"}"#, REFUSALS + 1),
         (r#"lock_renew_total{result="success"}"#, RENEWALS),
         (r#"lock_release_total{result="success"}"#, RELEASES + SIMPLE),
         (r#"lock_release_total{result="fail"}"#, 1),
-        ("lock_expired_total", LAPSES),
+        ("lock_expired_total", LAPSES + WINDOWS),
         ("locks_held", GRANTS - RELEASES),
         (r#"lock_db_busy_total{op="acquire"}"#, 0),
-        (r#"lock_op_latency_ms_count{op="acquire"}"#, GRANTS + LAPSES + SIMPLE + REFUSALS + 1),
-        (r#"leasehold_locks_release_total{namespace="default",reason="timeout"}"#, LAPSES),
+        (r#"lock_db_busy_total{op="commit"}"#, 0),
+        (
+            r#"lock_op_latency_ms_count{op="acquire"}"#,
+            GRANTS + LAPSES + WINDOWS + SIMPLE + REFUSALS + 1,
+        ),
+        (
+            r#"leasehold_locks_release_total{namespace="default",reason="timeout"}"#,
+            LAPSES + WINDOWS,
+        ),
         (r#"leasehold_locks_release_total{namespace="default",reason="explicit"}"#, RELEASES),
         (
             r#"leasehold_locks_active_count{namespace="default",type="named"}"#,
             GRANTS - RELEASES - 1,
         ),
         (r#"leasehold_locks_active_count{namespace="q\"uo\\te",type="named"}"#, 1),
+        (
+            r#"leasehold_locks_active_by_mode{namespace="default",mode="exclusive"}"#,
+            GRANTS - RELEASES - 2,
+        ),
+        (r#"leasehold_locks_active_by_mode{namespace="default",mode="shared"}"#, 1),
+        (
+            r#"leasehold_locks_granted_total{namespace="default",mode="exclusive"}"#,
+            GRANTS - 2 + LAPSES + WINDOWS,
+        ),
+        (r#"leasehold_locks_granted_total{namespace="default",mode="shared"}"#, 1),
+        (r#"leasehold_sessions_active{adapter="http"}"#, 1),
+        (r#"leasehold_sessions_active{adapter="other"}"#, 0),
+        (r#"leasehold_locks_blocking_duration_seconds_count{namespace="default"}"#, 1),
+        (
+            r#"leasehold_locks_acquire_total{namespace="leasehold.simple",type="named",status="granted"}"#,
+            SIMPLE,
+        ),
     ] {
         let found = samples.get(name).with_context(|| format!("{name} is not in\n{text}"))?;
         ensure!(*found == expected.to_string(), "{name} is {found}, not {expected}");
@@ -63,10 +89,10 @@ async fn traffic(server: &Server) -> Result<()> {
     let mut other = Client::new(server.address(), 2, &recorder);
     let ask = Ask::exclusive(Duration::from_secs(600));
     let mut leases = Vec::new();
-    for lock in 1..GRANTS {
+    for lock in 1..GRANTS - 1 {
         leases.push(holder.acquire(lock, ask).await.done()?);
     }
-    for at in 0..REFUSALS {
+    for at in 0..REFUSALS - 1 {
         other.acquire(1 + at, ask).await.refused()?;
     }
     for lease in leases.iter_mut().take(RENEWALS as usize) {
@@ -85,6 +111,14 @@ async fn traffic(server: &Server) -> Result<()> {
     let elsewhere = "/v1/locks/there/acquire?namespace=q%22uo%5Cte";
     let granted = http.post(elsewhere, &json!({"owner_id": "a", "ttl_ms": 600_000})).await?;
     ensure!(granted.status == 200, "{granted:?}");
+    let shared = json!({"owner_id": "a", "ttl_ms": 600_000, "mode": "shared"});
+    ensure!(http.post("/v1/locks/read/acquire", &shared).await?.status == 200);
+    let window = json!({"owner_id": "a", "ttl_ms": 100, "reclaim_ms": 600_000});
+    ensure!(http.post("/v1/locks/window/acquire", &window).await?.status == 200);
+    let waits = json!({"owner_id": "b", "ttl_ms": 1000, "wait_ms": 20});
+    ensure!(http.post("/v1/locks/read/acquire", &waits).await?.status == 409);
+    let session = json!({"owner_id": "s", "ttl_ms": 600_000, "adapter": "http"});
+    ensure!(http.post("/v1/sessions", &session).await?.status == 201);
     let refused = http.post("/v1/locks/x/acquire", &json!({"owner_id": "a"})).await?;
     ensure!(refused.status == 400, "{refused:?}");
     http.ask(Method::POST, "/lock?client=x").await?;
@@ -95,7 +129,9 @@ async fn traffic(server: &Server) -> Result<()> {
 async fn until_lapsed(server: &Server) -> Result<()> {
     for _ in 0..1000 {
         let text = scrape(server, "text/plain").await?;
-        if samples(&text).get("lock_expired_total") == Some(&LAPSES.to_string().as_str()) {
+        if samples(&text).get("lock_expired_total")
+            == Some(&(LAPSES + WINDOWS).to_string().as_str())
+        {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold_core::{Namespace, News};
+use leasehold_core::{Ending, Namespace, News};
 
 use crate::engine::Published;
 
@@ -14,6 +14,8 @@ const NAMESPACES_MAX: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub totals: Totals,
+    /// By namespace as below, and by kind of mode.
+    pub granted: BTreeMap<(Option<Namespace>, &'static str), u64>,
     /// By the word for the ending, as in `Ending`, and by namespace; `None` stands for all that have no count of their
     /// own.
     pub ended: BTreeMap<(Option<Namespace>, &'static str), u64>,
@@ -36,7 +38,11 @@ impl Counts {
         for alike in events.chunk_by(|one, next| Counted::of(one) == Counted::of(next)) {
             let len = alike.len() as u64;
             match Counted::of(&alike[0]) {
-                Counted::Granted => self.totals.granted += len,
+                Counted::Granted(namespace, mode) => {
+                    self.totals.granted += len;
+                    let name = self.name(namespace);
+                    *self.granted.entry((name, mode)).or_insert(0) += len;
+                }
                 Counted::Ended(namespace, ending) => self.count_ended(namespace, ending, len),
                 Counted::Deadlock => self.totals.deadlocks += len,
                 Counted::Nothing => {}
@@ -67,7 +73,7 @@ impl Counts {
 /// As what an event counts.
 #[derive(PartialEq, Eq)]
 enum Counted<'a> {
-    Granted,
+    Granted(&'a Namespace, &'static str),
     Ended(&'a Namespace, &'static str),
     Deadlock,
     Nothing,
@@ -77,7 +83,11 @@ impl Counted<'_> {
     fn of(published: &Published) -> Counted<'_> {
         let namespace = &published.event.namespace;
         match &published.event.news {
-            News::Granted { .. } => Counted::Granted,
+            News::Granted { mode, .. } => Counted::Granted(namespace, mode.kind()),
+            // Its time had begun when the stream broke.
+            News::Ended { ending: Ending::Expired, disconnected: true, .. } => {
+                Counted::Ended(namespace, Ending::Disconnected.as_str())
+            }
             News::Ended { ending, .. } => Counted::Ended(namespace, ending.as_str()),
             News::Deadlock { .. } => Counted::Deadlock,
             News::EpochBegan { .. }
@@ -95,6 +105,10 @@ impl Counted<'_> {
 impl Counts {
     /// What has happened in another group counts as well.
     pub fn add(&mut self, other: &Counts) {
+        for ((namespace, mode), count) in &other.granted {
+            let name = namespace.as_ref().and_then(|namespace| self.name(namespace));
+            *self.granted.entry((name, mode)).or_insert(0) += count;
+        }
         for ((namespace, ending), count) in &other.ended {
             let name = namespace.as_ref().and_then(|namespace| self.name(namespace));
             *self.ended.entry((name, ending)).or_insert(0) += count;
@@ -146,6 +160,8 @@ pub struct Commits {
     /// Transitions per record.
     pub batch_size: Histogram,
     pub failures: u64,
+    /// How long it took to end what was due, each time something was.
+    pub sweep_seconds: Histogram,
 }
 
 impl Commits {
@@ -154,6 +170,7 @@ impl Commits {
         self.seconds.add(&other.seconds);
         self.batch_size.add(&other.batch_size);
         self.failures += other.failures;
+        self.sweep_seconds.add(&other.sweep_seconds);
     }
 }
 
@@ -161,9 +178,16 @@ impl Default for Commits {
     fn default() -> Commits {
         const SECONDS: &[f64] =
             &[0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0];
+        const SWEEP_SECONDS: &[f64] =
+            &[0.000_01, 0.000_1, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5];
         const SIZES: &[f64] =
             &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0];
-        Commits { seconds: Histogram::new(SECONDS), batch_size: Histogram::new(SIZES), failures: 0 }
+        Commits {
+            seconds: Histogram::new(SECONDS),
+            batch_size: Histogram::new(SIZES),
+            failures: 0,
+            sweep_seconds: Histogram::new(SWEEP_SECONDS),
+        }
     }
 }
 
@@ -172,9 +196,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use leasehold_core::{Ending, Event, Fence, Mode, Owner, Revision, Scope, Timestamp};
+    use leasehold_core::{Event, Fence, Mode, Owner, Revision, Scope, Timestamp};
 
     fn ended(namespace: &str, ending: Ending) -> Published {
+        ended_after(namespace, ending, false)
+    }
+
+    fn ended_after(namespace: &str, ending: Ending, disconnected: bool) -> Published {
         let news = News::Ended {
             scope: Scope::parse("x").expect("a name"),
             owner: Owner::new("a").expect("a name"),
@@ -183,10 +211,21 @@ mod tests {
             since: Timestamp::ZERO,
             ending,
             window: None,
+            session: None,
+            disconnected,
         };
         let namespace = Namespace::new(namespace).expect("a name");
         let event = Event { revision: Revision(1), at: Timestamp::ZERO, namespace, news };
         Published { event: Arc::new(event), last_of_revision: true }
+    }
+
+    #[test]
+    fn session_that_is_not_taken_up_again_ends_by_its_disconnect() {
+        let mut counts = Counts::default();
+        counts.count(&[ended_after("n", Ending::Expired, true), ended("n", Ending::Expired)]);
+        let ended: Vec<_> = counts.ended.iter().map(|((_, ending), len)| (*ending, *len)).collect();
+        assert_eq!(ended, [("disconnected", 1), ("expired", 1)]);
+        assert_eq!(counts.totals.expired, 1);
     }
 
     #[test]

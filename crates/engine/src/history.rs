@@ -175,6 +175,8 @@ mod tests {
             since: Timestamp::ZERO,
             ending,
             window: None,
+            session: None,
+            disconnected: false,
         };
         let (revision, at) = (Revision(at), Timestamp::from_millis(at));
         let event = Event { revision, at, namespace: Namespace::default(), news };

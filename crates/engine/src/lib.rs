@@ -17,6 +17,7 @@ mod engine;
 mod handle;
 mod history;
 mod lanes;
+mod lock_log;
 mod lull;
 #[cfg(feature = "inspect")]
 pub mod inspect;

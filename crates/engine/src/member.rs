@@ -203,6 +203,12 @@ impl Member {
     }
 
     /// Time has passed; see [`wake_at`](Member::wake_at).
+    /// The earliest deadline of a lease, a wait or a window that has come.
+    pub fn due(&self, now: Timestamp) -> Option<Timestamp> {
+        let Role::Leading(lead) = &self.role else { return None };
+        lead.work.engine.next_deadline().filter(|due| *due <= now)
+    }
+
     pub fn tick(&mut self, now: Timestamp) {
         if let Role::Leading(lead) = &mut self.role {
             lead.work.engine.tick(now);

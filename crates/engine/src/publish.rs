@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use crate::counts::{Counts, Totals};
 use crate::engine::Published;
 use crate::history::{History, HistoryLimits};
+use crate::lock_log::LockLog;
 
 /// How many notices a session may leave unread before they are dropped.
 const NOTICES_LEN_MAX: usize = 1024;
@@ -26,6 +27,7 @@ pub(crate) struct Publisher {
     followers: Arc<Mutex<Followers>>,
     counts: Arc<Mutex<Counts>>,
     pub(crate) history: History,
+    log: Arc<Mutex<LockLog>>,
 }
 
 /// Who hears what the holder of a lease should.
@@ -115,7 +117,14 @@ impl Publisher {
         };
         let (memory, history) = (Arc::new(Mutex::new(memory)), History::new(history));
         let grown = watch::Sender::new(());
-        Publisher { memory, grown, followers: Arc::default(), counts: Arc::default(), history }
+        Publisher {
+            memory,
+            grown,
+            followers: Arc::default(),
+            counts: Arc::default(),
+            history,
+            log: Arc::default(),
+        }
     }
 
     /// The table starts here: nothing before is known.
@@ -143,6 +152,7 @@ impl Publisher {
         }
         self.history.note(events);
         self.counted().count(events);
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).tell(events);
         let mut memory = self.memory();
         // First some out, then as many in: a deque that is full would double for those too many.
         memory.make_room(events.len());

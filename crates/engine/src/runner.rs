@@ -247,7 +247,7 @@ impl Task {
                     }
                 }
                 Happened::Calls => self.submit(now, &mut calls),
-                Happened::Time => self.member.tick(now),
+                Happened::Time => self.sweep(now),
                 Happened::LullOver => self.lulls.end(),
                 Happened::Wish(Wish::HandOver) => self.member.hand_over(now),
                 Happened::Wish(Wish::Hesitate(length)) => self.member.hesitate(length),
@@ -266,6 +266,25 @@ impl Task {
                 Err(fault.clone())
             }
         }
+    }
+
+    /// Ends what is due, and notes how long that took.
+    fn sweep(&mut self, now: Timestamp) {
+        let due = self.member.due(now);
+        let begun = Instant::now();
+        self.member.tick(now);
+        let Some(due) = due else { return };
+        let took = begun.elapsed();
+        self.commits
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .sweep_seconds
+            .observe(took.as_secs_f64());
+        tracing::debug!(
+            took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            late_ms = u64::try_from(now.since(due).as_millis()).unwrap_or(u64::MAX),
+            "ended what was due"
+        );
     }
 
     async fn wait(

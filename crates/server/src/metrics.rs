@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ const NAMESPACES_MAX: usize = 100;
 pub(crate) const OTHER_NAMESPACE: &str = "other";
 /// The waits that percentiles are told of.
 const WAITS_LEN_MAX: usize = 1000;
+/// The label of what the store does for many requests at once.
+const COMMIT: &str = "commit";
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
@@ -38,12 +41,14 @@ pub(crate) struct Metrics {
     latency: Vec<(Op, Histogram)>,
     db_busy: Family<Labels<1>, Counter>,
     acquires: Family<Labels<3>, Counter>,
-    blocking: Histogram,
+    blocking: Family<Labels<1>, Histogram>,
     connections: Family<Labels<1>, Gauge>,
     flapping: Counter,
     open_fds: Gauge,
     max_fds: Gauge,
     waits: Mutex<VecDeque<Duration>>,
+    /// How often the store was found busy, as of the last look.
+    busy_seen: AtomicU64,
 }
 
 /// The namespaces that have a label of their own.
@@ -135,9 +140,9 @@ impl ByResult {
     }
 }
 
-/// Somebody else is in the way; nothing is wrong.
+/// The store is contended or away. A lock that is held is a failure to acquire it.
 fn is_busy(code: Code) -> bool {
-    matches!(code, Code::LockHeld | Code::ReclaimWindow | Code::GracePeriod)
+    code == Code::StoreUnavailable
 }
 
 impl Metrics {
@@ -157,20 +162,21 @@ impl Metrics {
         let db_busy: Family<Labels<1>, Counter> = registered(
             r,
             "lock_db_busy",
-            "Requests refused because the store could not keep anything",
+            "How often SQLite was found locked (op commit), and requests refused because the store could not keep anything",
         );
-        for op in [Op::Acquire, Op::Renew, Op::Release] {
-            let _ = db_busy.get_or_create(&[("op", op.as_str().into())]);
+        for op in ["acquire", "renew", "release", COMMIT] {
+            let _ = db_busy.get_or_create(&[("op", op.into())]);
         }
         let acquires = registered(
             r,
             "leasehold_locks_acquire",
             "Requests for locks, by namespace, kind and status",
         );
-        let blocking = Histogram::new(SECONDS);
+        let blocking =
+            Family::<Labels<1>, Histogram>::new_with_constructor(|| Histogram::new(SECONDS));
         r.register(
             "leasehold_locks_blocking_duration_seconds",
-            "How long requests waited in a queue",
+            "How long requests waited in a queue, by namespace",
             blocking.clone(),
         );
         let connections: Family<Labels<1>, Gauge> =
@@ -209,6 +215,7 @@ impl Metrics {
             open_fds,
             max_fds,
             waits: Mutex::default(),
+            busy_seen: AtomicU64::new(0),
         }
     }
 
@@ -223,7 +230,8 @@ impl Metrics {
     ) {
         self.answered(Op::Acquire, took.saturating_sub(waited), outcome);
         if !waited.is_zero() {
-            self.blocking.observe(waited.as_secs_f64());
+            let labels = [("namespace", self.namespaces.label(namespace))];
+            self.blocking.get_or_create(&labels).observe(waited.as_secs_f64());
             let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
             if waits.len() >= WAITS_LEN_MAX {
                 waits.pop_front();
@@ -292,6 +300,11 @@ impl Metrics {
     /// Everything, as text: OpenMetrics, or the classic format that every scraper reads.
     pub(crate) fn text(&self, readings: Readings, format: Format) -> String {
         self.gauges.set(readings);
+        let met = leasehold_store::sqlite::busy_total();
+        let seen = self.busy_seen.fetch_max(met, Ordering::Relaxed);
+        let commits = self.db_busy.get_or_create(&[("op", COMMIT.into())]);
+        commits.inc_by(met.saturating_sub(seen));
+        drop(commits);
         let mut text = String::with_capacity(16 * 1024);
         prometheus_client::encoding::text::encode(&mut text, &self.registry)
             .expect("a String takes everything");
@@ -325,7 +338,8 @@ impl Acquires {
     ) {
         metrics.answered(Op::Acquire, took.saturating_sub(waited), outcome);
         if !waited.is_zero() {
-            metrics.blocking.observe(waited.as_secs_f64());
+            let labels = [("namespace", metrics.namespaces.label(&self.namespace))];
+            metrics.blocking.get_or_create(&labels).observe(waited.as_secs_f64());
         }
         if kind.is_empty() {
             return;
@@ -463,7 +477,7 @@ mod tests {
             leader: None,
         };
         let kinds = vec![(Namespace::default(), ScopeKind::Path, 2)];
-        let stats = Stats { grants: 2, kinds, ..Stats::default() };
+        let stats = Stats { grants: 3, held: 2, kinds, ..Stats::default() };
         let mut counts = Counts::default();
         for (ending, count) in
             [("expired", 4), ("grace_expired", 1), ("released", 7), ("window_over", 2)]

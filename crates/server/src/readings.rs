@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::fmt::Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::{ScopeKind, Stats};
+use leasehold_core::{Adapter, Namespace, ScopeKind, Stats};
 use leasehold_engine::{Commits, Counts, Handle, Histogram, Phase, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use crate::metrics::{NamespaceLabels, OTHER_NAMESPACE};
+
+/// The adapters that have a label of their own.
+const ADAPTERS: [&str; 7] = ["http", "grpc", "fuse", "nlm", "nfs", "smb", OTHER_ADAPTER];
+const OTHER_ADAPTER: &str = "other";
 
 /// One look at the engine.
 #[derive(Clone, Debug)]
@@ -40,9 +44,11 @@ impl Readings {
         self.leads += other.leads;
         self.status.grace = self.status.grace.or(other.status.grace);
         self.status.epoch = self.status.epoch.max(other.status.epoch);
-        self.stats.grants += other.stats.grants;
+        self.stats.held += other.stats.held;
         self.stats.waiters += other.stats.waiters;
         self.stats.kinds.extend(other.stats.kinds);
+        self.stats.modes.extend(other.stats.modes);
+        self.stats.adapters.extend(other.stats.adapters);
         self.counts.add(&other.counts);
         self.commits.add(&other.commits);
         self
@@ -80,6 +86,21 @@ impl Gauges {
         releases
     }
 
+    fn by_mode<'a>(
+        &self,
+        counts: impl Iterator<Item = (Option<&'a Namespace>, &'static str, u64)>,
+    ) -> BTreeMap<(String, &'static str), u64> {
+        let mut modes = BTreeMap::new();
+        for (namespace, mode, count) in counts {
+            let label = match namespace {
+                Some(namespace) => self.namespaces.label(namespace.as_str()),
+                None => OTHER_NAMESPACE.into(),
+            };
+            *modes.entry((label, mode)).or_insert(0) += count;
+        }
+        modes
+    }
+
     fn active(&self, stats: &Stats) -> BTreeMap<(String, &'static str), u64> {
         let mut active = BTreeMap::new();
         for (namespace, scope_kind, count) in &stats.kinds {
@@ -95,7 +116,7 @@ impl Collector for Gauges {
         let Some(readings) = self.readings().clone() else { return Ok(()) };
         let Readings { leads, status, stats, counts, commits } = &readings;
         let mut out = Out(&mut encoder);
-        out.gauge("locks_held", "Grants that stand now", stats.grants as u64)?;
+        out.gauge("locks_held", "Grants whose lease is not over", stats.held as u64)?;
         out.counter("lock_expired", "Locks whose lease lapsed", counts.totals.expired)?;
         out.by(
             "leasehold_locks_release",
@@ -111,6 +132,23 @@ impl Collector for Gauges {
             "type",
             &self.active(stats),
         )?;
+        let modes = stats.modes.iter().map(|(name, mode, len)| (Some(name), *mode, *len as u64));
+        out.by(
+            "leasehold_locks_active_by_mode",
+            "Grants that stand now, by namespace and mode",
+            MetricType::Gauge,
+            "mode",
+            &self.by_mode(modes),
+        )?;
+        let granted = counts.granted.iter().map(|((name, mode), len)| (name.as_ref(), *mode, *len));
+        out.by(
+            "leasehold_locks_granted",
+            "Locks that were granted, by namespace and mode",
+            MetricType::Counter,
+            "mode",
+            &self.by_mode(granted),
+        )?;
+        out.sessions(&stats.adapters)?;
         out.gauge("leasehold_waiters", "Requests that wait in a queue", stats.waiters as u64)?;
         out.counter("leasehold_deadlocks", "Deadlocks found and refused", counts.totals.deadlocks)?;
         out.gauge(
@@ -129,6 +167,11 @@ impl Collector for Gauges {
             "leasehold_commit_batch_size",
             "How many changes went into one batch",
             &commits.batch_size,
+        )?;
+        out.histogram(
+            "leasehold_sweep_seconds",
+            "How long it took to end what was due, each time something was",
+            &commits.sweep_seconds,
         )?;
         out.counter("leasehold_commit_failures", "Batches the store did not keep", commits.failures)
     }
@@ -199,6 +242,22 @@ impl Out<'_, '_> {
                 | MetricType::Info
                 | MetricType::Unknown => out.encode_gauge(&signed(*value))?,
             }
+        }
+        Ok(())
+    }
+
+    /// Open sessions by adapter. All that are named have a sample, so that a rate begins at zero.
+    fn sessions(&mut self, adapters: &[(Adapter, usize)]) -> Result<(), Error> {
+        let help = "Open sessions, by adapter";
+        let mut out = self.begin("leasehold_sessions_active", help, MetricType::Gauge)?;
+        let is_other = |name: &str| !ADAPTERS.contains(&name) || name == OTHER_ADAPTER;
+        for adapter in ADAPTERS {
+            let counted = adapters.iter().filter(|(name, _)| match adapter {
+                OTHER_ADAPTER => is_other(name.as_str()),
+                adapter => name.as_str() == adapter,
+            });
+            let open: usize = counted.map(|(_, open)| open).sum();
+            out.encode_family(&[("adapter", adapter)])?.encode_gauge(&signed(open as u64))?;
         }
         Ok(())
     }

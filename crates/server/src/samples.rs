@@ -35,7 +35,7 @@ impl Sample {
         let mut sample = Sample::default();
         for engine in app.groups.all() {
             let (stats, totals) = (app.stats(engine).await.unwrap_or_default(), engine.totals());
-            sample.held += stats.grants as u64;
+            sample.held += stats.held as u64;
             sample.waiters += stats.waiters as u64;
             sample.sessions += stats.sessions as u64;
             sample.grants += totals.granted;

@@ -42,6 +42,25 @@ fn second_server_in_the_same_process_is_refused() {
 }
 
 #[test]
+fn waiting_for_a_program_that_has_the_file_locked_is_counted() {
+    let folder = fast_folder();
+    let path = folder.path().join("locks.db");
+    let journal = open(&path);
+    let epoch = lead(&*journal);
+    let before = leasehold_store::sqlite::busy_total();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let ending = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        other.execute_batch("COMMIT").unwrap();
+    });
+    append(&*journal, batch(epoch, 1));
+    ending.join().unwrap();
+    let met = leasehold_store::sqlite::busy_total() - before;
+    assert!(met >= 2, "SQLite was busy {met} times");
+}
+
+#[test]
 fn second_server_in_another_process_is_refused() {
     let folder = fast_folder();
     let path = folder.path().join("locks.db");

@@ -521,6 +521,7 @@ impl From<&crate::Group> for wire::Group {
             group: group.group,
             role: role(group.role),
             leader: group.leader.as_ref().map(leader),
+            has_numbers: group.has_numbers,
             epoch: group.epoch,
             revision: group.revision,
             store: group.store.clone(),

@@ -1,6 +1,6 @@
 //! `leasehold cluster`
 
-use leasehold_api::{Cluster, Role};
+use leasehold_api::{Cluster, Role, ServerView};
 
 use super::Answered;
 use crate::asking::Server;
@@ -8,6 +8,8 @@ use crate::output::{Output, short, shown};
 
 const HEAD: [&str; 9] =
     ["GROUP", "HERE", "LEADER", "AT", "EPOCH", "LOCKS", "SESSIONS", "WAITERS", "LAST TOKEN"];
+
+const SERVERS_HEAD: [&str; 5] = ["SERVER", "AT", "LEADS", "SEEN", ""];
 
 pub(crate) async fn run(server: &Server) -> Answered {
     let cluster = server.ask(server.client.api().cluster()).await?;
@@ -41,21 +43,48 @@ fn told(out: &Output, cluster: &Cluster) -> String {
         .iter()
         .map(|group| {
             let leader = group.leader.as_ref();
+            // Only the leader counts.
+            let number =
+                |count: u64| if group.has_numbers { count.to_string() } else { "-".into() };
             vec![
                 group.group.to_string(),
                 role(group.role).into(),
                 leader.map_or_else(|| "nobody".into(), |leader| shown(&leader.name)),
                 leader.map_or_else(String::new, |leader| shown(&leader.address)),
                 group.epoch.to_string(),
-                group.locks_held.to_string(),
-                group.sessions.to_string(),
-                group.waiters.to_string(),
-                group.last_fencing_token.to_string(),
+                number(group.locks_held),
+                number(group.sessions),
+                number(group.waiters),
+                number(group.last_fencing_token),
             ]
         })
         .collect();
     text += &format!("\n{}", out.table(&HEAD, &rows));
+    if cluster.groups.iter().any(|group| !group.has_numbers) {
+        text += "\n-  known to the leader: ask it with --addr\n";
+    }
+    if !cluster.servers.is_empty() {
+        text += &format!("\n{}", out.table(&SERVERS_HEAD, &servers(cluster)));
+    }
     text
+}
+
+fn servers(cluster: &Cluster) -> Vec<Vec<String>> {
+    let row = |server: &ServerView| {
+        let led = cluster
+            .groups
+            .iter()
+            .filter(|group| group.leader.as_ref().is_some_and(|leader| leader.name == server.name));
+        let here = if server.name == cluster.name { "this one" } else { "" };
+        vec![
+            shown(&server.name),
+            shown(&server.address),
+            led.count().to_string(),
+            format!("{} ago", short(server.seen_ms_ago)),
+            here.into(),
+        ]
+    };
+    cluster.servers.iter().map(row).collect()
 }
 
 const fn role(role: Role) -> &'static str {

@@ -1,5 +1,6 @@
 //! `leasehold doctor`: looks at everything that is often wrong, and says what to do.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -119,9 +120,12 @@ async fn look_at(global: &Global, address: &str) -> Result<Vec<Finding>, Failure
         Finding::ok("server", format!("{} answers in {took:.1?}", shown(address))),
         same_version(&version),
     ];
-    findings.push(store(&server).await);
+    // A change first: that the store fails is known only when something was to be written.
+    let written = write(&server).await;
+    let failed = written.iter().any(|finding| finding.verdict == Verdict::Bad);
+    findings.push(ready(&server, failed).await);
     findings.extend(leaders(&server).await);
-    findings.extend(write(&server).await);
+    findings.extend(written);
     Ok(findings)
 }
 
@@ -146,8 +150,13 @@ fn same_version(server: &Version) -> Finding {
     }
 }
 
-async fn store(server: &Server) -> Finding {
+async fn ready(server: &Server, failed: bool) -> Finding {
     match server.ask(server.client.api().ready()).await {
+        Ok(_) if failed => Finding::warning(
+            "ready",
+            "the server says that it is ready, but a change failed",
+            "see `write` below; look again in a moment",
+        ),
         Ok(health) => {
             let details: Vec<String> =
                 health.checks.iter().map(|check| shown(&check.detail)).collect();
@@ -171,9 +180,11 @@ async fn leaders(server: &Server) -> Vec<Finding> {
     let without = cluster.groups.iter().filter(|group| group.leader.is_none()).count();
     let mut findings = Vec::new();
     findings.push(if without == 0 {
-        let leader = cluster.groups.first().and_then(|group| group.leader.as_ref());
-        let name = leader.map_or_else(String::new, |leader| shown(&leader.name));
-        Finding::ok("leader", format!("{name} leads, epoch {}", cluster.epoch))
+        let leaders = cluster.groups.iter().filter_map(|group| group.leader.as_ref());
+        let names: BTreeSet<String> = leaders.map(|leader| shown(&leader.name)).collect();
+        let names: Vec<String> = names.into_iter().collect();
+        let lead = if names.len() == 1 { "leads" } else { "lead" };
+        Finding::ok("leader", format!("{} {lead}, epoch {}", names.join(", "), cluster.epoch))
     } else {
         let detail = format!("{without} of {} groups have no leader", cluster.groups.len());
         Finding::bad(

@@ -489,6 +489,7 @@ impl LockTable {
             request: request.request_id.take().map(|id| Request { id, digest }),
             metadata: request.metadata.take(),
         };
+        self.waited = self.now.since(since);
         self.enact(Transition::Granted(granted), step);
         let number = self.lease_just_used(space, lease);
         self.is_back(space, number);

@@ -201,6 +201,9 @@ impl LockTable {
     pub(super) fn hear_from(&mut self, space: SpaceNo, lease: LeaseNo, step: &mut Step) {
         let deadline = self.now.plus(self.space(space).lease(lease).ttl);
         self.is_back(space, lease);
+        if let Some(session) = &mut self.spaces[space.0].lease_mut(lease).session {
+            session.kept = false;
+        }
         self.end_grace_if_over(step);
         self.set_deadline(space, lease, deadline);
     }

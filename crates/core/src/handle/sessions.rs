@@ -149,6 +149,7 @@ impl LockTable {
                 Ok(Answer::Disconnected { kept_until: None })
             }
             OnDisconnect::Keep(length) => {
+                session.kept = true;
                 self.refuse_session_waiters(space, lease, step);
                 let length = Millis::from_duration(length).unwrap_or(Millis::new(u32::MAX));
                 let deadline = self.now.plus(length);

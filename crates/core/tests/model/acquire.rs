@@ -1,5 +1,7 @@
 //! Asking for scopes: granted at once, queued, or refused with the reason.
 
+use std::time::Duration;
+
 use super::conflict::View;
 use super::retry::asked;
 use super::{Held, Lease, LeaseState, Model, Set, Waiter, millis};
@@ -129,7 +131,7 @@ impl Model {
             metadata: ask.metadata.clone(),
         }));
         for claim in &ask.claims {
-            self.hold(ask, lease, claim);
+            self.hold(ask, lease, claim, self.now.since(since));
         }
         self.remember_set(ask, lease);
         self.remember_request(ask, lease);
@@ -193,7 +195,7 @@ impl Model {
         }
     }
 
-    fn hold(&mut self, ask: &Acquire, lease: LeaseId, claim: &Claim) {
+    fn hold(&mut self, ask: &Acquire, lease: LeaseId, claim: &Claim, waited: Duration) {
         let new = Held {
             namespace: ask.namespace.clone(),
             lease,
@@ -216,6 +218,8 @@ impl Model {
             mode: claim.mode,
             fence: self.fence,
             ttl: self.lease(&ask.namespace, lease).expect("it was just opened").ttl,
+            session: self.session_number(&ask.namespace, lease),
+            waited,
         };
         self.tell(&ask.namespace, news);
     }

@@ -209,8 +209,21 @@ impl Model {
             since: held.granted_at,
             ending: ending.clone(),
             window,
+            session: self.session_number(&held.namespace, held.lease),
+            disconnected: self.is_kept(&held.namespace, held.lease),
         };
         self.tell(&held.namespace, news);
+    }
+
+    pub(crate) fn session_number(&self, namespace: &Namespace, id: LeaseId) -> Option<u64> {
+        let session = self.lease(namespace, id)?.session.as_ref()?;
+        Some(session.terms.number)
+    }
+
+    /// The session stands only because its stream broke a short while ago.
+    fn is_kept(&self, namespace: &Namespace, id: LeaseId) -> bool {
+        let session = self.lease(namespace, id).and_then(|lease| lease.session.as_ref());
+        session.is_some_and(|session| session.kept)
     }
 
     pub(crate) fn tell_session_ended(

@@ -70,6 +70,9 @@ impl Model {
 
     /// The holder was heard of.
     pub(crate) fn revive(&mut self, namespace: &Namespace, id: LeaseId) {
+        if let Some(session) = &mut self.lease_mut(namespace, id).session {
+            session.kept = false;
+        }
         let now = self.now;
         let lease = self.lease_mut(namespace, id);
         lease.state = LeaseState::Live;

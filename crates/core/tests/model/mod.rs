@@ -94,6 +94,8 @@ pub(crate) struct Session {
     pub(crate) terms: SessionTerms,
     pub(crate) opened_at: Timestamp,
     pub(crate) attached: bool,
+    /// Its stream broke, and it was not renewed since.
+    pub(crate) kept: bool,
 }
 
 /// One key, or one piece of a file, that an owner holds under a lease.

@@ -58,6 +58,7 @@ impl Model {
                 terms,
                 opened_at: self.now,
                 attached: false,
+                kept: false,
             }),
         });
         let replayed = false;
@@ -166,6 +167,7 @@ impl Model {
             }
             OnDisconnect::Keep(kept) => {
                 session.attached = false;
+                session.kept = true;
                 lease.deadline = now.plus(millis(kept));
                 let kept_until = Some(lease.deadline);
                 self.fail_waiters_of(&ask.namespace, ask.session);

@@ -91,17 +91,49 @@ impl Model {
             fence: self.fence,
             namespaces: self.namespaces().len(),
             grants: self.held.len(),
+            held: self.held_now().count(),
             leases: self.leases.len(),
             sessions: standing().filter(|lease| lease.session.is_some()).count(),
             recovering: self.recovering(),
             waiters: self.waiters.len(),
             kinds: self.kinds(),
+            modes: self.modes(),
+            adapters: self.adapters(),
         }
+    }
+
+    fn held_now(&self) -> impl Iterator<Item = &Held> {
+        self.held.iter().filter(|held| {
+            let lease = self.lease(&held.namespace, held.lease);
+            lease.is_some_and(|lease| lease.state != LeaseState::Lapsed)
+        })
+    }
+
+    fn modes(&self) -> Vec<(Namespace, &'static str, usize)> {
+        let of = |namespace: &Namespace, mode: &str| {
+            self.held_now().filter(|h| h.namespace == *namespace && h.mode.kind() == mode).count()
+        };
+        let names: std::collections::BTreeSet<Namespace> =
+            self.held.iter().map(|held| held.namespace.clone()).collect();
+        let all = names.iter().flat_map(|name| Mode::KINDS.map(|mode| (name.clone(), mode)));
+        all.map(|(name, mode)| (name.clone(), mode, of(&name, mode)))
+            .filter(|(_, _, len)| *len > 0)
+            .collect()
+    }
+
+    fn adapters(&self) -> Vec<(Adapter, usize)> {
+        let mut adapters = std::collections::BTreeMap::new();
+        for lease in self.leases.iter().filter(|lease| lease.state != LeaseState::Lapsed) {
+            if let Some(session) = &lease.session {
+                *adapters.entry(session.terms.adapter.clone()).or_insert(0) += 1;
+            }
+        }
+        adapters.into_iter().collect()
     }
 
     fn kinds(&self) -> Vec<(Namespace, ScopeKind, usize)> {
         let mut kinds: Vec<(Namespace, ScopeKind, usize)> = Vec::new();
-        for held in &self.held {
+        for held in self.held_now() {
             let kind = held.scope.kind();
             match kinds.iter_mut().find(|(n, k, _)| *n == held.namespace && *k == kind) {
                 Some((_, _, len)) => *len += 1,

@@ -321,7 +321,7 @@ fn news(at: Timestamp, news: &News) -> api::News {
             owner_id: owner.to_string(),
             reason: ending.to_string(),
         },
-        News::Granted { scope, owner, mode, fence, ttl } => {
+        News::Granted { scope, owner, mode, fence, ttl, .. } => {
             let (mode, permits) = mode_shown(*mode);
             api::News::Granted {
                 lock: scope.to_string(),
@@ -332,7 +332,7 @@ fn news(at: Timestamp, news: &News) -> api::News {
                 ttl_ms: ttl.get().into(),
             }
         }
-        News::Ended { scope, owner, mode, fence, since, ending, window } => {
+        News::Ended { scope, owner, mode, fence, since, ending, window, .. } => {
             let (mode, permits) = mode_shown(*mode);
             api::News::Ended {
                 lock: scope.to_string(),

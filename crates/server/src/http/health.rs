@@ -52,7 +52,8 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let verbose = params.take("verbose").is_some();
     params.done()?;
     let status = app.groups.worst().status();
-    if let Some(failure) = not_ready(&status) {
+    if let Some(mut failure) = not_ready(&status) {
+        failure.0.checks = checks(&status);
         return Err(failure);
     }
     let checks = if verbose { checks(&status) } else { Vec::new() };
@@ -60,18 +61,26 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>, uri: Uri) -> Answered {
 }
 
 fn not_ready(status: &Status) -> Option<Failure> {
-    let (code, said) = match (status.phase, &status.store_failure) {
+    let (code, said): (Code, String) = match (status.phase, &status.store_failure) {
         (Phase::Leading, None) => return None,
-        // What exactly failed is for the log.
-        (Phase::Leading, Some(_)) => {
-            (Code::StoreUnavailable, "the store cannot keep anything for now")
+        (Phase::Leading, Some(reason)) => {
+            let said = format!("the store cannot keep anything for now: {reason}");
+            (Code::StoreUnavailable, said)
         }
-        (Phase::Starting, _) => (Code::NotLeader, "the server is starting"),
-        (Phase::Doubtful, _) => (Code::NotLeader, "the leadership could not be confirmed in time"),
+        (Phase::Starting, None) => (Code::NotLeader, "the server is starting".into()),
+        (Phase::Starting | Phase::Doubtful, Some(reason)) => {
+            (Code::NotLeader, format!("the store cannot be reached: {reason}"))
+        }
+        (Phase::Doubtful, None) => {
+            (Code::NotLeader, "the leadership could not be confirmed in time".into())
+        }
         // What is for the leader goes there.
         (Phase::Following, None) if status.leader.is_some() => return None,
-        (Phase::Following, _) => (Code::NotLeader, "nobody is known to lead"),
-        (Phase::Draining | Phase::Stopped, _) => (Code::Draining, "the server is stopping"),
+        (Phase::Following, Some(reason)) => {
+            (Code::NotLeader, format!("the store cannot be reached: {reason}"))
+        }
+        (Phase::Following, None) => (Code::NotLeader, "no leader is known".into()),
+        (Phase::Draining | Phase::Stopped, _) => (Code::Draining, "the server is stopping".into()),
     };
     let mut failure = Failure::new(code, said);
     failure.0.recommended_retry_ms = Some(NOT_READY_RETRY_MS);
@@ -79,30 +88,42 @@ fn not_ready(status: &Status) -> Option<Failure> {
 }
 
 fn checks(status: &Status) -> Vec<Check> {
-    let store = if status.store_failure.is_none() { "keeps what it is given" } else { "fails" };
+    let store = match &status.store_failure {
+        None => format!("{}: writable", status.store),
+        Some(reason) => format!("{}: {reason}", status.store),
+    };
     vec![
         Check {
             name: "leadership".into(),
-            ok: matches!(status.phase, Phase::Leading | Phase::Following),
-            detail: match &status.leader {
-                Some(leader) => format!("{} leads, epoch {}", leader.name, status.epoch.0),
-                None => format!("epoch {}", status.epoch.0),
+            ok: leads(status),
+            detail: match (&status.leader, status.phase) {
+                (Some(leader), _) => format!("{} leads, epoch {}", leader.name, status.epoch.0),
+                (None, Phase::Leading) => format!("this server leads, epoch {}", status.epoch.0),
+                (None, Phase::Starting) => "the server is starting".into(),
+                (None, Phase::Doubtful) => "could not be confirmed in time".into(),
+                (None, Phase::Following) => "no leader is known".into(),
+                (None, Phase::Draining | Phase::Stopped) => "the server is stopping".into(),
             },
         },
-        Check {
-            name: "store".into(),
-            ok: status.store_failure.is_none(),
-            detail: format!("{} {store}", status.store),
-        },
+        Check { name: "store".into(), ok: status.store_failure.is_none(), detail: store },
         Check {
             name: "recovery".into(),
             ok: true,
             detail: match &status.grace {
-                Some(grace) => format!("a grace is on, {} leases are expected", grace.expected),
-                None => "no grace is on".into(),
+                Some(grace) => format!("grace active, leases not yet renewed: {}", grace.expected),
+                None => "no grace".into(),
             },
         },
     ]
+}
+
+/// Whether it is known who decides.
+fn leads(status: &Status) -> bool {
+    match status.phase {
+        Phase::Leading => true,
+        Phase::Following => status.leader.is_some(),
+        Phase::Starting | Phase::Doubtful | Phase::Draining | Phase::Stopped => false,
+    }
 }
 
 /// How each part is
@@ -117,7 +138,10 @@ fn checks(status: &Status) -> Vec<Check> {
 pub(crate) async fn healthz(State(app): State<Arc<App>>) -> Answered {
     let status = app.groups.worst().status();
     match not_ready(&status) {
-        Some(failure) => Err(failure),
+        Some(mut failure) => {
+            failure.0.checks = checks(&status);
+            Err(failure)
+        }
         None => ok(&Health { status: "ok".into(), checks: checks(&status) }),
     }
 }
@@ -151,8 +175,8 @@ pub(crate) async fn cluster(State(app): State<Arc<App>>) -> Answered {
 pub(crate) async fn cluster_now(app: &App) -> Cluster {
     let mut groups = Vec::new();
     for (number, engine) in app.groups.all().iter().enumerate() {
-        let stats = app.stats(engine).await.unwrap_or_default();
-        groups.push(group(app, number as u64, &engine.status(), &stats));
+        let stats = app.stats(engine).await;
+        groups.push(group(app, number as u64, &engine.status(), stats.as_ref()));
     }
     let first = &groups[0];
     Cluster {
@@ -181,7 +205,9 @@ fn servers(app: &App) -> Vec<ServerView> {
     app.servers.all().into_iter().map(view).collect()
 }
 
-fn group(app: &App, number: u64, status: &Status, stats: &Stats) -> Group {
+fn group(app: &App, number: u64, status: &Status, known: Option<&Stats>) -> Group {
+    let none = Stats::default();
+    let stats = known.unwrap_or(&none);
     let leader = match (&status.leader, status.phase) {
         (Some(leader), _) => Some((leader.name.clone(), leader.address.clone())),
         (None, Phase::Leading) => Some((app.name.clone(), app.address.clone())),
@@ -192,6 +218,7 @@ fn group(app: &App, number: u64, status: &Status, stats: &Stats) -> Group {
         role: convert::role(status),
         leader: leader.map(|(name, address)| LeaderView { name, address }),
         epoch: status.epoch.0,
+        has_numbers: known.is_some(),
         revision: stats.revision.0,
         store: status.store.into(),
         grace: status.grace.map(|grace| Grace {
@@ -199,7 +226,7 @@ fn group(app: &App, number: u64, status: &Status, stats: &Stats) -> Group {
             ends_in_ms: convert::millis(grace.ends_at.since(app.now())),
             expected: grace.expected as u64,
         }),
-        locks_held: stats.grants as u64,
+        locks_held: stats.held as u64,
         sessions: stats.sessions as u64,
         waiters: stats.waiters as u64,
         last_fencing_token: stats.fence.get(),

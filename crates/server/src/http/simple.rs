@@ -62,7 +62,11 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answe
         Ok(Taken::Refused(_)) => (Op::Acquire, Err(Code::LockHeld)),
         Err(failure) => (Op::Acquire, Err(failure.0.code)),
     };
-    app.metrics.answered(op, watch.took(), counted);
+    if op == Op::Acquire {
+        app.metrics.acquired(NAMESPACE, "named", watch.took(), Duration::ZERO, counted);
+    } else {
+        app.metrics.answered(op, watch.took(), counted);
+    }
     match taken? {
         Taken::Anew(deadline) | Taken::Renewed(deadline) => {
             ok(&SimpleHeld { holder: client.to_string(), expires_at: convert::moment(deadline) })

@@ -606,8 +606,8 @@ async fn what_a_stream_asks_is_counted() {
     let metrics = crate::service::metrics(&world).await;
     for line in [
         "lock_acquire_total{result=\"success\"} 2",
-        "lock_acquire_total{result=\"busy\"} 1",
-        "lock_acquire_total{result=\"fail\"} 1",
+        "lock_acquire_total{result=\"busy\"} 0",
+        "lock_acquire_total{result=\"fail\"} 2",
         "lock_release_total{result=\"success\"} 1",
         "lock_renew_total{result=\"success\"} 1",
         "leasehold_locks_acquire_total{namespace=\"default\",type=\"named\",status=\"granted\"} 2",

@@ -132,8 +132,8 @@ async fn counts_are_true() {
     world.release("last", "a", &lease, token).await.ok();
     for (name, value) in [
         ("lock_acquire_total{result=\"success\"}", 8.0),
-        ("lock_acquire_total{result=\"busy\"}", 3.0),
-        ("lock_acquire_total{result=\"fail\"}", 1.0),
+        ("lock_acquire_total{result=\"busy\"}", 0.0),
+        ("lock_acquire_total{result=\"fail\"}", 4.0),
         ("lock_release_total{result=\"success\"}", 1.0),
         ("lock_release_total{result=\"fail\"}", 1.0),
         ("lock_renew_total{result=\"success\"}", 0.0),

@@ -17,6 +17,7 @@
 mod append;
 mod audit;
 mod backup;
+mod busy;
 mod leadership;
 mod load;
 mod lock;
@@ -42,6 +43,7 @@ use crate::journal::{
 use crate::record::{Batch, Chunk};
 
 pub use backup::{Backup, backup};
+pub use busy::busy_total;
 pub use restore::{Restored, restore};
 pub use schema::SCHEMA;
 

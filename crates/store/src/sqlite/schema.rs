@@ -4,12 +4,12 @@ use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::busy;
 use super::lock::private;
 use crate::error::{Error, OpenError};
 
@@ -21,9 +21,6 @@ const UNFINISHED: u32 = 0;
 
 /// Marks the file as ours: "LHLD".
 const APPLICATION_ID: u32 = 0x4c48_4c44;
-
-/// How long to wait for somebody who reads the file with another program and is in the way.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Free pages are kept for reuse; after a large drop they are given back in small steps. A page has room for the records
 /// of two commits under load, so that every other one writes one page and not four.
@@ -219,8 +216,8 @@ fn number(connection: &Connection, path: &Path, pragma: &str) -> Result<u32, Ope
 fn connect(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let fault = |error| failed_to_open(path, "SQLite refuses it", error);
-    let connection = Connection::open_with_flags(path, flags).map_err(fault)?;
-    connection.busy_timeout(BUSY_TIMEOUT).map_err(fault)?;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(fault)?;
+    connection.busy_handler(Some(busy::wait)).map_err(fault)?;
     Ok(connection)
 }
 

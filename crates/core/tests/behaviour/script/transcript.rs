@@ -277,7 +277,7 @@ impl World {
                 let name = self.memory.session_name(*number);
                 format!("{name} of {owner} opened by {adapter}")
             }
-            News::Granted { scope, owner, mode, fence, ttl } => {
+            News::Granted { scope, owner, mode, fence, ttl, .. } => {
                 let (mode, ttl) = (shown::mode(*mode), shown::length(ttl.as_duration()));
                 format!("{owner} granted {scope}{mode} fence={fence} ttl {ttl}")
             }
