@@ -53,7 +53,7 @@ check('listed', page.data?.locks[0]?.holders[0]?.owner_id === 'worker-a', page);
 const released = await client.POST('/v1/locks/{lock}/release', { params, body: proof });
 check('release', released.data?.released === true, released);
 
-const query = { prefix: LOCK, after: before.data.revision, wait_ms: 5000 };
+const query = { prefix: LOCK, after: String(before.data.revision), wait_ms: 5000 };
 const polled = await client.GET('/v1/events', { params: { query } });
 check('events', polled.data !== undefined, polled.error);
 const { events } = polled.data;

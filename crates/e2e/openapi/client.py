@@ -28,7 +28,7 @@ LOCK = "generated/python"
 
 def main():
     client = Client(base_url=sys.argv[2])
-    before = list_locks.sync(client=client).revision
+    before = str(list_locks.sync(client=client).revision)
 
     grant = acquire(client, "worker-a")
     assert isinstance(grant, Grant), grant
@@ -59,7 +59,7 @@ def main():
     while not any(isinstance(event, EndedEvent) for event in events):
         polled = poll_events.sync(client=client, prefix="generated/", after=before, wait_ms=5000)
         assert polled.events, "an event comes in time"
-        events, before = events + polled.events, polled.revision
+        events, before = events + polled.events, polled.cursor
     granted, ended = events[0], events[-1]
     assert isinstance(granted, GrantedEvent), granted
     assert granted.lock == LOCK and granted.fencing_token == grant.fencing_token, granted

@@ -63,7 +63,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answe
         Err(failure) => (Op::Acquire, Err(failure.0.code)),
     };
     if op == Op::Acquire {
-        app.metrics.acquired(NAMESPACE, "named", watch.took(), Duration::ZERO, counted);
+        app.metrics.acquired(namespace().as_str(), "named", watch.took(), Duration::ZERO, counted);
     } else {
         app.metrics.answered(op, watch.took(), counted);
     }
