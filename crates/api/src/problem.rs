@@ -17,6 +17,9 @@ pub struct Problem {
     pub status: u16,
     pub code: Code,
     pub detail: String,
+    /// The id under which the server has logged it; empty inside a stream.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub request_id: String,
     pub outcome: Happened,
 

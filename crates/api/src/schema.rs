@@ -60,6 +60,21 @@ text!(
     pattern = r"^[0-9]{1,20}$"
 );
 
+/// Never sent: an untagged enum is described only if it can be.
+impl serde::Serialize for LockName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit_struct("LockName")
+    }
+}
+
+/// One lock of a set: its name, or an object that says how it is wanted.
+#[derive(Debug, serde::Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+pub enum LockOrClaim {
+    Name(LockName),
+    Claim(crate::Claim),
+}
+
 /// One event of a stream, as `text/event-stream` writes it down.
 #[derive(Debug, utoipa::ToSchema)]
 pub struct EventFrame {

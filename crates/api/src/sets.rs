@@ -1,11 +1,15 @@
 //! Several locks at once, all or nothing, under one lease and one token.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::locks::{Metadata, Mode};
 
-/// One lock of a set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// One lock of a set. In a request, the name alone will do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -18,12 +22,48 @@ pub struct Claim {
     pub permits: Option<u32>,
 }
 
+/// A claim that is written as an object.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    lock: String,
+    #[serde(default)]
+    mode: Option<Mode>,
+    #[serde(default)]
+    permits: Option<u32>,
+}
+
+impl<'de> Deserialize<'de> for Claim {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Claim, D::Error> {
+        deserializer.deserialize_any(ClaimVisitor)
+    }
+}
+
+struct ClaimVisitor;
+
+impl<'de> Visitor<'de> for ClaimVisitor {
+    type Value = Claim;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a lock, or an object with `lock`")
+    }
+
+    fn visit_str<E: de::Error>(self, lock: &str) -> Result<Claim, E> {
+        Ok(Claim { lock: lock.into(), ..Claim::default() })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Claim, A::Error> {
+        let Fields { lock, mode, permits } = Fields::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Claim { lock, mode, permits })
+    }
+}
+
 /// Asks for a set of locks. The fields are those of `AcquireRequest`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireSetRequest {
-    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 64))]
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 64, value_type = Vec<crate::schema::LockOrClaim>))]
     pub locks: Vec<Claim>,
     #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::Name))]
     pub owner_id: String,

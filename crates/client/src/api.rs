@@ -6,10 +6,11 @@
 use bytes::Bytes;
 use hyper::Method;
 use leasehold_api::{
-    AcceptRequest, Accepted, AcquireRequest, AcquireSetRequest, BreakRequest, Broken, CheckRequest,
-    Checked, Closed, Cluster, Cursor, EventPage, Grant, Graph, Health, KeepAliveRequest, KeptAlive,
-    Lock, LockPage, OpenRequest, Opened, Register, ReleaseRequest, Released, Removed, RenewRequest,
-    Renewed, Session, SessionPage, SetGrant, TestRequest, Tested, Version,
+    AcceptRequest, Accepted, AcquireRequest, AcquireSetRequest, BreakRequest, BreakSessionRequest,
+    Broken, CheckRequest, Checked, Closed, Cluster, Cursor, EventPage, Grant, Graph, Health,
+    KeepAliveRequest, KeptAlive, Lock, LockPage, OpenRequest, Opened, Register, ReleaseRequest,
+    Released, Removed, RenewRequest, Renewed, Session, SessionPage, SetGrant, TestRequest, Tested,
+    Version,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -116,6 +117,15 @@ impl<'a> Api<'a> {
     /// Also for the lease of a set.
     pub async fn close_session(&self, id: &str) -> Result<Closed> {
         self.read(Ask::delete(self.path(&format!("/v1/sessions/{}", path_part(id))))).await
+    }
+
+    /// Ends a session by its number, as lists tell it, for everybody.
+    pub async fn break_session(
+        &self,
+        number: u64,
+        request: &BreakSessionRequest,
+    ) -> Result<Closed> {
+        self.read(Ask::post(self.path(&format!("/v1/sessions/{number}/break")), request)).await
     }
 
     /// One session.

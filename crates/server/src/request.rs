@@ -284,7 +284,11 @@ fn check_host<B>(app: &App, request: &Request<B>) -> Result<(), Failure> {
     if app.is_open_to_others() || is_own_name(host, &app.config.hosts) {
         return Ok(());
     }
-    Err(Failure::new(Code::MisdirectedRequest, "this server only answers to names of this machine"))
+    let host: String = host.chars().filter(|c| !c.is_control()).take(255).collect();
+    let said = format!(
+        "this server does not answer to the host {host}: add it to `hosts` in its configuration"
+    );
+    Err(Failure::new(Code::MisdirectedRequest, said))
 }
 
 /// A page of somebody else's can make a browser send requests to us; the browser then says so. What only reads is

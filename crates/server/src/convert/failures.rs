@@ -84,12 +84,23 @@ fn refused(now: Timestamp, refusal: &Refusal) -> Problem {
 fn held_detail(now: Timestamp, conflict: &Conflict) -> String {
     match conflict.holders.first() {
         Some(holder) => format!(
-            "{} is held by {} for another {} ms",
+            "{} is held by {} (lease expires in {} unless renewed)",
             holder.scope,
             holder.owner,
-            millis(holder.deadline.since(now))
+            spelled(millis(holder.deadline.since(now)))
         ),
         None => format!("others wait for {} already", conflict.scope),
+    }
+}
+
+/// A duration in a sentence.
+fn spelled(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..10_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        10_000..120_000 => format!("{} s", ms / 1000),
+        120_000..7_200_000 => format!("{} min", ms / 60_000),
+        _ => format!("{} h", ms / 3_600_000),
     }
 }
 

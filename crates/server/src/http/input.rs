@@ -205,7 +205,7 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Failure {
         return Failure::new(Code::InvalidRequest, "there is something after the JSON object");
     };
     let path = fault.path().to_string();
-    let message = fault.into_inner().to_string();
+    let message = plain(&fault.into_inner().to_string());
     let named = message.split('`').nth(1);
     let is_about_a_name = message.starts_with("unknown field")
         || message.starts_with("missing field")
@@ -217,6 +217,37 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Failure {
     };
     let errors = vec![FieldError { field: field.into_owned(), message: message.clone() }];
     Problem { errors, ..Problem::new(Code::InvalidRequest, message) }.into()
+}
+
+/// A fault of the parser in words that every caller knows.
+fn plain(message: &str) -> String {
+    const WORDS: [(&str, &str); 14] = [
+        ("expected u64", "expected a whole number"),
+        ("expected u32", "expected a whole number"),
+        ("expected u8", "expected a whole number"),
+        ("expected i64", "expected a whole number"),
+        ("expected f64", "expected a number"),
+        ("expected a borrowed string", "expected a string"),
+        ("expected a sequence", "expected a list"),
+        ("expected a map", "expected an object"),
+        ("invalid type: map", "invalid type: object"),
+        ("invalid type: sequence", "invalid type: list"),
+        ("invalid type: floating point", "invalid type: number"),
+        ("invalid type: integer", "invalid type: number"),
+        ("unknown variant", "unknown value"),
+        ("expected unit", "expected null"),
+    ];
+    let mut plain = message.to_string();
+    for (word, said) in WORDS {
+        plain = plain.replace(word, said);
+    }
+    match plain.split_once("expected struct ") {
+        Some((before, after)) => {
+            let rest = after.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
+            format!("{before}expected an object{rest}")
+        }
+        None => plain,
+    }
 }
 
 #[cfg(test)]
@@ -245,6 +276,29 @@ mod tests {
         assert!(params("/x?other=1").unwrap().done().is_err());
         for text in ["-1", "+1", "1.5", "", "9007199254740992", "99999999999999999999"] {
             assert!(params(&format!("/x?n={text}")).unwrap().number("n").is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn faults_are_told_without_words_of_the_program() {
+        let said = |text: &str| {
+            let Failure(problem) =
+                parse::<leasehold_api::AcquireSetRequest>(text.as_bytes()).unwrap_err();
+            problem.detail
+        };
+        for text in [
+            r#"{"owner_id":"a","locks":[5]}"#,
+            r#"{"owner_id":"a","locks":["x"],"ttl_ms":"5"}"#,
+            r#"{"owner_id":"a","locks":["x"],"ttl_ms":1.5}"#,
+            r#"{"owner_id":"a","locks":{"x":1}}"#,
+            r#"{"owner_id":"a","locks":["x"],"metadata":[]}"#,
+            r#"{"owner_id":"a","locks":[{"lock":"x","mode":"none"}]}"#,
+            r#"{"owner_id":"a","locks":["x"],"reclaim":"yes"}"#,
+        ] {
+            let said = said(text);
+            for word in ["u64", "struct", "variant", "sequence", "map", "Claim"] {
+                assert!(!said.contains(word), "{text}: {said}");
+            }
         }
     }
 
