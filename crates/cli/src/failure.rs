@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use leasehold_api::{Code, Happened, Problem, WaitEdge, format_duration};
+use leasehold_api::{Code, Happened, Holder, Problem, WaitEdge};
 use leasehold_client::Error;
 
-use crate::output::{Output, shown, talk};
+use crate::output::{Output, shown, spelled, talk};
 
 pub(crate) const EXIT_NO: u8 = 1;
 pub(crate) const EXIT_USAGE: u8 = 64;
@@ -26,6 +26,12 @@ pub(crate) struct Failure {
     pub(crate) next: Option<String>,
     /// What the server said, for `-o json`.
     pub(crate) problem: Option<Box<Problem>>,
+}
+
+/// The first of those in the way, as it was when the server refused.
+fn in_the_way(problem: &Problem) -> Option<&Holder> {
+    matches!(problem.code, Code::LockHeld).then_some(())?;
+    problem.holders.as_ref()?.first()
 }
 
 impl Failure {
@@ -51,10 +57,33 @@ impl Failure {
         self
     }
 
-    /// What the server said goes to stdout if JSON was asked for; people are told on stderr in any case.
+    /// The same for a lock that was not got.
+    pub(crate) fn not_acquired(mut self, locks: &[String], owner: &str) -> Failure {
+        if let Some(holder) = self.problem.as_deref().and_then(in_the_way) {
+            let lease =
+                format!("lease expires in {} unless renewed", spelled(holder.expires_in_ms));
+            let is_one = matches!(locks, [lock] if *lock == holder.lock);
+            let what = if is_one { String::new() } else { format!("{} is ", holder.lock) };
+            self.said = if holder.owner_id == owner {
+                let token = holder.fencing_token;
+                format!("{what}held by {owner}: you hold it already, token {token} ({lease})")
+            } else {
+                format!("{what}held by {} ({lease})", holder.owner_id)
+            };
+        }
+        self.while_doing(&format!("could not acquire {}", locks.join(" ")))
+    }
+
+    /// What the server said goes to stdout if JSON was asked for; people are told on stderr. With -q they are not told
+    /// of a lock that was not got: the exit code says it.
     pub(crate) fn tell(&self, out: &Output) -> ExitCode {
         if let (true, Some(problem)) = (out.is_json(), &self.problem) {
             out.json(problem);
+        }
+        let is_not_got =
+            self.problem.as_ref().is_some_and(|problem| exit_code(problem.code) == EXIT_NOT_GOT);
+        if out.quiet && is_not_got {
+            return ExitCode::from(self.code);
         }
         self.say()
     }
@@ -133,9 +162,7 @@ fn circle(cycle: &[WaitEdge]) -> String {
     reason = "advice where we have some; a new code needs none"
 )]
 fn what_next(problem: &Problem) -> Option<String> {
-    let later = problem.recommended_retry_ms.map(|ms| {
-        format!("try again in {}", format_duration(std::time::Duration::from_millis(ms)))
-    });
+    let later = problem.recommended_retry_ms.map(|ms| format!("try again in {}", spelled(ms)));
     match problem.code {
         Code::LockHeld | Code::ReclaimWindow => {
             let has_waited = problem.waited_ms.is_some_and(|waited| waited > 0);
@@ -146,14 +173,14 @@ fn what_next(problem: &Problem) -> Option<String> {
             Some("give each who takes locks a name of its own with --owner".into())
         }
         Code::Deadlock => Some(
-            "release something of the circle first, or take the locks together as one set".into(),
+            "release something of the cycle first, or take the locks together as one set".into(),
         ),
         Code::Unauthenticated | Code::PermissionDenied => {
             Some("show a token that may do this with --token-file or LEASEHOLD_TOKEN".into())
         }
         Code::LeaseLost => Some("stop what the lock guards; take it again before going on".into()),
         Code::NotHolder => Some(
-            "if --owner, --lease and --token are those of the acquire, it is over: stop what the lock guards".into(),
+            "if the owner, the lease id and the fencing token are those of the acquire, it is over: stop what the lock guards".into(),
         ),
         Code::SessionNotFound => {
             Some("it is over, and all that stood under it: stop what that guards".into())

@@ -8,17 +8,18 @@ mod logs;
 mod failure;
 mod output;
 mod credentials;
+mod held;
 mod asking;
 mod supervise;
 mod commands;
 
+use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use clap::Parser;
 use leasehold_client::Transport;
 
-use args::{Args, Command, Global};
+use args::{Command, Global};
 use asking::Server;
 use commands::Answered;
 use failure::{EXIT_USAGE, Failure};
@@ -33,7 +34,8 @@ fn main() -> ExitCode {
     if words.next().is_some_and(|word| word == supervise::GUARD) {
         return supervise::guard_main(words);
     }
-    let args = match Args::try_parse() {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let args = match args::parse(&words) {
         Ok(args) => args,
         Err(error) => {
             let _ = error.print();
@@ -103,11 +105,11 @@ async fn answer(global: &Global, command: &Command) -> Answered {
         Command::Load(args) => commands::load::run(global, args).await,
         Command::Bench(args) => commands::bench::run(global, args).await,
         Command::Acquire(args) => commands::acquire::run(&connect(global).await?, args).await,
-        Command::Renew(args) => commands::renew::run(&connect(global).await?, args).await,
-        Command::Release(args) => commands::release::run(&connect(global).await?, args).await,
+        Command::Renew(args) => commands::renew::run(global, args).await,
+        Command::Release(args) => commands::release::run(global, args).await,
         Command::Get(args) => commands::get::run(&connect(global).await?, args).await,
         Command::Test(args) => commands::test::run(&connect(global).await?, args).await,
-        Command::Check(args) => commands::check::run(&connect(global).await?, args).await,
+        Command::Check(args) => commands::check::run(global, args).await,
         Command::Break(args) => commands::breaking::run(&connect(global).await?, args).await,
         Command::List(args) => commands::list::run(&connect(global).await?, args).await,
         Command::Watch(args) => commands::watch::run(&connect(global).await?, args).await,

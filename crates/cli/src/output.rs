@@ -1,5 +1,6 @@
 //! What goes to stdout: a table for people, or what the server said for programs.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
@@ -12,11 +13,12 @@ use crate::failure::EXIT_IO;
 pub(crate) struct Output {
     pub(crate) format: Format,
     pub(crate) colors: bool,
-    pub(crate) colors_on_stderr: bool,
     /// Said nothing but what was asked for.
     pub(crate) quiet: bool,
     pub(crate) verbose: bool,
     is_terminal: bool,
+    /// How many columns a terminal has; elsewhere lines are as long as they are.
+    width: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +36,15 @@ impl Output {
         Output {
             format: global.output,
             colors: are_wanted(global.color, is_terminal),
-            colors_on_stderr: are_wanted(global.color, io::stderr().is_terminal()),
             quiet: global.quiet,
             verbose: global.verbose,
             is_terminal,
+            width: terminal_width(),
         }
+    }
+
+    pub(crate) fn width(&self) -> Option<usize> {
+        self.width
     }
 
     pub(crate) fn is_json(&self) -> bool {
@@ -110,6 +116,9 @@ impl Output {
                 *width = (*width).max(cell.chars().count());
             }
         }
+        if let Some(width) = self.width {
+            narrow(&mut widths, rows, width);
+        }
         let head: Vec<String> = head.iter().map(|cell| (*cell).to_string()).collect();
         let mut text = self.styled(Style::Head, &aligned(&head, &widths)) + "\n";
         for row in rows {
@@ -146,12 +155,60 @@ pub(crate) fn talk(text: &str) {
 fn aligned(row: &[String], widths: &[usize]) -> String {
     let mut text = String::new();
     for (cell, width) in row.iter().zip(widths) {
-        text += cell;
+        let cell = cut(cell, *width);
+        text += &cell;
         let missing = width.saturating_sub(cell.chars().count());
         text.extend(std::iter::repeat_n(' ', missing + 2));
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+/// No column becomes narrower than this.
+const COLUMN_MIN: usize = 8;
+
+/// Makes the widest columns narrower until all fit. Numbers are never cut.
+fn narrow(widths: &mut [usize], rows: &[Vec<String>], width: usize) {
+    let is_number = |cell: &String| cell.bytes().all(|byte| byte.is_ascii_digit());
+    let is_fixed = |at: usize| rows.iter().all(|row| row.get(at).is_none_or(is_number));
+    let fixed: Vec<bool> = (0..widths.len()).map(is_fixed).collect();
+    while widths.iter().map(|width| width + 2).sum::<usize>() > width + 2 {
+        let names = widths.iter_mut().zip(&fixed).filter(|(_, is_fixed)| !**is_fixed);
+        match names.map(|(width, _)| width).max() {
+            Some(widest) if *widest > COLUMN_MIN => *widest -= 1,
+            Some(_) | None => return,
+        }
+    }
+}
+
+/// As much of a text as fits, with a mark where it goes on.
+pub(crate) fn cut(text: &str, width: usize) -> Cow<'_, str> {
+    if text.chars().count() <= width {
+        return text.into();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    (kept + "…").into()
+}
+
+fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+/// So many of something.
+pub(crate) fn counted(number: u64, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// A duration in a sentence: `300 ms`, `4.2 s`, `59 s`, `12 min`, `3 h`.
+pub(crate) fn spelled(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..10_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        10_000..120_000 => format!("{} s", ms / 1000),
+        120_000..7_200_000 => format!("{} min", ms / 60_000),
+        _ => format!("{} h", ms / 3_600_000),
+    }
 }
 
 fn pretty<T: Serialize>(answer: &T) -> String {
@@ -186,11 +243,21 @@ mod tests {
         Output {
             format: Format::Table,
             colors: false,
-            colors_on_stderr: false,
             quiet: false,
             verbose: false,
             is_terminal: false,
+            width: None,
         }
+    }
+
+    #[test]
+    fn columns_are_cut_to_the_width_of_the_terminal() {
+        let rows = [vec!["n".repeat(60), "owner".into(), "5".into()]];
+        let output = Output { width: Some(30), ..plain() };
+        let table = output.table(&["LOCK", "OWNER", "TOKEN"], &rows);
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= 30), "{table}");
+        assert!(lines[1].contains('…') && lines[1].ends_with("owner  5"), "{table}");
     }
 
     #[test]

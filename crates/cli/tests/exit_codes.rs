@@ -95,10 +95,10 @@ fn answer_that_is_no_is_1() {
     assert_eq!(code(&server.run(&["test", "job"])), 0);
     assert_eq!(code(&server.run(&["acquire", "job", "--owner", "other"])), 0);
     assert_eq!(code(&server.run(&["test", "job"])), 1);
-    assert_eq!(code(&server.run(&["check", "job", "--token", "1"])), 1);
+    assert_eq!(code(&server.run(&["check", "job", "--fencing-token", "1"])), 1);
     assert_eq!(code(&server.run(&["fence", "get", "register"])), 1);
-    assert_eq!(code(&server.run(&["fence", "accept", "register", "--token", "5"])), 0);
-    assert_eq!(code(&server.run(&["fence", "accept", "register", "--token", "4"])), 1);
+    assert_eq!(code(&server.run(&["fence", "accept", "register", "--fencing-token", "5"])), 0);
+    assert_eq!(code(&server.run(&["fence", "accept", "register", "--fencing-token", "4"])), 1);
     assert_eq!(code(&server.run(&["break", "job", "--reason", "test"])), 0);
     assert_eq!(code(&server.run(&["break", "job", "--reason", "test"])), 1);
 }
@@ -106,9 +106,11 @@ fn answer_that_is_no_is_1() {
 #[test]
 fn lease_that_is_over_is_76() {
     let server = Server::start();
-    let held = ["--owner", "me", "--lease", "0123456789abcdef0123456789abcdef", "--token", "1"];
+    let held = ["--owner", "me", "--fencing-token", "1"];
     for verb in ["renew", "release"] {
-        let output = server.run(&[&[verb, "job"], held.as_slice()].concat());
+        let mut command = server.command(&[&[verb, "job"], held.as_slice()].concat());
+        let lease = "0123456789abcdef0123456789abcdef";
+        let output = command.env("LEASEHOLD_LEASE_ID", lease).output().unwrap();
         assert_eq!(code(&output), 76, "{}", text(&output.stderr));
     }
     assert_eq!(code(&server.run(&["session", "close", "0123456789abcdef0123456789abcdef"])), 76);
@@ -164,7 +166,7 @@ fn what_a_command_leaves_behind_ends_with_it() {
 fn set_is_one_lease_and_the_command_knows_it() {
     let server = Server::start();
     let line = r#"echo "$LEASEHOLD_LOCK"; leasehold=$0
-        for lock in $LEASEHOLD_LOCK; do "$1" check "$lock" --token "$LEASEHOLD_FENCING_TOKEN" -q >&2 || exit 1; done"#;
+        for lock in $LEASEHOLD_LOCK; do "$1" check "$lock" --fencing-token "$LEASEHOLD_FENCING_TOKEN" -q >&2 || exit 1; done"#;
     let args = ["run", "b", "a", "--", "sh", "-c", line, "sh", common::BINARY];
     let output = server.run(&args);
     assert_eq!(

@@ -24,23 +24,23 @@ const STORY: &[(&str, i32, &[&str])] = &[
     ("get job", 0, &["state", "holders", "waiters", "revision"]),
     ("test job --owner bob", 1, &["free", "conflict"]),
     ("test free -s", 0, &["free"]),
-    ("check job --token {fencing_token}", 0, &["valid", "holder"]),
-    ("check job --token 9000 --lease {lease_id}", 1, &["valid"]),
-    ("renew job --owner ann --lease {lease_id} --token {fencing_token} --ttl 2m", 0, &["ttl_ms"]),
-    ("renew job --owner bob --lease {lease_id} --token {fencing_token}", 76, &["code"]),
+    ("check job --fencing-token {fencing_token}", 0, &["valid", "holder"]),
+    ("check job --fencing-token 9000", 1, &["valid"]),
+    ("renew job --owner ann --fencing-token {fencing_token} --ttl 2m", 0, &["ttl_ms"]),
+    ("renew job --owner bob --fencing-token {fencing_token}", 76, &["code"]),
     ("list", 0, &["locks", "next_page_token"]),
     ("list jo --state held --owner ann --limit 1", 0, &["locks"]),
     ("list --state lost", 64, &["code", "errors"]),
     ("graph", 0, &["nodes", "edges", "cycles"]),
     ("top --once", 0, &["cluster", "locks", "graph"]),
-    ("release job --owner ann --lease {lease_id} --token {fencing_token}", 0, &["released"]),
-    ("release job --owner ann --lease {lease_id} --token {fencing_token}", 76, &["code"]),
+    ("release job --owner ann --fencing-token {fencing_token}", 0, &["released"]),
+    ("release job --owner ann --fencing-token {fencing_token}", 76, &["code"]),
     ("acquire a b --permits 2 --ttl 1m", 0, &["locks", "lease_id", "fencing_token"]),
-    ("break a --reason test --token 9000", 1, &["broken"]),
+    ("break a --reason test --fencing-token 9000", 1, &["broken"]),
     ("break a --reason test", 0, &["broken"]),
     ("fence get register", 1, &["code"]),
-    ("fence accept register --token 5", 0, &["accepted", "high_water"]),
-    ("fence accept register --token 4", 1, &["code", "high_water"]),
+    ("fence accept register --fencing-token 5", 0, &["accepted", "high_water"]),
+    ("fence accept register --fencing-token 4", 1, &["code", "high_water"]),
     ("fence get register", 0, &["high_water"]),
     ("session open --owner ann --disconnect-ttl 5s --adapter test", 0, &["session_id", "session"]),
     ("acquire under --owner ann --session {session_id}", 0, &["lease_id"]),
@@ -48,6 +48,9 @@ const STORY: &[(&str, i32, &[&str])] = &[
     ("session list", 0, &["sessions"]),
     ("session close {session_id}", 0, &["closed", "released"]),
     ("session close {session_id}", 76, &["code"]),
+    ("session open --owner ann", 0, &["session_id", "session"]),
+    ("session break {session} --reason test", 0, &["closed", "released"]),
+    ("session break {session} --reason test", 76, &["code"]),
     ("run -n job -- true", 0, &[]),
     ("elect -n boss -- false", 1, &[]),
     ("load --clients 2 --duration 200ms --ttl 5s", 0, &["pairs_per_second", "broken"]),
@@ -93,7 +96,11 @@ fn every_verb_answers_programs_in_json() {
             line.replace(&format!("{{{name}}}"), value)
         });
         let words: Vec<&str> = ["-o", "json"].into_iter().chain(line.split(' ')).collect();
-        let output = server.run(&words);
+        let mut command = server.command(&words);
+        if let Some(lease) = known.get("lease_id") {
+            command.env("LEASEHOLD_LEASE_ID", lease);
+        }
+        let output = command.output().unwrap();
         let (said, talk) = (text(&output.stdout), text(&output.stderr));
         assert_eq!(output.status.code(), Some(*expected), "{line}: {said}{talk}");
         assert_eq!(said.lines().count(), usize::from(!said.is_empty()), "{line}: {said}");
@@ -144,8 +151,8 @@ fn mistakes_are_told_with_a_way_out() {
     let (unknown, there, nothing) = (at("unknown.toml"), at("text"), at("nothing"));
     let (new, half, store) = (at("new"), at("half"), format!("sqlite:{}", at("nothing")));
     for (words, code, hint) in [
-        (vec!["acquire", "job", "--ttl", "-5s"], 64, "write 30s"),
-        (vec!["acquire", "job", "--ttl", "1e9"], 64, "write 30s"),
+        (vec!["acquire", "job", "--ttl", "-5s"], 64, "is negative"),
+        (vec!["acquire", "job", "--ttl", "1e9"], 64, "not a duration"),
         (vec!["acquire", "job", "--ttl", "99999999999999999h"], 64, "too long"),
         (vec!["acquire", "job", "--permits", "-1"], 64, "is not in 0.."),
         (vec!["acquire", "job", "--metadata", "[1]"], 64, "JSON object"),
@@ -162,7 +169,15 @@ fn mistakes_are_told_with_a_way_out() {
         (vec!["list", "--token-file", &nothing], 78, "a token file holds"),
         (vec!["list", "--cacert", &nothing], 78, "--cacert"),
         (vec!["list", "--addr", "http://127.0.0.1:1", "--timeout", "1ms"], 69, "doctor"),
-        (vec!["serve", "--listen", "here"], 64, "127.0.0.1:8080"),
+        (vec!["serve", "--listen", "here"], 64, "expected IP:PORT, for example 127.0.0.1:8080"),
+        (vec!["serve", "--listen", ":80"], 64, "expected IP:PORT"),
+        (vec!["check", "job", "--fencing-token", "x"], 64, "not a fencing token"),
+        (vec!["check", "--fencing-token", "1"], 64, "LEASEHOLD_LOCKS"),
+        (vec!["renew", "job", "--fencing-token", "1"], 64, "LEASEHOLD_LEASE_ID"),
+        (vec!["backup", "--store", "memory", &new], 64, "memory"),
+        (vec!["backup", "--store", "postgres://locks@db.example/locks", &new], 64, "pg_dump"),
+        (vec!["restore", "--store", "etcd://db.example", &nothing], 64, "etcdctl"),
+        (vec!["backup", "--store", &store, &new], 74, "--store"),
         (vec!["serve", "--store", "mysql://x"], 78, "sqlite:PATH"),
         (vec!["serve", "--config", &unknown], 78, "line 1: unknown field `bogus`"),
         (vec!["serve", "--config", &nothing], 78, "cannot read"),
@@ -217,7 +232,9 @@ fn flags_win_over_the_environment() {
     };
     assert_eq!(check(&[("LEASEHOLD_STORE", "memory")], &["--data", "x"]), Some(0));
     assert_eq!(check(&[("LEASEHOLD_DATA", "x")], &["--store", "memory"]), Some(0));
-    assert_eq!(check(&[("LEASEHOLD_DATA", "x"), ("LEASEHOLD_STORE", "memory")], &[]), Some(78));
+    assert_eq!(check(&[("LEASEHOLD_DATA", "x"), ("LEASEHOLD_STORE", "memory")], &[]), Some(0));
+    let both = [("LEASEHOLD_DATA", "x"), ("LEASEHOLD_STORE", "sqlite:y.db")];
+    assert_eq!(check(&both, &[]), Some(78));
     assert_eq!(check(&[("LEASEHOLD_STORE", "mysql:x")], &[]), Some(78));
     assert_eq!(check(&[("LEASEHOLD_INSECURE", "1")], &["--listen", "0.0.0.0:1"]), Some(0));
     assert_eq!(check(&[("LEASEHOLD_INSECURE", "no")], &["--listen", "0.0.0.0:1"]), Some(78));

@@ -278,6 +278,26 @@ fn nothing_lives_after_the_length_of_a_lease_that_was_broken() {
     report("before the lease would have been over", spare);
 }
 
+/// Nobody has to wait for the end of the lease: the guard gives the lock back when nothing is left of the command.
+#[test]
+fn lock_is_given_back_when_the_wrapper_was_killed() {
+    let server = Server::start();
+    for locks in [&["alone"][..], &["set/a", "set/b"]] {
+        let args =
+            [&["run", "--ttl", "10m"], locks, &["-c", "echo ready; exec sleep 300"]].concat();
+        let mut wrapper = server.command(&args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = [0; 6];
+        std::io::Read::read_exact(wrapper.stdout.as_mut().unwrap(), &mut ready).unwrap();
+        send(libc::SIGKILL, wrapper.id());
+        wrapper.wait().unwrap();
+        let since = Instant::now();
+        while !server.run(&["test", locks[0]]).status.success() {
+            assert!(since.elapsed() < PATIENCE, "the lock is not given back");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
 /// The guard can be killed too: then the wrapper does its work.
 #[test]
 fn nothing_lives_when_the_guard_was_killed() {

@@ -50,7 +50,7 @@ pub(crate) struct Global {
     )]
     pub(crate) cacert: Option<PathBuf>,
     /// How long to try before the server counts as unreachable
-    #[arg(long, global = true, value_name = "LENGTH", default_value = "10s", value_parser = some_length, allow_hyphen_values = true)]
+    #[arg(long, global = true, value_name = "DURATION", default_value = "10s", value_parser = some_length, allow_hyphen_values = true)]
     pub(crate) timeout: Duration,
     /// How to print: a table for people, json as the server says it, or jsonl with a line for each item
     #[arg(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use leasehold_api::{Metadata, Mode, OnDisconnect};
 
-use super::length;
+use super::{length, token};
 
 /// How a lock is to be held.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,18 +37,9 @@ pub(crate) struct Held {
     /// Who holds it
     #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
     pub(crate) owner: Option<String>,
-    /// The lease id that came with the lock
-    #[arg(long, value_name = "ID", env = "LEASEHOLD_LEASE_ID", hide_env_values = true)]
-    pub(crate) lease: String,
     /// The fencing token that came with the lock
-    #[arg(
-        long,
-        value_name = "NUMBER",
-        allow_negative_numbers = true,
-        env = "LEASEHOLD_FENCING_TOKEN",
-        hide_env_values = true
-    )]
-    pub(crate) token: u64,
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, env = "LEASEHOLD_FENCING_TOKEN", hide_env_values = true, value_parser = token)]
+    pub(crate) fencing_token: u64,
 }
 
 /// Take a lock, and print its lease and fencing token
@@ -58,7 +49,7 @@ pub(crate) struct Held {
 #[command(after_help = "Examples:
   leasehold acquire job/nightly --ttl 5m
       take it for five minutes
-  leasehold acquire job/nightly -w 30s -o json | jq -r .lease_id
+  LEASEHOLD_LEASE_ID=$(leasehold acquire job/nightly -w 30s -o json | jq -r .lease_id)
       wait in line for up to half a minute
   leasehold acquire 'path:/srv/a/**' 'path:/srv/b/**'
       several locks are one set: all or none, under one lease
@@ -71,10 +62,10 @@ pub(crate) struct Acquire {
     #[command(flatten)]
     pub(crate) mode: ModeArgs,
     /// How long it is yours without a renewal
-    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
     /// How long to wait in line if it is not free
-    #[arg(short, long, value_name = "LENGTH", value_parser = length, allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "DURATION", value_parser = length, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
     /// Who is to hold it [default: your name and host]
     #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
@@ -90,31 +81,35 @@ pub(crate) struct Acquire {
 /// Keep a lock for its full length again
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
-  leasehold renew job/nightly --owner me --lease 05ef3f… --token 42
+  LEASEHOLD_LEASE_ID=05ef3f… leasehold renew job/nightly --owner me --fencing-token 42
+  leasehold acquire job/nightly -o json > grant
+  jq -r .lease_id grant | leasehold renew job/nightly --fencing-token $(jq .fencing_token grant)
 
-Inside `leasehold run` the lease and the token are taken from the environment.
+The lease id is a secret: it comes from LEASEHOLD_LEASE_ID or from stdin, never from the command line.
+Inside `leasehold run` everything is taken from the environment.
 Exit codes: 0 renewed, 76 the lease is over")]
 pub(crate) struct Renew {
-    /// The lock
+    /// The lock [default: what LEASEHOLD_LOCKS names]
     #[arg(value_name = "LOCK")]
-    pub(crate) lock: String,
+    pub(crate) lock: Option<String>,
     #[command(flatten)]
     pub(crate) held: Held,
     /// Another length from here on
-    #[arg(long, value_name = "LENGTH", value_parser = length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 }
 
 /// Give a lock back
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
-  leasehold release job/nightly --owner me --lease 05ef3f… --token 42
+  LEASEHOLD_LEASE_ID=05ef3f… leasehold release job/nightly --owner me --fencing-token 42
 
+The lease id comes from LEASEHOLD_LEASE_ID or from stdin, never from the command line.
 Exit codes: 0 released, 76 it was no longer yours")]
 pub(crate) struct Release {
-    /// The lock
+    /// The lock [default: what LEASEHOLD_LOCKS names]
     #[arg(value_name = "LOCK")]
-    pub(crate) lock: String,
+    pub(crate) lock: Option<String>,
     #[command(flatten)]
     pub(crate) held: Held,
 }
@@ -148,26 +143,19 @@ pub(crate) struct Test {
 
 /// Say whether a fencing token is a current holder's
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
-  leasehold check job/nightly --token 42 && ./write.sh
+#[command(after_help = "Examples:
+  leasehold check job/nightly --fencing-token 42 && ./write.sh
+  leasehold check && ./write.sh
+      inside `leasehold run`: whether all of its locks are still held
 
 Exit codes: 0 it is, 1 it is not")]
 pub(crate) struct Check {
-    /// The lock
+    /// The lock [default: all that LEASEHOLD_LOCKS names]
     #[arg(value_name = "LOCK")]
-    pub(crate) lock: String,
+    pub(crate) lock: Option<String>,
     /// The fencing token
-    #[arg(
-        long,
-        value_name = "NUMBER",
-        allow_negative_numbers = true,
-        env = "LEASEHOLD_FENCING_TOKEN",
-        hide_env_values = true
-    )]
-    pub(crate) token: u64,
-    /// The lease id, to check it too
-    #[arg(long, value_name = "ID")]
-    pub(crate) lease: Option<String>,
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, env = "LEASEHOLD_FENCING_TOKEN", hide_env_values = true, value_parser = token)]
+    pub(crate) fencing_token: u64,
 }
 
 /// End somebody else's hold on a lock
@@ -187,8 +175,8 @@ pub(crate) struct Break {
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
     /// Only the holder with this fencing token
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
-    pub(crate) token: Option<u64>,
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = token)]
+    pub(crate) fencing_token: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -217,12 +205,28 @@ Exit codes: 0 kept, 76 it is over"
 
 Exit codes: 0 closed, 76 it was over")]
     Close(SessionId),
+    /// End somebody else's session, and all that stands under it
+    #[command(after_help = "Example:
+  leasehold session break 17 --reason 'worker-3 hangs, ticket 812'
+
+Exit codes: 0 broken, 76 there is none of that number")]
+    Break(SessionBreak),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionBreak {
+    /// The session's number, as `leasehold session list` shows it
+    #[arg(value_name = "NUMBER")]
+    pub(crate) number: u64,
+    /// Why; it goes into the record
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SessionOpen {
     /// How long it stands without a keepalive
-    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
     /// Whose it is [default: your name and host]
     #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
@@ -231,7 +235,7 @@ pub(crate) struct SessionOpen {
     #[arg(long, value_name = "NAME")]
     pub(crate) adapter: Option<String>,
     /// Keep everything for so long when a stream that is bound to it breaks; without this it is released at once
-    #[arg(long, value_name = "LENGTH", value_parser = length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = length, allow_hyphen_values = true)]
     pub(crate) disconnect_ttl: Option<Duration>,
     /// A JSON object that others see beside your name
     #[arg(long, value_name = "JSON", value_parser = metadata)]
@@ -246,26 +250,26 @@ impl SessionOpen {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SessionKeepAlive {
-    /// The session's id, or the lease id of a set
+    /// The session's id, or the lease id of a set [default: LEASEHOLD_LEASE_ID, or a line of stdin]
     #[arg(value_name = "ID")]
-    pub(crate) id: String,
+    pub(crate) id: Option<String>,
     /// Another length from here on
-    #[arg(long, value_name = "LENGTH", value_parser = length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SessionId {
-    /// The session's id, or the lease id of a set
+    /// The session's id, or the lease id of a set [default: LEASEHOLD_LEASE_ID, or a line of stdin]
     #[arg(value_name = "ID")]
-    pub(crate) id: String,
+    pub(crate) id: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FenceCommand {
     /// Show a register a token: it takes it unless it has seen a higher one
     #[command(after_help = "Example:
-  leasehold fence accept bucket/reports --token 42 && ./upload.sh
+  leasehold fence accept bucket/reports --fencing-token 42 && ./upload.sh
 
 Exit codes: 0 accepted, 1 the token is stale")]
     Accept(FenceAccept),
@@ -283,14 +287,8 @@ pub(crate) struct FenceAccept {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// The fencing token
-    #[arg(
-        long,
-        value_name = "NUMBER",
-        allow_negative_numbers = true,
-        env = "LEASEHOLD_FENCING_TOKEN",
-        hide_env_values = true
-    )]
-    pub(crate) token: u64,
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, env = "LEASEHOLD_FENCING_TOKEN", hide_env_values = true, value_parser = token)]
+    pub(crate) fencing_token: u64,
 }
 
 #[derive(Debug, clap::Args)]
@@ -301,5 +299,6 @@ pub(crate) struct FenceGet {
 }
 
 pub(super) fn metadata(text: &str) -> Result<Metadata, String> {
-    serde_json::from_str(text).map_err(|error| format!("is not a JSON object: {error}"))
+    let not_an_object = |_| r#"expected a JSON object, for example {"team":"storage"}"#.to_string();
+    serde_json::from_str(text).map_err(not_an_object)
 }

@@ -6,6 +6,7 @@ mod locks;
 mod run;
 mod views;
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
@@ -16,7 +17,7 @@ pub(crate) use locks::{
 };
 pub(crate) use run::{Elect, Run, Supervision};
 pub(crate) use serve::{
-    AccessLog, Backup, DATA_VARIABLE, LogFormat, Migrate, Restore, STORE_VARIABLE, Serve,
+    AccessLog, Backup, DATA_VARIABLE, LogFormat, Migrate, Place, Restore, STORE_VARIABLE, Serve,
 };
 pub(crate) use views::{Bench, Completions, Fault, Graph, List, Load, Man, Top, Transport, Watch};
 
@@ -67,14 +68,17 @@ pub(crate) enum Command {
   id=$(leasehold session open --ttl 1m -o json | jq -r .session_id)
   leasehold acquire job/a --session $id && leasehold acquire job/b --session $id
   leasehold session keepalive $id
-  leasehold session close $id"
+  leasehold session close $id
+
+A session has two names: its id is a secret and is told to whoever opens it; its number is in lists, and an operator
+breaks it by that."
     )]
     Session(SessionCommand),
     /// Fence registers: high-water marks that turn stale tokens away
     #[command(
         subcommand,
         after_help = "Example:
-  leasehold fence accept bucket/reports --token 42 && ./upload.sh
+  leasehold fence accept bucket/reports --fencing-token 42 && ./upload.sh
   leasehold fence get bucket/reports"
     )]
     Fence(FenceCommand),
@@ -117,6 +121,38 @@ pub(crate) fn some_length(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A fencing token.
+pub(crate) fn token(text: &str) -> Result<u64, &'static str> {
+    text.parse().map_err(|_| "not a fencing token: expected a whole number")
+}
+
+/// The command line of this process. The command of `run` and `elect` may follow the lock without `--`, as after flock(1).
+pub(crate) fn parse(words: &[OsString]) -> Result<Args, clap::Error> {
+    let refused = match Args::try_parse_from(words) {
+        Ok(args) => return Ok(args),
+        Err(refused) => refused,
+    };
+    let runs = words.iter().position(|word| word == "run" || word == "elect");
+    if !refused.use_stderr() || words.iter().any(|word| word == "--") {
+        return Err(refused);
+    }
+    let is_flag = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+    for at in runs.map_or(words.len(), |runs| runs + 2)..words.len() {
+        if is_flag(&words[at]) {
+            continue;
+        }
+        let (before, command) = words.split_at(at);
+        let separated = before.iter().cloned().chain(["--".into()]).chain(command.iter().cloned());
+        match Args::try_parse_from(separated) {
+            Ok(args) if matches!(args.command, Command::Run(_) | Command::Elect(_)) => {
+                return Ok(args);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Err(refused)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +169,24 @@ mod tests {
         let Command::Serve(serve) = args.command else { unreachable!("it says serve") };
         assert_eq!(serve.simple_grace, Some(Duration::from_secs(90)));
         assert!(Args::try_parse_from(["leasehold", "serve", "--simple-grace", "soon"]).is_err());
+    }
+
+    #[test]
+    fn command_of_run_needs_no_dashes_before_it() {
+        let parsed = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let Command::Run(run) = parse(&words).unwrap().command else {
+                unreachable!("it says run")
+            };
+            (run.locks, run.supervision.no_wait, run.supervision.command)
+        };
+        let command = vec![OsString::from("ls"), OsString::from("-n")];
+        let expected = |no_wait| (vec!["job".to_string()], no_wait, command.clone());
+        assert_eq!(parsed("leasehold run job ls -n"), expected(false));
+        assert_eq!(parsed("leasehold -q run -n job ls -n"), expected(true));
+        assert_eq!(parsed("leasehold run job -n ls -n"), expected(true));
+        assert_eq!(parsed("leasehold run --ttl 5 job ls -n"), expected(false));
+        assert!(parse(&["leasehold".into(), "run".into(), "job".into()]).is_err());
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::supervise::{OnLost, Plan};
 /// first with SIGTERM, then with SIGKILL. The same happens when leasehold itself is killed or stopped. What the
 /// command leaves running in the background ends with it.
 ///
-/// The command gets LEASEHOLD_LOCK, LEASEHOLD_FENCING_TOKEN, LEASEHOLD_LEASE_ID, LEASEHOLD_OWNER and LEASEHOLD_ADDR.
+/// The command gets LEASEHOLD_LOCK, LEASEHOLD_LOCKS (a JSON list), LEASEHOLD_FENCING_TOKEN, LEASEHOLD_LEASE_ID,
+/// LEASEHOLD_OWNER and LEASEHOLD_ADDR. With one lock, the `--` before the command may be left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   leasehold run job/nightly -- ./nightly.sh
@@ -71,7 +72,7 @@ pub(crate) struct Supervision {
     #[arg(short, long = "no-wait", visible_alias = "nonblock", conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// How long to wait in line if it is not free [default: for ever]
-    #[arg(short, long, visible_alias = "timeout-wait", value_name = "LENGTH", value_parser = length, allow_hyphen_values = true)]
+    #[arg(short, long, visible_alias = "timeout-wait", value_name = "DURATION", value_parser = length, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
     /// The exit code when the lock was not got
     #[arg(
@@ -83,13 +84,13 @@ pub(crate) struct Supervision {
     )]
     pub(crate) conflict_exit_code: u8,
     /// How long the lease stands without a renewal: how soon others can have it if this machine fails
-    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
     /// What to do first when the lock is lost: term or kill
     #[arg(long, value_name = "HOW", default_value = "term", hide_possible_values = true)]
     pub(crate) on_lost: OnLost,
     /// How long the command has between SIGTERM and SIGKILL, as far as the lease allows
-    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) grace: Duration,
     /// Who holds it [default: host, process and a random part]
     #[arg(long, value_name = "OWNER")]

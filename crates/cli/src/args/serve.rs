@@ -1,6 +1,6 @@
 //! The command line of the verbs that run a server or handle its data.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::length;
   leasehold serve --store memory --listen 127.0.0.1:9090
       for a test: nothing is kept
   leasehold serve --config /etc/leasehold.toml --check-config
-      only say whether the configuration can be used
+      only check the configuration
 
 Exit codes: 0 stopped as asked, 64 wrong usage, 70 lost its store, 78 cannot start as configured")]
 pub(crate) struct Serve {
@@ -35,7 +35,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "STORE")]
     pub(crate) store: Option<String>,
     /// How long the simple /lock stays reserved for its last holder [default: 5s]
-    #[arg(long, value_name = "LENGTH", env = "LEASEHOLD_SIMPLE_GRACE", hide_env_values = true, value_parser = length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_SIMPLE_GRACE", hide_env_values = true, value_parser = length, allow_hyphen_values = true)]
     pub(crate) simple_grace: Option<Duration>,
     /// How many threads serve requests [default: 1]
     #[arg(
@@ -46,7 +46,7 @@ pub(crate) struct Serve {
         hide_env_values = true
     )]
     pub(crate) threads: Option<usize>,
-    /// Serve other machines although nothing protects the way to them
+    /// Allow non-loopback addresses without TLS or authentication
     #[arg(long, env = "LEASEHOLD_INSECURE", hide_env_values = true, value_parser = clap::builder::BoolishValueParser::new())]
     pub(crate) insecure: bool,
     /// Which requests to log [default: errors]
@@ -55,15 +55,9 @@ pub(crate) struct Serve {
     /// How to write the log [default: text on a terminal, json otherwise]
     #[arg(long, value_name = "FORMAT", env = "LEASEHOLD_LOG_FORMAT", hide_env_values = true)]
     pub(crate) log_format: Option<LogFormat>,
-    /// What to log: a level, or levels by target
-    #[arg(
-        long,
-        value_name = "FILTER",
-        env = "LEASEHOLD_LOG",
-        hide_env_values = true,
-        default_value = "info"
-    )]
-    pub(crate) log: String,
+    /// What to log: a level, and levels by target, such as info,h2=debug [default: info; warn on a terminal]
+    #[arg(long, value_name = "FILTER", env = "LEASEHOLD_LOG", hide_env_values = true)]
+    pub(crate) log: Option<String>,
     /// Only check the configuration
     #[arg(long)]
     pub(crate) check_config: bool,
@@ -73,9 +67,12 @@ pub(crate) struct Serve {
 pub(crate) const DATA_VARIABLE: &str = "LEASEHOLD_DATA";
 pub(crate) const STORE_VARIABLE: &str = "LEASEHOLD_STORE";
 
-fn listen(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|_| "write a number and a port, such as 127.0.0.1:8080 or [::1]:8080".into())
+fn listen(text: &str) -> Result<SocketAddr, &'static str> {
+    let port = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
+    match port {
+        Some(port) => Ok((Ipv4Addr::LOCALHOST, port).into()),
+        None => text.parse().map_err(|_| "expected IP:PORT, for example 127.0.0.1:8080"),
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -91,20 +88,28 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// Where a server keeps its locks.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Place {
+    /// The directory of the locks [env: LEASEHOLD_DATA] [default: leasehold-data]
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    pub(crate) data: Option<PathBuf>,
+    /// The store of the locks, as `leasehold serve` takes it: sqlite:PATH [env: LEASEHOLD_STORE]
+    #[arg(long, value_name = "STORE")]
+    pub(crate) store: Option<String>,
+}
+
 /// Copy a server's data to a file, while the server runs
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
-  leasehold backup --data /var/lib/leasehold backup.db")]
+#[command(after_help = "Examples:
+  leasehold backup --data /var/lib/leasehold backup.db
+  leasehold backup --store sqlite:/var/lib/leasehold/leasehold.db backup.db
+
+PostgreSQL and etcd have tools of their own for this: see docs/operate/backup.md.
+Exit codes: 0 copied, 64 wrong usage, 74 not copied")]
 pub(crate) struct Backup {
-    /// The directory the locks are kept in
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "leasehold-data",
-        env = "LEASEHOLD_DATA",
-        hide_env_values = true
-    )]
-    pub(crate) data: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: Place,
     /// The file to make; there must be none yet
     #[arg(value_name = "FILE")]
     pub(crate) to: PathBuf,
@@ -116,17 +121,12 @@ pub(crate) struct Backup {
 /// one of now.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
-  leasehold restore --data /var/lib/leasehold backup.db")]
+  leasehold restore --data /var/lib/leasehold backup.db
+
+Exit codes: 0 restored, 64 wrong usage, 74 not restored")]
 pub(crate) struct Restore {
-    /// The directory to keep the locks in; there must be no data in it yet
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "leasehold-data",
-        env = "LEASEHOLD_DATA",
-        hide_env_values = true
-    )]
-    pub(crate) data: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: Place,
     /// Go on above this fencing token in any case
     #[arg(long, value_name = "TOKEN", allow_negative_numbers = true)]
     pub(crate) fence_above: Option<u64>,

@@ -70,7 +70,7 @@ pub(crate) struct Top {
     #[arg(value_name = "PREFIX", default_value = "")]
     pub(crate) prefix: String,
     /// How often to look
-    #[arg(long, value_name = "LENGTH", default_value = "1s", value_parser = length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) every: Duration,
     /// Draw it once, as text or with -o json as what it is drawn from, and leave
     #[arg(long)]
@@ -94,19 +94,19 @@ pub(crate) struct Load {
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) clients: u32,
     /// For how long
-    #[arg(long, value_name = "LENGTH", default_value = "20s", value_parser = some_length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = some_length, allow_hyphen_values = true)]
     pub(crate) duration: Duration,
     /// How many locks they compete for; each client its own if there are as many as clients
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) hot: u32,
     /// How long a lease stands
-    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
     /// How long a lock is held
-    #[arg(long, value_name = "LENGTH", default_value = "0ms", value_parser = length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value = "0ms", value_parser = length, allow_hyphen_values = true)]
     pub(crate) hold: Duration,
     /// How long to wait for a lock; 0 tries again instead
-    #[arg(long, value_name = "LENGTH", default_value = "1s", value_parser = length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) wait: Duration,
     /// Of a hundred holders, how many vanish without releasing
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
@@ -141,7 +141,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) clients: u32,
     /// How long each round takes
-    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = some_length, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = some_length, allow_hyphen_values = true)]
     pub(crate) duration: Duration,
     /// How clients talk to the server
     #[arg(long, value_name = "HOW", default_value = "stream")]

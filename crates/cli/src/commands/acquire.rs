@@ -92,7 +92,9 @@ async fn in_line<T>(
 ) -> Result<T, Failure> {
     let owner = owner(args);
     tokio::select! {
-        got = while_there_is_time(args, ask) => got,
+        got = while_there_is_time(args, ask) => {
+            got.map_err(|failure| failure.not_acquired(&args.locks, &owner))
+        }
         () = waiting::show(server, &args.locks, &owner) => {
             unreachable!("it shows until it is dropped")
         }

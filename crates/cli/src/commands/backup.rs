@@ -3,12 +3,13 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use leasehold_server::{Store, backup};
+use leasehold_server::{Config, Store, backup};
 use serde::Serialize;
 
 use super::Answered;
-use crate::args::Backup;
-use crate::failure::{EXIT_IO, Failure};
+use super::serve::store;
+use crate::args::{Backup, Place};
+use crate::failure::{EXIT_IO, EXIT_USAGE, Failure};
 use crate::output::Output;
 
 #[derive(Debug, Serialize)]
@@ -18,10 +19,12 @@ struct Done<'a> {
 }
 
 pub(crate) fn run(out: &Output, args: &Backup) -> Answered {
-    let from = data_file(&args.data);
+    let from = data_file(&args.place)?;
     if !from.exists() {
-        let said = format!("no server has kept its locks in {}", args.data.display());
-        return Err(Failure::new(EXIT_IO, said).next("--data names the directory of the server"));
+        let said = format!("{} does not exist: no server has kept its locks there", from.display());
+        let next =
+            "--data names the directory of the server, --store the store it was started with";
+        return Err(Failure::new(EXIT_IO, said).next(next));
     }
     if args.to.exists() {
         let said = format!("{} is there already", args.to.display());
@@ -33,14 +36,24 @@ pub(crate) fn run(out: &Output, args: &Backup) -> Answered {
     Ok(0)
 }
 
-/// Where a server with this data directory keeps its locks.
-pub(super) fn data_file(data: &Path) -> PathBuf {
-    match Store::in_directory(data) {
-        Store::Sqlite(file) => file,
-        Store::Memory | Store::Postgres(_) | Store::Etcd(_) => {
-            unreachable!("a data directory has an SQLite file")
+/// The file in which a server that is started like this keeps its locks.
+pub(super) fn data_file(place: &Place) -> Result<PathBuf, Failure> {
+    let (_, store) = store(place).map_err(|error| Failure::from_chain(EXIT_USAGE, &error))?;
+    let (said, next) = match store.unwrap_or_else(|| Config::default().store) {
+        Store::Sqlite(file) => return Ok(file),
+        Store::Memory => {
+            ("a store in memory cannot be backed up", "it is gone when the server stops")
         }
-    }
+        Store::Postgres(_) => (
+            "PostgreSQL is backed up by its own tools",
+            "pg_dump or a base backup; docs/operate/backup.md says what to do after a restore",
+        ),
+        Store::Etcd(_) => (
+            "etcd is backed up by its own tools",
+            "etcdctl snapshot save; docs/operate/backup.md says what to do after a restore",
+        ),
+    };
+    Err(Failure::new(EXIT_USAGE, said).next(next))
 }
 
 /// No server is at work here, so nothing is unavailable; what lies behind it says more.

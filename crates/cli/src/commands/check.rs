@@ -1,27 +1,38 @@
 //! `leasehold check`
 
-use leasehold_api::CheckRequest;
+use leasehold_api::{CheckRequest, Checked};
+use leasehold_client::Transport;
 
 use super::Answered;
-use crate::args::Check;
+use crate::args::{Check, Global};
 use crate::asking::Server;
 use crate::failure::EXIT_NO;
+use crate::held;
 use crate::output::{short, shown};
 
-pub(crate) async fn run(server: &Server, args: &Check) -> Answered {
-    let request = CheckRequest { fencing_token: args.token, lease_id: args.lease.clone() };
-    let checked = server.ask(server.client.api().check(&args.lock, &request)).await?;
-    server.out.answer(&checked, |_| match &checked.holder {
+pub(crate) async fn run(global: &Global, args: &Check) -> Answered {
+    let request = CheckRequest { fencing_token: args.fencing_token, ..CheckRequest::default() };
+    let locks = held::locks(args.lock.as_deref())?;
+    let server = Server::connect(global, Transport::Http).await?;
+    let mut all = Vec::new();
+    for lock in locks {
+        all.push(server.ask(server.client.api().check(&lock, &request)).await?);
+    }
+    match all.as_slice() {
+        [checked] => server.out.answer(checked, |_| told(checked)),
+        _ => server.out.answer(&all, |_| all.iter().map(told).collect()),
+    }
+    Ok(if all.iter().all(|checked| checked.valid) { 0 } else { EXIT_NO })
+}
+
+fn told(checked: &Checked) -> String {
+    let (token, lock) = (checked.fencing_token, shown(&checked.lock));
+    match &checked.holder {
         Some(holder) if checked.valid => format!(
-            "token {} holds {} as {} for another {}\n",
-            checked.fencing_token,
-            shown(&checked.lock),
+            "token {token} holds {lock} as {} for another {}\n",
             shown(&holder.owner_id),
             short(holder.expires_in_ms)
         ),
-        Some(_) | None => {
-            format!("token {} does not hold {}\n", checked.fencing_token, shown(&checked.lock))
-        }
-    });
-    Ok(if checked.valid { 0 } else { EXIT_NO })
+        Some(_) | None => format!("token {token} does not hold {lock}\n"),
+    }
 }

@@ -10,7 +10,7 @@ pub(crate) async fn run(server: &Server, command: &FenceCommand) -> Answered {
         // A stale token is a refusal: exit code 1.
         FenceCommand::Accept(args) => {
             let api = server.client.api();
-            let accepted = server.ask(api.accept_fence(&args.name, args.token)).await?;
+            let accepted = server.ask(api.accept_fence(&args.name, args.fencing_token)).await?;
             server.out.answer(&accepted, |_| {
                 format!("accepted; the mark is at {}\n", accepted.high_water)
             });

@@ -22,6 +22,10 @@ fn told(out: &Output, lock: &Lock) -> String {
         let rows: Vec<Vec<String>> = lock.holders.iter().map(holder_rows).collect();
         text += &format!("\n{}", out.table(&HOLDER_HEAD, &rows));
         text += &more(lock.holders_total, lock.holders.len());
+        for holder in lock.holders.iter().filter(|holder| !holder.metadata.is_empty()) {
+            let metadata = serde_json::Value::from(holder.metadata.clone()).to_string();
+            text += &format!("{} says {}\n", shown(&holder.owner_id), shown(&metadata));
+        }
     }
     if !lock.waiters.is_empty() {
         let rows: Vec<Vec<String>> = lock

@@ -11,6 +11,9 @@ use crate::output::{short, shown};
 
 const PAGE_SIZE: u64 = 500;
 const HEAD: [&str; 7] = ["LOCK", "STATE", "OWNER", "MODE", "TOKEN", "LEFT", "WAITERS"];
+/// Of the columns, those for a narrow terminal.
+const NARROW: [usize; 4] = [0, 2, 4, 5];
+const NARROW_BELOW: usize = 80;
 
 pub(crate) async fn run(server: &Server, args: &List) -> Answered {
     let mut rows = Vec::new();
@@ -41,15 +44,35 @@ pub(crate) async fn run(server: &Server, args: &List) -> Answered {
     }
     if server.out.format == Format::Table {
         if rows.is_empty() {
-            server.out.say("nothing is held");
+            server.out.say(&none(args));
         } else {
-            server.out.text(&server.out.table(&HEAD, &rows));
+            server.out.text(&table(server, &rows));
         }
         if token.is_some() {
             server.out.say("there are more: raise --limit, or narrow the prefix");
         }
     }
     Ok(0)
+}
+
+/// A narrow terminal has room for some of the columns only.
+fn table(server: &Server, rows: &[Vec<String>]) -> String {
+    if server.out.width().is_none_or(|width| width >= NARROW_BELOW) {
+        return server.out.table(&HEAD, rows);
+    }
+    let picked = |row: &Vec<String>| NARROW.iter().map(|&at| row[at].clone()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(picked).collect();
+    server.out.table(&NARROW.map(|at| HEAD[at]), &rows)
+}
+
+fn none(args: &List) -> String {
+    if args.state.is_some() || args.owner.is_some() {
+        return "no lock is held like that".into();
+    }
+    match args.prefix.as_str() {
+        "" => "no lock is held".into(),
+        prefix => format!("no lock is held whose name begins with {}", shown(prefix)),
+    }
 }
 
 async fn page(

@@ -44,8 +44,21 @@ pub(crate) fn millis(length: Duration) -> u64 {
 
 /// Who you are when you do not say: `you@host`.
 pub(crate) fn default_owner() -> String {
-    let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
-    format!("{}@{}", user.unwrap_or_else(|| "someone".into()), host())
+    let given = |name: &&str| std::env::var(name).ok().filter(|user| !user.is_empty());
+    let user = ["USER", "LOGNAME"].iter().find_map(given).unwrap_or_else(user_of_process);
+    format!("{user}@{}", host())
+}
+
+/// The name that /etc/passwd has for the user of this process, or the number.
+fn user_of_process() -> String {
+    let id = rustix::process::getuid().as_raw().to_string();
+    let names = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = names.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number == id && !name.is_empty()).then(|| name.to_string())
+    });
+    name.unwrap_or_else(|| format!("uid-{id}"))
 }
 
 /// One run of a command: nobody else has the same name.

@@ -28,11 +28,13 @@ pub(crate) fn run(out: &Output, args: &Restore) -> Answered {
             return Err(Failure::new(EXIT_USAGE, said));
         }
     };
-    let to = data_file(&args.data);
+    let to = data_file(&args.place)?;
     check(&args.from, &to)?;
-    std::fs::create_dir_all(&args.data).map_err(|error| {
-        Failure::new(EXIT_IO, format!("cannot make {}: {error}", args.data.display()))
-    })?;
+    if let Some(folder) = to.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            Failure::new(EXIT_IO, format!("cannot make {}: {error}", folder.display()))
+        })?;
+    }
     let restored = restore(&args.from, &to, fence_above).map_err(|error| not_copied(&error))?;
     let done = Done { file: &to, fencing_token: restored.fence.get(), epoch: restored.epoch.0 };
     out.answer(&done, |_| {
@@ -49,7 +51,7 @@ fn check(from: &Path, to: &Path) -> Result<(), Failure> {
     if to.exists() {
         let said = format!("there is data already: {}", to.display());
         return Err(Failure::new(EXIT_IO, said)
-            .next("nothing was changed; restore to another --data, or move what is there away"));
+            .next("nothing was changed; restore to another place, or move what is there away"));
     }
     Ok(())
 }

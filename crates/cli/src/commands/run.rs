@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use leasehold_api::{Claim, Metadata};
+use leasehold_api::{CheckRequest, Claim, Metadata, Mode};
 use leasehold_client::machine::Standing;
 use leasehold_client::{Change, Changes, Lease, LockRequest};
 
@@ -11,6 +11,7 @@ use super::{Answered, process_owner, waiting};
 use crate::args::{Run, Supervision};
 use crate::asking::Server;
 use crate::failure::{EXIT_FAULT, EXIT_LOST, EXIT_NOT_GOT, Failure};
+use crate::held;
 use crate::supervise::{Deadlines, Ended, FORWARDED, News, Signals, Supervised};
 
 /// How long the lock is given back before we leave; then it lapses by itself.
@@ -103,6 +104,7 @@ impl<'a> Work<'a> {
         request: LockRequest,
         metadata: Option<Metadata>,
     ) -> Result<Got, Failure> {
+        self.refuse_to_wait_for_ourselves().await?;
         let request = request.owner(&self.owner).ttl(self.args.ttl);
         let request = metadata.into_iter().fold(request, LockRequest::metadata);
         let request = match self.args.wait {
@@ -122,11 +124,36 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// Inside the command of a `leasehold run` that holds the same lock, it would be waited for until that run is over.
+    async fn refuse_to_wait_for_ourselves(&self) -> Result<(), Failure> {
+        let outer = held::locks_of_environment();
+        let token = std::env::var(held::FENCING_TOKEN).ok().and_then(|token| token.parse().ok());
+        let (Some(lock), Some(fencing_token)) =
+            (self.locks.iter().find(|lock| outer.contains(lock)), token)
+        else {
+            return Ok(());
+        };
+        let request = CheckRequest { fencing_token, ..CheckRequest::default() };
+        let checked = self.server.ask(self.server.client.api().check(lock, &request)).await?;
+        match checked.holder {
+            Some(holder) if checked.valid && holder.mode == Mode::Exclusive => {
+                let said = format!(
+                    "could not acquire {lock}: held by {}, the `leasehold run` that this command runs under",
+                    holder.owner_id
+                );
+                Err(Failure::new(self.args.conflict_exit_code, said).next(
+                    "it would wait for itself; run the command without the second `leasehold run`",
+                ))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     fn not_got(&self, mut failure: Failure) -> Failure {
         if failure.code == EXIT_NOT_GOT {
             failure.code = self.args.conflict_exit_code;
         }
-        failure.while_doing(&format!("{} was not got", self.locks.join(" ")))
+        failure.not_acquired(&self.locks, &self.owner)
     }
 
     /// Runs the command until it ends or the lease does, and gives the lock back. Nothing of the command is left then.
@@ -159,16 +186,21 @@ impl<'a> Work<'a> {
     }
 
     async fn watch(&self, mut changes: Changes, supervised: &mut Supervised) -> Ended {
+        let mut why = "the lock is about to be lost: stopping the command".to_string();
         loop {
             tokio::select! {
                 news = supervised.next() => match news {
                     News::Started => {}
-                    News::Stopping => self.say("the lock is about to be lost: stopping the command"),
+                    News::Stopping => self.say(&why),
                     News::Ended(ended) => return ended,
                 },
                 change = changes.next() => match change {
                     Change::Renewed(standing) => supervised.keep(deadlines(standing)),
-                    Change::Jeopardy | Change::Lost(_) => supervised.stop(),
+                    Change::Jeopardy => supervised.stop(),
+                    Change::Lost(by) => {
+                        why = format!("the lock is lost: {by}; stopping the command");
+                        supervised.stop();
+                    }
                 },
                 received = self.signals.next() => {
                     if received.signal == libc::SIGCHLD {
@@ -186,11 +218,13 @@ impl<'a> Work<'a> {
             [_] => vec![lease.lock()],
             claims => claims.iter().map(|claim| claim.lock.as_str()).collect(),
         };
+        let list = serde_json::to_string(&locks).expect("a list of texts");
         let held = [
-            ("LEASEHOLD_LOCK", locks.join(" ").into()),
-            ("LEASEHOLD_FENCING_TOKEN", lease.fencing_token().to_string().into()),
-            ("LEASEHOLD_LEASE_ID", lease.lease_id().into()),
-            ("LEASEHOLD_OWNER", lease.owner().into()),
+            (held::LOCK, locks.join(" ").into()),
+            (held::LOCKS, list.into()),
+            (held::FENCING_TOKEN, lease.fencing_token().to_string().into()),
+            (held::LEASE_ID, lease.lease_id().into()),
+            (held::OWNER, lease.owner().into()),
         ];
         held.into_iter().chain(self.server.environment()).collect()
     }

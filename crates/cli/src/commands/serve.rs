@@ -1,6 +1,6 @@
 //! `leasehold serve`
 
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::path::PathBuf;
 
 use leasehold_server::{AccessLog, Config, ConfigError, Server, StartError, Store};
@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Answered;
-use crate::args::{self, Serve};
+use crate::args::{self, Place, Serve};
 use crate::failure::{EXIT_CONFIG, EXIT_FAULT, Failure};
 use crate::logs;
 use crate::output::Output;
@@ -16,12 +16,13 @@ use crate::output::Output;
 pub(crate) fn run(out: &Output, args: &Serve) -> Answered {
     let config = configured(args).map_err(|error| Failure::from_chain(EXIT_CONFIG, &error))?;
     if args.check_config {
-        out.line("the configuration can be used");
+        out.line("configuration OK");
         return Ok(0);
     }
-    logs::start(out, args.log_format, &args.log).map_err(|said| Failure::new(EXIT_CONFIG, said))?;
+    logs::start(args.log_format, args.log.as_deref())
+        .map_err(|said| Failure::new(EXIT_CONFIG, said))?;
     match runtime(config.threads) {
-        Ok(runtime) => runtime.block_on(serve(config)),
+        Ok(runtime) => runtime.block_on(serve(out, config)),
         Err(error) => Err(Failure::new(EXIT_CONFIG, format!("cannot start threads: {error}"))),
     }
 }
@@ -35,7 +36,8 @@ fn configured(args: &Serve) -> Result<Config, ConfigError> {
     if let Some(listen) = args.listen {
         config.listen = listen;
     }
-    let (data, store) = store(args)?;
+    let place = Place { data: args.data.clone(), store: args.store.clone() };
+    let (data, store) = store(&place)?;
     if let Some(store) = store {
         config.store = store;
     }
@@ -59,9 +61,9 @@ fn configured(args: &Serve) -> Result<Config, ConfigError> {
 }
 
 /// The flags, or else the environment: a flag wins over a variable of the other name too.
-fn store(args: &Serve) -> Result<(Option<PathBuf>, Option<Store>), ConfigError> {
+pub(super) fn store(place: &Place) -> Result<(Option<PathBuf>, Option<Store>), ConfigError> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let (data, store) = match (&args.data, &args.store) {
+    let (data, store) = match (&place.data, &place.store) {
         (None, None) => {
             let store = variable(args::STORE_VARIABLE);
             let store = store.map(|store| store.to_string_lossy().into_owned());
@@ -96,7 +98,7 @@ fn runtime(threads: usize) -> std::io::Result<Runtime> {
     }
 }
 
-async fn serve(config: Config) -> Answered {
+async fn serve(out: &Output, config: Config) -> Answered {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
@@ -105,6 +107,11 @@ async fn serve(config: Config) -> Answered {
     let store = config.store.clone();
     let mut server = Server::start(config).await.map_err(|error| not_started(&error))?;
     tracing::info!(address = %server.address(), store = %store, "serving");
+    if has_terminal {
+        out.say(&format!("Leasehold is ready. Console: http://{}", server.address()));
+        out.say(&format!("Data: {}", kept_in(&store)));
+        out.say("Press Ctrl-C to stop.");
+    }
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
@@ -127,11 +134,25 @@ async fn serve(config: Config) -> Answered {
     Ok(0)
 }
 
+fn kept_in(store: &Store) -> String {
+    match store {
+        Store::Memory => "in memory only; it is gone when the server stops".into(),
+        Store::Sqlite(file) => file.display().to_string(),
+        Store::Postgres(_) | Store::Etcd(_) => store.to_string(),
+    }
+}
+
 fn not_started(error: &StartError) -> Failure {
     let failure = Failure::new(EXIT_CONFIG, error.to_string());
     match error {
-        StartError::Listen { .. } => {
+        StartError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse => {
             failure.next("another server may run there already: choose an address with --listen")
+        }
+        StartError::Listen { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            failure.next("ports below 1024 need a privilege: choose a higher one with --listen")
+        }
+        StartError::Listen { .. } => {
+            failure.next("choose an address of this machine with --listen")
         }
         StartError::Store(_) => {
             failure.next("choose where the locks are kept with --data or --store")

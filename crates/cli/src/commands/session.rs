@@ -1,13 +1,15 @@
 //! `leasehold session`
 
-use leasehold_api::{KeepAliveRequest, OpenRequest, SessionPage};
+use leasehold_api::{BreakSessionRequest, KeepAliveRequest, OpenRequest, SessionPage};
 
 use super::{Answered, default_owner, millis};
 use crate::args::SessionCommand;
 use crate::asking::Server;
-use crate::output::{short, shown};
+use crate::failure::Failure;
+use crate::held;
+use crate::output::{counted, short, shown};
 
-const HEAD: [&str; 7] = ["SESSION", "OWNER", "ADAPTER", "LOCKS", "WAITERS", "LEFT", "OPENED"];
+const HEAD: [&str; 7] = ["NUMBER", "OWNER", "ADAPTER", "LOCKS", "WAITERS", "LEFT", "OPENED"];
 
 pub(crate) async fn run(server: &Server, command: &SessionCommand) -> Answered {
     match command {
@@ -32,24 +34,38 @@ pub(crate) async fn run(server: &Server, command: &SessionCommand) -> Answered {
         }
         SessionCommand::KeepAlive(args) => {
             let request = KeepAliveRequest { ttl_ms: args.ttl.map(millis) };
-            let kept = server.ask(server.client.api().keep_alive(&args.id, &request)).await?;
+            let id = id(args.id.as_ref())?;
+            let kept = server.ask(server.client.api().keep_alive(&id, &request)).await?;
             server.out.answer(&kept, |_| {
                 format!("it stands for another {}\n", short(kept.expires_in_ms))
             });
         }
         SessionCommand::List => list(server).await?,
         SessionCommand::Close(args) => {
-            let closed = server.ask(server.client.api().close_session(&args.id)).await?;
-            server.out.answer(&closed, |_| match closed.released {
-                1 => "closed; one lock was released with it\n".into(),
-                many => format!("closed; {many} locks were released with it\n"),
+            let id = id(args.id.as_ref())?;
+            let closed = server.ask(server.client.api().close_session(&id)).await?;
+            server.out.answer(&closed, |_| {
+                format!("closed; {} released with it\n", counted(closed.released, "lock"))
+            });
+        }
+        SessionCommand::Break(args) => {
+            let request = BreakSessionRequest { reason: args.reason.clone() };
+            let asked = server.client.api();
+            let broken = server.ask(asked.break_session(args.number, &request)).await?;
+            server.out.answer(&broken, |_| {
+                format!("broken; {} released with it\n", counted(broken.released, "lock"))
             });
         }
     }
     Ok(0)
 }
 
-async fn list(server: &Server) -> Result<(), crate::failure::Failure> {
+/// The id that was named, or that of the environment or stdin.
+fn id(named: Option<&String>) -> Result<String, Failure> {
+    named.map_or_else(held::lease_id, |id| Ok(id.clone()))
+}
+
+async fn list(server: &Server) -> Result<(), Failure> {
     let mut whole: Option<SessionPage> = None;
     loop {
         let token = whole.as_ref().and_then(|page| page.next_page_token.clone());

@@ -21,13 +21,20 @@ use super::views::{mode, state};
 use crate::args::{Global, Top};
 use crate::asking::Server;
 use crate::failure::{EXIT_USAGE, Failure};
-use crate::output::{short, shown};
+use crate::output::{counted, short, shown};
 
 const LOCKS_SHOWN: u64 = 200;
+const WAITS_SHOWN: usize = 8;
+/// Two lines of head, a rule and a head above the locks, a rule above those who wait.
+const HEIGHT_BESIDES: usize = 5;
 /// How often countdowns and keys are looked at.
 const TICK: Duration = Duration::from_millis(100);
 const HEAD: [&str; 7] = ["LOCK", "STATE", "OWNER", "MODE", "TOKEN", "LEFT", "WAITERS"];
-const ONCE: (u16, u16) = (110, 30);
+/// Of the columns, those that a narrow screen has room for.
+const NARROW: [usize; 4] = [0, 2, 5, 6];
+const NARROW_BELOW: u16 = 90;
+/// As wide as a drawing for a pipe is at least.
+const ONCE_WIDTH: usize = 110;
 
 /// What is on the screen.
 struct View {
@@ -42,6 +49,8 @@ struct View {
     /// What has been typed after `/` so far.
     typing: Option<String>,
     colors: bool,
+    /// Drawn once, for somebody who cannot press a key.
+    is_once: bool,
 }
 
 /// What the screen is drawn from, for programs.
@@ -67,7 +76,9 @@ pub(crate) async fn run(global: &Global, args: &Top) -> Answered {
         if server.out.is_json() {
             server.out.json(&once);
         } else {
-            server.out.text(&text(&mut view));
+            view.is_once = true;
+            let width = server.out.width().unwrap_or_else(|| view.whole_width());
+            server.out.text(&text(&mut view, width));
         }
         return Ok(0);
     }
@@ -102,8 +113,11 @@ async fn live(
 }
 
 /// The screen as plain text.
-fn text(view: &mut View) -> String {
-    let (width, height) = ONCE;
+fn text(view: &mut View, width: usize) -> String {
+    let rows: usize = view.locks.locks.iter().map(|lock| lock.holders.len()).sum();
+    let height = rows.max(2) + view.waiting().len().min(WAITS_SHOWN) + HEIGHT_BESIDES;
+    let of = |size: usize| u16::try_from(size).unwrap_or(u16::MAX).min(1000);
+    let (width, height) = (of(width), of(height));
     let mut terminal = ratatui::Terminal::new(TestBackend::new(width, height))
         .unwrap_or_else(|never| match never {});
     let drawn = terminal.draw(|frame| view.draw(frame)).unwrap_or_else(|never| match never {});
@@ -129,6 +143,7 @@ impl View {
             table: TableState::default(),
             typing: None,
             colors: server.out.colors,
+            is_once: false,
         })
     }
 
@@ -191,12 +206,12 @@ impl View {
     }
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
-        let waits = u16::try_from(self.waiting().len()).unwrap_or(u16::MAX).min(8);
+        let waits = u16::try_from(self.waiting().len().min(WAITS_SHOWN)).unwrap_or(u16::MAX);
         let [head, locks, waiters, foot] = Layout::vertical([
             Constraint::Length(2),
             Constraint::Min(4),
             Constraint::Length(waits + 1),
-            Constraint::Length(1),
+            Constraint::Length(u16::from(!self.is_once)),
         ])
         .areas(frame.area());
         self.draw_head(frame, head);
@@ -215,10 +230,10 @@ impl View {
             self.locks.revision
         );
         let second = format!(
-            "{} locks held, {} sessions, {} waiters, last token {}{}",
-            cluster.locks_held,
-            cluster.sessions,
-            cluster.waiters,
+            "{} held, {}, {}, last token {}{}",
+            counted(cluster.locks_held, "lock"),
+            counted(cluster.sessions, "session"),
+            counted(cluster.waiters, "waiter"),
             cluster.last_fencing_token,
             cluster.grace.as_ref().map(|_| ", recovery grace is on").unwrap_or_default()
         );
@@ -231,6 +246,8 @@ impl View {
 
     fn draw_locks(&mut self, frame: &mut Frame<'_>, area: Rect) {
         let passed = u64::try_from(self.looked.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let columns: &[usize] =
+            if area.width < NARROW_BELOW { &NARROW } else { &[0, 1, 2, 3, 4, 5, 6] };
         let rows: Vec<Row<'_>> = self
             .locks
             .locks
@@ -246,7 +263,7 @@ impl View {
                     _ => Color::Reset,
                 };
                 let only_first = |text: String| if at == 0 { text } else { String::new() };
-                Row::new([
+                let cells = [
                     only_first(shown(&lock.lock)),
                     only_first(state(lock.state).into()),
                     shown(&holder.owner_id),
@@ -254,8 +271,8 @@ impl View {
                     holder.fencing_token.to_string(),
                     short(left),
                     only_first(lock.waiters_total.to_string()),
-                ])
-                .style(self.style(color))
+                ];
+                Row::new(columns.iter().map(|&at| cells[at].clone())).style(self.style(color))
             })
             .collect();
         let widths = [
@@ -267,15 +284,28 @@ impl View {
             Constraint::Length(6),
             Constraint::Length(7),
         ];
+        let (head, widths) =
+            (columns.iter().map(|&at| HEAD[at]), columns.iter().map(|&at| widths[at]));
         let title = match self.prefix.as_str() {
             "" => " locks ".to_string(),
             prefix => format!(" locks {}… ", shown(prefix)),
         };
         let table = Table::new(rows, widths)
-            .header(Row::new(HEAD).style(self.style(Color::Reset).add_modifier(Modifier::BOLD)))
+            .header(Row::new(head).style(self.style(Color::Reset).add_modifier(Modifier::BOLD)))
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
             .block(Block::new().borders(Borders::TOP).title(title));
         frame.render_stateful_widget(table, area, &mut self.table);
+    }
+
+    /// So wide that no name is cut.
+    fn whole_width(&self) -> usize {
+        let len = |text: &str| text.chars().count();
+        let holders = self.locks.locks.iter().flat_map(|lock| &lock.holders);
+        let lock = self.locks.locks.iter().map(|lock| len(&lock.lock)).max().unwrap_or(0);
+        let owner = holders.map(|holder| len(&holder.owner_id)).max().unwrap_or(0);
+        let waits = self.waiting().iter().map(|line| len(line)).max().unwrap_or(0);
+        // Three parts of what the other columns leave are for the lock, two for the owner.
+        ONCE_WIDTH.max(waits).max(lock * 2 + owner * 3 + 60)
     }
 
     fn waiting(&self) -> Vec<String> {

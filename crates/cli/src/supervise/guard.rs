@@ -1,7 +1,7 @@
 //! The guard: a process that has nothing to do but to end the command in time.
 //!
 //! It is our own binary, started by the wrapper. It talks to no server and waits for nothing but its alarm, the wrapper
-//! and its children.
+//! and its children. Only if the wrapper is gone does it give the lock back, when nothing is left of the command.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -26,6 +26,9 @@ use crate::failure::{EXIT_USAGE, Failure};
 
 /// The word on the command line that makes us a guard. Not for people.
 pub(crate) const GUARD: &str = "run-guard";
+
+/// How long the lock is given back for when the wrapper is gone; then it lapses by itself.
+const RELEASE_TIMEOUT: &str = "5s";
 
 /// More of the processor than the command has, if we may: a busy command must not delay its own end.
 const PRIORITY: i32 = -10;
@@ -77,7 +80,18 @@ async fn guard(channel: RawFd, plan: Plan, command: &[OsString]) -> io::Result<(
         Guard { plan, orders: Some(orders), reports, signals, alarm, state: State::Idle };
     guard.start(command).await?;
     guard.watch().await;
+    if guard.is_alone() {
+        return Err(release());
+    }
     Ok(())
+}
+
+/// Becomes a `leasehold release`: what is to be released is in our environment, as it was in the command's.
+fn release() -> io::Error {
+    let mut release = Command::new("/proc/self/exe");
+    release.args(["release", "--quiet", "--timeout", RELEASE_TIMEOUT]);
+    // Nobody waits for us any more, and a lease that is over already needs no words.
+    release.stderr(Stdio::null()).exec()
 }
 
 fn taken() -> Vec<i32> {
@@ -140,6 +154,11 @@ impl Guard {
         rustix::stdio::dup2_stdin(nowhere.as_fd())?;
         rustix::stdio::dup2_stdout(nowhere.as_fd())?;
         Ok(())
+    }
+
+    /// The wrapper is gone and nothing of the command is left: nobody else gives the lock back.
+    fn is_alone(&self) -> bool {
+        self.orders.is_none() && matches!(self.state, State::Gone)
     }
 
     async fn watch(&mut self) {

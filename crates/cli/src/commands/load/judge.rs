@@ -52,6 +52,8 @@ pub(super) struct Judge {
 #[derive(Debug, Default)]
 struct Seen {
     token: u64,
+    /// The one before it: a write with it is stale once the other has written.
+    older: u64,
     /// Who believes to hold it, and until when.
     believer: Option<(u64, Moment)>,
     /// The highest token that its register is known to have accepted.
@@ -97,7 +99,10 @@ impl Judge {
         if token <= seen.token {
             self.note(Broken::TokenDidNotRise { lock, before: seen.token, token });
         }
-        seen.token = seen.token.max(token);
+        if token > seen.token {
+            seen.older = seen.token;
+            seen.token = token;
+        }
         seen.believer = Some((token, lapses_at));
     }
 
@@ -125,6 +130,12 @@ impl Judge {
     /// The highest token that the register has accepted for certain, before a write is sent.
     pub(super) fn before_write(&self, lock: u32) -> u64 {
         self.seen(lock).written
+    }
+
+    /// A token whose holder is gone, and the one that came after it; if there were two.
+    pub(super) fn stale_and_newer(&self, lock: u32) -> Option<(u64, u64)> {
+        let seen = self.seen(lock);
+        (seen.older > 0).then_some((seen.older, seen.token))
     }
 
     /// The register accepted a write. `before` is what it had accepted before that was sent.

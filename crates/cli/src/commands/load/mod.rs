@@ -17,7 +17,7 @@ use super::Answered;
 use crate::args::{Global, Load, Transport};
 use crate::asking::builder;
 use crate::failure::{EXIT_FAULT, EXIT_NO, EXIT_NOT_GOT, EXIT_UNREACHABLE, Failure};
-use crate::output::{Output, Style};
+use crate::output::{Output, Style, counted};
 use judge::{Broken, Judge};
 use worker::{Counts, Worker};
 pub(super) use worker::{histogram, record};
@@ -39,6 +39,7 @@ pub(super) struct Report {
     crashed: u64,
     lost: u64,
     register_writes: u64,
+    stale_writes_tried: u64,
     stale_writes_refused: u64,
     unreachable: u64,
     pub(super) broken: Vec<String>,
@@ -148,6 +149,7 @@ fn report(args: &Load, counts: &Counts, seconds: f64, broken: &[Broken]) -> Repo
         crashed: counts.crashed,
         lost: counts.lost,
         register_writes: counts.written,
+        stale_writes_tried: counts.stale_tried,
         stale_writes_refused: counts.stale_refused,
         unreachable: counts.unreachable,
         broken: broken.iter().map(ToString::to_string).collect(),
@@ -167,7 +169,8 @@ fn told(out: &Output, report: &Report) -> String {
             of.p50, of.p90, of.p99, of.p999, of.max
         )
     };
-    let mut text = format!("{clients} clients, {locks} locks, {transport}, {seconds:.1} s\n\n");
+    let (clients, locks) = (counted((*clients).into(), "client"), counted((*locks).into(), "lock"));
+    let mut text = format!("{clients}, {locks}, {transport}, {seconds:.1} s\n\n");
     text += &out.fields(&[
         (
             "acquire + release",
@@ -197,10 +200,17 @@ fn told(out: &Output, report: &Report) -> String {
         text += "nothing was held, so no promise was put to the test\n";
     } else if report.broken.is_empty() {
         text += &out.styled(Style::Good, "all promises held");
-        text +=
-            ": no stale write was accepted, no two clients believed at once, tokens only rose\n";
+        text += match report.stale_writes_tried {
+            0 => {
+                ": no stale write could be tried, no two clients believed at once, tokens only rose\n"
+            }
+            _ => {
+                ": no stale write was accepted, no two clients believed at once, tokens only rose\n"
+            }
+        };
     } else {
-        text += &out.styled(Style::Bad, &format!("{} promises were broken", report.broken.len()));
+        let broken = counted(report.broken.len() as u64, "promise");
+        text += &out.styled(Style::Bad, &format!("{broken} broken"));
         text.push('\n');
         for broken in &report.broken {
             text += &format!("  {broken}\n");

@@ -15,6 +15,10 @@ use crate::args::Load;
 const WRITE_EVERY: u64 = 16;
 /// The same when some vanish and come back with stale writes: those must meet newer ones.
 const WRITE_EVERY_WITH_CRASHES: u64 = 2;
+/// Of so many writes, one is followed by a stale one.
+const STALE_EVERY: u64 = 4;
+/// So many workers try a stale write at the end.
+const STALE_AT_THE_END: u32 = 8;
 const PAUSE_WHEN_UNREACHABLE: Duration = Duration::from_millis(100);
 /// Enough for a lease that somebody else let lapse.
 const ANY_MICROS: u64 = 600_000_000;
@@ -48,6 +52,8 @@ pub(super) struct Counts {
     pub(super) crashed: u64,
     pub(super) lost: u64,
     pub(super) written: u64,
+    /// Writes with a token that the register had certainly seen a higher one after.
+    pub(super) stale_tried: u64,
     pub(super) stale_refused: u64,
     pub(super) unreachable: u64,
     pub(super) acquire_micros: Histogram<u64>,
@@ -63,6 +69,7 @@ impl Counts {
             crashed: 0,
             lost: 0,
             written: 0,
+            stale_tried: 0,
             stale_refused: 0,
             unreachable: 0,
             acquire_micros: histogram(),
@@ -77,6 +84,7 @@ impl Counts {
         self.crashed += other.crashed;
         self.lost += other.lost;
         self.written += other.written;
+        self.stale_tried += other.stale_tried;
         self.stale_refused += other.stale_refused;
         self.unreachable += other.unreachable;
         self.acquire_micros.add(&other.acquire_micros).expect("both have the same range");
@@ -123,13 +131,20 @@ impl Worker {
             let lock = if self.has_own_lock { self.number } else { self.below(self.locks) };
             self.once(lock, round).await?;
             round += 1;
+            if self.write_every.is_some_and(|every| round.is_multiple_of(STALE_EVERY * every)) {
+                self.write_stale(lock).await;
+            }
+        }
+        // However short the load was, a few stale writes are tried: each worker sees to one lock.
+        if self.write_every.is_some() && self.number < STALE_AT_THE_END {
+            self.write_stale(self.number % self.locks).await;
         }
         Ok(self.counts)
     }
 
     async fn once(&mut self, lock: u32, round: u64) -> Result<(), Error> {
         let vanishes = u8::try_from(self.below(100)).unwrap_or(0) < self.crash_rate;
-        let name = format!("{}{:08x}/{lock}", self.prefix, self.run);
+        let name = self.name(lock);
         let request = self.client.lock(&name).owner(&format!("load-{}", self.number)).ttl(self.ttl);
         let request = request.wait(self.wait);
         let request = if vanishes { request.manual_heartbeat() } else { request };
@@ -231,6 +246,21 @@ impl Worker {
             }
             Err(_) => self.counts.unreachable += 1,
         }
+    }
+
+    /// Writes as a holder would that was stopped for a while and does not know it: after a newer one has written.
+    async fn write_stale(&mut self, lock: u32) {
+        let Some((stale, newer)) = self.judge.stale_and_newer(lock) else { return };
+        let name = self.name(lock);
+        if self.judge.before_write(lock) <= stale {
+            self.write(lock, &name, newer).await;
+        }
+        self.counts.stale_tried += u64::from(self.judge.before_write(lock) > stale);
+        self.write(lock, &name, stale).await;
+    }
+
+    fn name(&self, lock: u32) -> String {
+        format!("{}{:08x}/{lock}", self.prefix, self.run)
     }
 
     /// A small generator of our own: load needs variety, not secrets.
