@@ -68,13 +68,13 @@ impl Door {
         ours
     }
 
-    /// Sends bytes over a connection of its own, and takes what comes back until it ends.
+    /// Sends bytes over a connection of its own, and takes what comes back until it ends. A server that waits for more
+    /// gives up when its time is over, which is at once.
     pub async fn exchange(&self, bytes: &[u8]) -> Vec<u8> {
         let mut pipe = self.connect();
         let mut answer = Vec::new();
         let talk = async {
             let _ = pipe.write_all(bytes).await;
-            let _ = pipe.shutdown().await;
             let _ = pipe.read_to_end(&mut answer).await;
         };
         let _ = tokio::time::timeout(PATIENCE, talk).await;
