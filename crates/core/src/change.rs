@@ -551,6 +551,8 @@ impl LockTable {
         if let Some(request) = request_of(grant.extra.as_deref()) {
             at.forget_request(grant.owner, &request.id, grant.fence);
         }
+        // Bytes that were granted with it may be gone already.
+        self.forget_spent_requests(space, lease, &Tokens::One(grant.fence));
         let (kind, mode, ended) = (grant.key.kind(), grant.mode, Ended::grant(&grant));
         let scope = Scope::Key(grant.key);
         self.tell_ended(space, lease, scope.clone(), grant.owner, &ended, ending, listener);

@@ -437,7 +437,17 @@ fn undo_of_ending(at: &Space, lease: &Lease, ended: &Transition) -> Undo {
             lease.held.stamped(*fence).into_iter().map(|key| (*fence, key)).collect()
         }
         Transition::KeyEnded { fence, key, .. } if !has_bytes => vec![(*fence, key.clone())],
-        _ => {
+        Transition::EpochBegan { .. }
+        | Transition::Jumped { .. }
+        | Transition::SessionOpened(_)
+        | Transition::Granted(_)
+        | Transition::TtlChanged { .. }
+        | Transition::LeaseLapsed { .. }
+        | Transition::LeaseEnded { .. }
+        | Transition::GrantEnded { .. }
+        | Transition::KeyEnded { .. }
+        | Transition::RangeEnded { .. }
+        | Transition::FenceAccepted { .. } => {
             let before = vec![Image::whole(at, lease)];
             return Undo::Leases { before, opened: None };
         }

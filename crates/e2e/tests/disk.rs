@@ -78,7 +78,7 @@ impl Held {
     async fn says_why(&self) -> Result<()> {
         let answer = Http::new(self.server.address()).get("/readyz?verbose").await?;
         ensure!(answer.status == 503, "{answer:?}");
-        let problem: serde_json::Value = answer.json()?;
+        let problem: Value = answer.json()?;
         let checks = problem["checks"].as_array().context("it has checks")?;
         let store = checks.iter().find(|check| check["name"] == "store").context("of the store")?;
         let detail = store["detail"].as_str().unwrap_or_default();

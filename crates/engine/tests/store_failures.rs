@@ -369,7 +369,7 @@ async fn seen(handle: &Handle) -> Seen {
 }
 
 fn register() -> RegisterName {
-    RegisterName::new("disk").unwrap()
+    RegisterName::new("disk").expect("a good name")
 }
 
 /// A lock, a session with bytes of a file, and a register.
@@ -380,13 +380,13 @@ struct Held {
 }
 
 async fn hold(handle: &Handle) -> Held {
-    let lock = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
+    let lock = handle.acquire(acquire("a", "job/x", Wait::Never)).await.expect("it is free");
     let open = OpenSession {
         namespace: Namespace::default(),
         id: common::lease_id(),
         owner: common::owner("s"),
         ttl: Duration::from_secs(30),
-        adapter: Adapter::new("grpc").unwrap(),
+        adapter: Adapter::new("grpc").expect("a good name"),
         on_disconnect: OnDisconnect::Release,
         request_id: None,
         metadata: None,
@@ -395,9 +395,9 @@ async fn hold(handle: &Handle) -> Held {
     let Ok(Answer::SessionOpened(session)) = opened else { panic!("a session: {opened:?}") };
     let mut bytes = acquire("s", "inode:7@0..100", Wait::Never);
     bytes.under = Under::Session(session.session);
-    let bytes = handle.acquire(bytes).await.unwrap();
+    let bytes = handle.acquire(bytes).await.expect("nobody has them");
     let accept = accept(lock.fence);
-    handle.command(accept).await.unwrap();
+    handle.command(accept).await.expect("it is the first");
     Held { lock, bytes, session: *session }
 }
 

@@ -51,7 +51,9 @@ fn waiting_for_a_program_that_has_the_file_locked_is_counted() {
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let ending = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        while leasehold_store::sqlite::busy_total() < before + 2 {
+            std::thread::yield_now();
+        }
         other.execute_batch("COMMIT").unwrap();
     });
     append(&*journal, batch(epoch, 1));

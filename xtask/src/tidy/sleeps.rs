@@ -16,7 +16,7 @@ const LEFT: &[(&str, usize)] = &[
     ("crates/cli/tests/common/mod.rs", 1),
     ("crates/cli/tests/exit_codes.rs", 2),
     ("crates/cli/tests/outputs.rs", 1),
-    ("crates/cli/tests/zombies.rs", 6),
+    ("crates/cli/tests/zombies.rs", 7),
     ("crates/server/tests/grpc/attach.rs", 1),
     ("crates/server/tests/grpc/world.rs", 1),
     ("crates/server/tests/http/bad_inputs.rs", 3),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn test_that_sleeps_is_found() {
+    fn sleeping_test_is_found() {
         assert_eq!(found("crates/core/tests/a.rs", &format!("fn a() {{\n{SLEEP}}}\n")), [2]);
         let inside = format!("{SLEEP}\n#[cfg(test)]\nmod tests {{\n{SLEEP}}}\n");
         assert_eq!(found("crates/core/src/a.rs", &inside), [5]);

@@ -70,7 +70,7 @@ impl Shadows {
             self.since.clear();
             table.settle(table.revision());
         }
-        if steps % 2 == 0
+        if steps.is_multiple_of(2)
             && let Some(&(revision, digest)) = self.past.get(steps % PAST)
         {
             let mut back = table.clone();

@@ -58,7 +58,6 @@ impl Engine {
 
     /// Answers everybody who waits for something to be durable. Gives what is known of the record in doubt, what can
     /// still be shown, and the queries to be answered anew.
-    #[expect(clippy::type_complexity, reason = "three lists, taken apart at once")]
     fn refuse_held_back(
         &mut self,
         in_doubt: Revision,
