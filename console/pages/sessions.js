@@ -96,7 +96,7 @@ function row(one, at, beats) {
   return h(
     'tr',
     { key: one.session, tabindex: '0', 'data-row': true },
-    h('td', { class: 'num' }, `#${one.session}`),
+    h('td', { class: 'num session-number', title: `#${one.session}` }, `#${one.session}`),
     h('td', { class: 'cut' }, h('a', { class: 'owner', href: to('locks', { q: `session:${one.session}` }), title: 'what it holds' }, one.owner_id), one.recovering ? h('span', { class: 'badge state-recovering' }, 'recovering') : null),
     h('td', { class: 'wide-only' }, h('span', { class: 'badge' }, one.adapter), one.attached ? h('span', { class: 'muted' }, ' attached') : null),
     h('td', { class: 'num' }, count(one.locks)),

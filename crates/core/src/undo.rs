@@ -18,7 +18,7 @@ use crate::scope::Scope;
 use crate::snapshot::LeaseEntry;
 use crate::snapshotting::{entry_of, grant_entry, header_of};
 use crate::space::{Known, Space, SpaceNo};
-use crate::table::LockTable;
+use crate::table::{LockTable, Unfit};
 use crate::time::{Millis, Timestamp};
 use crate::transition::{Ending, Granted, Transition};
 
@@ -372,6 +372,18 @@ impl LockTable {
                 at.entangle_all(owner, inode);
             }
         }
+    }
+
+    /// Makes a change again that was undone and turned out to be durable. The next command deals with what follows from
+    /// it: waiters to look at again, cycles that it closes.
+    pub fn redo(&mut self, transition: &Transition) -> Result<(), Unfit> {
+        self.change(transition, &mut Listener::Nobody)?;
+        if let Transition::Granted(granted) = transition
+            && let Some(space) = self.space_no(&granted.namespace)
+        {
+            self.note_weakened(space, &granted.owner);
+        }
+        Ok(())
     }
 
     /// An owner that waits holds something again: that may close a cycle.

@@ -82,7 +82,9 @@ impl Held {
         let checks = problem["checks"].as_array().context("it has checks")?;
         let store = checks.iter().find(|check| check["name"] == "store").context("of the store")?;
         let detail = store["detail"].as_str().unwrap_or_default();
-        ensure!(store["ok"] == false && detail.contains("I/O"), "{problem}");
+        // The sync itself, or the attempt to open the file anew after it.
+        let is_told = ["I/O", "cannot be opened again"].iter().any(|why| detail.contains(why));
+        ensure!(store["ok"] == false && is_told, "{problem}");
         Ok(())
     }
 

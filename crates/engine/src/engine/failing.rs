@@ -135,7 +135,7 @@ impl Engine {
         self.awaited = 0;
         self.undo_unwritten();
         for transition in &limbo.transitions {
-            let made = self.table.apply(transition);
+            let made = self.table.redo(transition);
             debug_assert!(made.is_ok(), "it was decided by this table: {made:?}");
             #[cfg(feature = "inspect")]
             self.inspection.applied(&self.table, transition);
