@@ -498,8 +498,8 @@ mod tests {
         for line in [
             "# TYPE lock_acquire_total counter",
             "lock_acquire_total{result=\"success\"} 1",
-            "lock_acquire_total{result=\"busy\"} 1",
-            "lock_acquire_total{result=\"fail\"} 0",
+            "lock_acquire_total{result=\"busy\"} 0",
+            "lock_acquire_total{result=\"fail\"} 1",
             "lock_renew_total{result=\"fail\"} 1",
             "# TYPE lock_op_latency_ms histogram",
             "lock_op_latency_ms_count{op=\"acquire\"} 2",

@@ -73,7 +73,7 @@ fn filter_of(params: &mut input::Params) -> Result<Filter, Failure> {
 }
 
 fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Failure> {
-    let Some(given) = headers.get("last-event-id").filter(|given| !given.is_empty()) else {
+    let Some(given) = headers.get("last-event-id") else {
         return Ok(None);
     };
     let cursor = given.to_str().map_or(Err(CursorError), str::parse);
