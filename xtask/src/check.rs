@@ -7,18 +7,19 @@ use anyhow::Result;
 
 use crate::Chore;
 use crate::cargo::{cargo, run};
-use crate::{console, needs, test, tidy};
+use crate::{console, docs, needs, test, tidy};
 
 pub(crate) const CHORE: Chore = Chore {
     name: "check",
     args: "",
-    about: "Format, tidy, clippy, tests and docs; changes no file",
+    about: "Format, tidy, clippy, tests and docs; changes no file of the repository",
     help: "Runs, and stops at the first that fails:
   format    cargo fmt --check
   tidy      the rules of the repository itself: see `cargo xtask tidy --help`
   types     those in the comments of the console's scripts, only where npm is installed
   clippy    over all targets, warnings are errors
   tests     cargo test --workspace, after installing what it needs: see `cargo xtask needs --help`
+  pages     the runnable blocks of the documentation: see `cargo xtask docs --help`
   docs      cargo doc, warnings are errors
   deny      licences and sources of the dependencies, only where cargo-deny is installed
 
@@ -34,7 +35,8 @@ fn check(root: &Path) -> Result<()> {
     console::types(root)?;
     clippy(root)?;
     test::test(root, &["--locked".into()])?;
-    docs(root)?;
+    docs::run_pages(root, &test::server(root), &[])?;
+    api_docs(root)?;
     deny(root)
 }
 
@@ -43,7 +45,7 @@ fn clippy(root: &Path) -> Result<()> {
     run(&mut cargo(root, &args))
 }
 
-fn docs(root: &Path) -> Result<()> {
+fn api_docs(root: &Path) -> Result<()> {
     let mut command = cargo(root, &["doc", "--locked", "--workspace", "--no-deps"]);
     run(command.env("RUSTDOCFLAGS", "-D warnings"))
 }

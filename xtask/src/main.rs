@@ -6,6 +6,7 @@ mod test;
 
 mod bench;
 mod console;
+mod docs;
 mod fuzz;
 mod needs;
 mod planted;
@@ -35,6 +36,7 @@ const CHORES: &[Chore] = &[
     check::CHORE,
     fix::CHORE,
     test::CHORE,
+    docs::CHORE,
     needs::CHORE,
     bench::CHORE,
     sim::CHORE,

@@ -33,6 +33,9 @@ struct Package {
 /// A new one is a line here.
 const PACKAGES: &[Package] = &[
     Package { name: "procps", program: "ps" },
+    // For the pages of the documentation that are run.
+    Package { name: "curl", program: "curl" },
+    Package { name: "jq", program: "jq" },
     Package { name: "strace", program: "strace" },
     // For promtool alone: the server itself is never started.
     Package { name: "prometheus", program: "promtool" },

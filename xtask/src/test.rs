@@ -25,8 +25,8 @@ pub(crate) fn test(root: &Path, args: &[String]) -> Result<()> {
     run(cargo(root, &["test", "--workspace"]).args(args).env("LEASEHOLD_BIN", server(root)))
 }
 
-/// Where the tests of the command have left it.
-fn server(root: &Path) -> PathBuf {
+/// The binary that a build leaves in the target folder.
+pub(crate) fn server(root: &Path) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
     target.join("debug").join(format!("leasehold{}", std::env::consts::EXE_SUFFIX))
 }

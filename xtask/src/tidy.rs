@@ -4,6 +4,7 @@
 
 mod arrows;
 mod files;
+mod links;
 mod manifest;
 mod purity;
 mod sleeps;
@@ -26,13 +27,15 @@ pub(crate) const CHORE: Chore = Chore {
 developer's machine. Versions of dependencies stand in the workspace's Cargo.toml only, and none
 comes from git. Crates use each other only along the arrows in ARCHITECTURE.md. The core reads no
 clock, touches no disk or network, and has nothing whose order differs from run to run. Tests do not
-sleep, but for those of the real binary and what polls in files named `polling.rs`.",
+sleep, but for those of the real binary and what polls in files named `polling.rs`. Relative links
+between pages lead to files and headings that are there.",
     run: |root, _| tidy(root),
 };
 
 pub(crate) fn tidy(root: &Path) -> Result<()> {
     let files = files::read(root)?;
-    let faults = faults(&files);
+    let mut faults = faults(&files);
+    faults.extend(links::faults(&files, root));
     for fault in &faults {
         eprintln!("{fault}");
     }
