@@ -10,9 +10,9 @@ use leasehold_api::grpc::{
     reply::Answer,
 };
 
+use crate::polling::eventually;
 use crate::world::{
-    PATIENCE, Talk, World, config, eventually, millis, open, problem, refused, secs, try_for,
-    wait_for,
+    PATIENCE, Talk, World, config, millis, open, problem, refused, secs, try_for, wait_for,
 };
 
 #[track_caller]
@@ -108,8 +108,11 @@ async fn leases_of_their_own_outlive_the_stream() {
     };
     let id = talk.ask(Ask::Renew(renew.clone())).await;
     assert!(matches!(talk.answer(id).await, Answer::Renewed(_)));
+    // A second stream on the same connection ends after it, and its end can be seen.
+    let later = world.attach(open("later")).await;
     drop(talk);
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    drop(later);
+    eventually("the later stream is over", async || world.cluster().await.sessions == 0).await;
     assert_eq!(world.get("job/x").await.state(), LockState::Held);
     let mut talk = world.bind(Attach::default()).await.unwrap();
     let id = talk.ask(Ask::Renew(renew)).await;

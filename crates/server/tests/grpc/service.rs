@@ -12,6 +12,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 use tonic_reflection::pb::v1alpha;
 
+use crate::polling::eventually;
 use crate::world::{PATIENCE, World, config, refused};
 
 /// The text of `/metrics`, over plain HTTP on the same port.
@@ -51,6 +52,19 @@ async fn events_are_told_as_they_happen_and_from_a_revision_on() {
         events.extend(watch.message().await.unwrap().unwrap().events);
     }
     assert!(matches!(events[1].news, Some(News::Ended(_))), "{events:?}");
+}
+
+#[tokio::test]
+async fn one_watch_too_many_is_refused() {
+    let world =
+        World::with(leasehold_server::Config { watchers_per_peer_max: 1, ..config() }).await;
+    let first = world.watch().watch(WatchRequest::default()).await.unwrap();
+    let problem = refused(world.watch().watch(WatchRequest::default()).await);
+    assert_eq!(problem.code, Code::QuotaExceeded);
+    drop(first);
+    let mut watch = world.watch();
+    let is_taken = async || watch.watch(WatchRequest::default()).await.is_ok();
+    eventually("its place is free again", is_taken).await;
 }
 
 #[tokio::test]

@@ -20,6 +20,8 @@ use tonic::codegen::tokio_stream::Stream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status, Streaming};
 
+use crate::polling::eventually;
+
 /// Nothing here takes longer unless something is wrong.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -109,16 +111,6 @@ impl World {
 pub(crate) async fn connect(server: &Server) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
     endpoint.connect().await.unwrap()
-}
-
-/// Waits until something is so.
-pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let waiting = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 pub(crate) fn secs(number: u64) -> Option<prost_types::Duration> {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::polling::eventually;
 use crate::world::{World, config};
 use leasehold_server::Config;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -407,15 +408,14 @@ async fn header_that_comes_byte_by_byte_is_not_awaited_for_ever() {
     let world = World::with(hasty()).await;
     let mut stream = world.connect().await;
     let begun = Instant::now();
-    for byte in
-        "GET /livez HTTP/1.1\r\nhost: localhost\r\nx: ".bytes().chain(std::iter::repeat(b'y'))
-    {
-        if stream.write_all(&[byte]).await.is_err() {
-            break;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(5), "it is still open");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let head = "GET /livez HTTP/1.1\r\nhost: localhost\r\nx: ".bytes();
+    let mut bytes = head.chain(std::iter::repeat(b'y'));
+    let is_closed = async || {
+        let byte = bytes.next().expect("it never ends");
+        stream.write_all(&[byte]).await.is_err()
+    };
+    eventually("it is closed", is_closed).await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -423,13 +423,15 @@ async fn connections_beyond_the_limit_of_one_address_are_turned_away() {
     let world = World::with(Config { connections_per_peer_max: 3, ..config() }).await;
     let mut held = Vec::new();
     for _ in 0..3 {
-        held.push(world.connect().await);
+        let mut stream = world.connect().await;
+        // One that was answered is certainly counted.
+        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+        held.push(stream);
     }
-    tokio::time::sleep(Duration::from_millis(50)).await;
     let reply = world.get("/livez").await;
     assert_eq!(reply.status, 429, "{reply:?}");
     assert_eq!(reply.json()["code"], "rate_limited");
     drop(held.pop());
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    world.get("/livez").await.ok();
+    eventually("there is room", async || world.get("/livez").await.status == 200).await;
 }

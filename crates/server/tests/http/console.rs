@@ -1,7 +1,6 @@
 //! What the console asks the server for, and the rules under which a browser may.
 
-use std::time::Duration;
-
+use crate::polling::eventually;
 use crate::world::World;
 
 #[tokio::test]
@@ -282,13 +281,8 @@ async fn limits_in_force_are_told() {
 async fn samples_are_taken_while_nobody_looks() {
     let world = World::start().await;
     world.acquire("x", "a").await;
-    for _ in 0..100 {
-        let series = world.get("/v1/overview").await.ok()["series"].clone();
-        if series["locks_held"].as_array().is_some_and(|held| !held.is_empty()) {
-            assert_eq!(series["locks_held"][0], 1);
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("there are no samples");
+    let held = async || world.get("/v1/overview").await.ok()["series"]["locks_held"].clone();
+    let is_sampled = async || held().await.as_array().is_some_and(|held| !held.is_empty());
+    eventually("there is a sample", is_sampled).await;
+    assert_eq!(held().await[0], 1);
 }

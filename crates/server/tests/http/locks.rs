@@ -1,5 +1,6 @@
 //! What users do with locks, over a real socket.
 
+use crate::polling::eventually;
 use crate::world::World;
 
 #[tokio::test]
@@ -85,16 +86,24 @@ async fn ticket_keeps_the_place_of_a_wait_that_ran_out() {
     assert_eq!(problem["queue_position"], 1);
     let ticket = problem["ticket"].as_str().unwrap();
     let first = format!(r#"{{"owner_id":"b","ttl_ms":30000,"wait_ms":9000,"ticket":"{ticket}"}}"#);
-    let second = r#"{"owner_id":"c","ttl_ms":30000,"wait_ms":500}"#;
+    let second = r#"{"owner_id":"c","ttl_ms":30000,"wait_ms":2000}"#;
+    // A place that is only kept is not one of those who still wait that long.
+    let waits = async |owner: &str, left: u64| {
+        let lock = world.get("/v1/locks/x").await.ok();
+        let waiters = lock["waiters"].as_array().unwrap().clone();
+        let is_it = |waiter: &serde_json::Value| {
+            waiter["owner_id"] == owner && waiter["gives_up_in_ms"].as_u64() > Some(left)
+        };
+        waiters.iter().any(is_it)
+    };
     let (first, second, ()) = tokio::join!(
         async {
-            world.wait_for_waiters(2).await;
+            eventually("c waits", async || waits("c", 0).await).await;
             world.post("/v1/locks/x/acquire", &first).await
         },
         world.post("/v1/locks/x/acquire", second),
         async {
-            world.wait_for_waiters(2).await;
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            eventually("b waits again", async || waits("b", 2000).await).await;
             world.release("x", "a", &lease, token).await.ok();
         }
     );
@@ -311,7 +320,7 @@ async fn locks_of_a_removed_file_are_gone() {
 async fn expired_lock_is_lost_to_its_holder() {
     let world = World::start().await;
     let grant = world.post("/v1/locks/x/acquire", r#"{"owner_id":"a","ttl_ms":100}"#).await.ok();
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    world.wait_until_free("x").await;
     let (lease, token) = (&grant["lease_id"], &grant["fencing_token"]);
     let body = format!(r#"{{"owner_id":"a","lease_id":{lease},"fencing_token":{token}}}"#);
     world.post("/v1/locks/x/renew", &body).await.problem("lease_lost");

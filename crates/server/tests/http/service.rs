@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::polling::eventually;
 use crate::world::{World, config};
 use leasehold_server::{Config, Store};
 
@@ -36,7 +37,11 @@ async fn simple_lock_goes_through_its_life() {
     assert!(refused["message"].is_string());
     assert_eq!(simple(&world, "DELETE", "?client=b").await.0, 403);
 
-    tokio::time::sleep(Duration::from_millis(650)).await;
+    let is_expired = async || {
+        let (_, seen) = simple(&world, "GET", "").await;
+        seen["is_expired"] == true
+    };
+    eventually("the lease is over", is_expired).await;
     let (status, refused) = simple(&world, "POST", "?client=b").await;
     assert_eq!((status, &refused["message"]), (409, &"grace period active".into()));
     assert_eq!(refused["expires_at"], renewed["expires_at"]);
@@ -44,9 +49,10 @@ async fn simple_lock_goes_through_its_life() {
     assert_eq!((&seen["holder"], &seen["is_expired"]), (&"a".into(), &true.into()));
     assert_eq!(simple(&world, "POST", "?client=a&ttl=300ms").await.0, 200);
 
-    tokio::time::sleep(Duration::from_millis(1150)).await;
+    eventually("the window is over", async || simple(&world, "GET", "").await.1["holder"] == "")
+        .await;
     assert_eq!(simple(&world, "POST", "?client=b&ttl=100ms").await.0, 200);
-    tokio::time::sleep(Duration::from_millis(250)).await;
+    eventually("the lease is over", is_expired).await;
     // What it may still take back, the last holder can give up.
     assert_eq!(simple(&world, "DELETE", "?client=a").await.0, 403);
     assert_eq!(simple(&world, "DELETE", "?client=b").await.0, 200);
@@ -234,7 +240,6 @@ async fn stopping_tells_those_who_wait_and_takes_no_time() {
     let body = r#"{"owner_id":"b","ttl_ms":30000,"wait_ms":40000}"#;
     let address = world.address;
     let begun = Instant::now();
-    let World { server, .. } = world;
     let waiting = tokio::spawn(async move {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -245,8 +250,8 @@ async fn stopping_tells_those_who_wait_and_takes_no_time() {
         let _ = stream.read_to_string(&mut answer).await;
         answer
     });
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    server.stop().await;
+    world.wait_for_waiters(1).await;
+    world.server.stop().await;
     let answer = waiting.await.unwrap();
     assert!(answer.contains("503") && answer.contains("draining"), "{answer}");
     assert!(begun.elapsed() < Duration::from_secs(3));

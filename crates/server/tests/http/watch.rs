@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::polling::eventually;
 use crate::world::{World, config};
 use leasehold_server::Config;
 use serde_json::Value;
@@ -158,11 +159,13 @@ async fn reader_that_is_too_slow_is_told_to_look_again() {
 
 #[tokio::test]
 async fn long_poll_waits_for_the_next_event() {
-    let world = World::start().await;
+    let world = World::with(Config { watchers_per_peer_max: 1, ..config() }).await;
     let revision = world.get("/v1/events").await.ok()["revision"].as_u64().unwrap();
-    let path = format!("/v1/events?after={revision}&wait_ms=5000");
+    let path = format!("/v1/events?after={revision}&wait_ms=20000");
     let (page, _) = tokio::join!(world.get(&path), async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        // It waits when there is no place for another watcher.
+        let second = format!("/v1/events?after={revision}");
+        eventually("it waits", async || world.get(&second).await.status == 429).await;
         world.acquire("x", "a").await
     });
     let page = page.ok();

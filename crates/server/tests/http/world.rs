@@ -8,6 +8,8 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::polling::eventually;
+
 /// Nothing here takes longer unless something is wrong.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -150,13 +152,20 @@ impl World {
 
     /// Waits until so many requests stand in queues.
     pub(crate) async fn wait_for_waiters(&self, number: u64) {
-        for _ in 0..500 {
-            if self.get("/v1/cluster").await.ok()["waiters"] == number {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("there are not {number} waiters: {:?}", self.get("/v1/cluster").await);
+        let waiters = async || self.get("/v1/cluster").await.ok()["waiters"] == number;
+        eventually(&format!("{number} waiters"), waiters).await;
+    }
+
+    /// Waits until the server has let go of every connection but the one it is asked on.
+    pub(crate) async fn wait_until_alone(&self) {
+        let open = r#"leasehold_connections_active_count{adapter="http"}"#;
+        eventually("nobody else is connected", async || self.sample(open).await < 1.5).await;
+    }
+
+    /// Waits until the lease that it is held under is over.
+    pub(crate) async fn wait_until_free(&self, lock: &str) {
+        let path = format!("/v1/locks/{lock}");
+        eventually("it is free", async || self.get(&path).await.ok()["state"] == "free").await;
     }
 
     /// The value of one sample.
