@@ -12,6 +12,7 @@ mod needs;
 mod planted;
 mod sim;
 mod tidy;
+mod vectors;
 
 mod cargo;
 mod workspace;
@@ -43,6 +44,7 @@ const CHORES: &[Chore] = &[
     planted::CHORE,
     fuzz::CHORE,
     tidy::CHORE,
+    vectors::CHORE,
     console::SCREENSHOTS,
 ];
 

@@ -29,6 +29,7 @@ pub mod shown;
 pub mod trace;
 pub mod shrink;
 pub mod campaign;
+pub mod vectors;
 
 pub use campaign::{Campaign, Tally, replay_command};
 pub use coverage::Coverage;

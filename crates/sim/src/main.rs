@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask sim --help` tells how it is called.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use leasehold_sim::{Campaign, Cut, Micros, Plan, replay_command, run, shrink};
 const USAGE: &str = "\
 leasehold-sim --seeds 0..2000 [--hours H] [--jobs N]   live through many worlds
 leasehold-sim --seed N [--length MICROS] [--cut CUT]   live through one, with a trace
+leasehold-sim --vectors FOLDER                         write what ports of the SDK are held to
 
   --hours H    simulated hours, shared out evenly among the seeds
   --jobs N     threads; all cores if it is not given
@@ -30,6 +32,7 @@ struct Args {
     jobs: Option<usize>,
     cut: Cut,
     quiet: bool,
+    vectors: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -55,6 +58,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args> {
             "--jobs" => args.jobs = Some(value()?.parse().context("--jobs is a number")?),
             "--cut" => args.cut = value()?.parse()?,
             "--quiet" => args.quiet = true,
+            "--vectors" => args.vectors = Some(value()?.into()),
             _ => bail!("there is no option {word}"),
         }
     }
@@ -67,6 +71,10 @@ fn range(text: &str) -> Result<std::ops::Range<u64>> {
 }
 
 fn start(args: &Args) -> Result<bool> {
+    if let Some(folder) = &args.vectors {
+        leasehold_sim::vectors::write(folder)?;
+        return Ok(true);
+    }
     leasehold_sim::activate_planted_bug();
     match (args.seed, &args.seeds) {
         (Some(seed), None) => Ok(live_once(seed, args)),

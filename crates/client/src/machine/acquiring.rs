@@ -345,12 +345,12 @@ impl<T> Machine<T> {
 }
 
 /// The same for what is held already: a server that has too much to do has not ended the lease.
-pub(super) fn says_nothing_of_the_lease(problem: &Problem) -> bool {
+pub fn says_nothing_of_the_lease(problem: &Problem) -> bool {
     is_undecided(problem) || problem.code == Code::QuotaExceeded
 }
 
 /// Whether the refusal says nothing about the lock: the same request may be decided a little later, or elsewhere.
-pub(super) fn is_undecided(problem: &Problem) -> bool {
+pub fn is_undecided(problem: &Problem) -> bool {
     let is_decided = matches!(
         problem.code,
         Code::LockHeld

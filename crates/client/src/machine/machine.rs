@@ -172,6 +172,16 @@ pub struct Machine<T> {
 impl<T> Machine<T> {
     /// A client of these servers; it connects to the first one at once.
     pub fn new(now: Moment, servers: Vec<String>, settings: Settings, seed: u64) -> Machine<T> {
+        Machine::with_jitter(now, servers, settings, Jitter::Seeded(seed))
+    }
+
+    /// The same with other jitter than that of a seed.
+    pub fn with_jitter(
+        now: Moment,
+        servers: Vec<String>,
+        settings: Settings,
+        jitter: Jitter,
+    ) -> Machine<T> {
         let mut machine = Machine {
             settings,
             servers: Servers::new(servers),
@@ -183,7 +193,7 @@ impl<T> Machine<T> {
             timers: BTreeSet::new(),
             line: Vec::new(),
             actions: VecDeque::new(),
-            jitter: Jitter::new(seed),
+            jitter,
         };
         machine.reconnect_if_due(now);
         machine
@@ -197,13 +207,22 @@ impl<T> Machine<T> {
     /// When `wake` must be called at the latest.
     pub fn next_wake(&self) -> Option<Moment> {
         let lease = self.timers.first().map(|(at, _)| *at);
-        let link = match self.link {
-            Link::Down { until } | Link::Connecting { until, .. } => Some(until),
-            Link::Up { .. } => None,
-        };
-        match (lease, link) {
+        match (lease, self.link_due()) {
             (Some(lease), Some(link)) => Some(lease.min(link)),
             (lease, link) => lease.or(link),
+        }
+    }
+
+    /// When something is next due. A wake is asked for then or earlier: a timer may be left of something that has happened.
+    pub fn next_due(&self) -> Option<Moment> {
+        let entries = self.entries.iter().filter_map(|(_, entry)| entry.due_at());
+        entries.chain(self.link_due()).min()
+    }
+
+    fn link_due(&self) -> Option<Moment> {
+        match self.link {
+            Link::Down { until } | Link::Connecting { until, .. } => Some(until),
+            Link::Up { .. } => None,
         }
     }
 

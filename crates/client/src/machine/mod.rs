@@ -41,7 +41,9 @@ mod machine;
 #[cfg(test)]
 mod tests;
 
+pub use acquiring::{is_undecided, says_nothing_of_the_lease};
 pub use entry::{Ask, Wait};
+pub use jitter::Jitter;
 pub use link::LinkId;
 pub use machine::{Action, Answer, Ended, Failure, Loss, Machine, News, Request, Settings};
 pub use slab::{CallId, Key};
