@@ -24,6 +24,7 @@ const WORDS = {
   session_ended: 'session ended',
   ttl_changed: 'ttl changed',
   fence_accepted: 'fence accepted',
+  fence_deleted: 'fence deleted',
   epoch_began: 'epoch began',
   grace_ended: 'grace ended',
 };
@@ -154,6 +155,8 @@ function words(event) {
       return [owner, ` to ${clock.brief(event.ttl_ms ?? 0)}`];
     case 'fence_accepted':
       return [h('code', null, event.register ?? ''), ' ', token(event.fencing_token)];
+    case 'fence_deleted':
+      return [h('code', null, event.register ?? ''), event.note ? `: ${event.note}` : ''];
     case 'epoch_began':
       return `epoch ${event.epoch}`;
     default:

@@ -31,7 +31,9 @@ pub mod schema;
 pub use code::{Code, GrpcCode, Happened};
 pub use cursor::{Cursor, CursorError};
 pub use duration::{DurationError, format_duration, parse_duration};
-pub use fences::{AcceptRequest, Accepted, Register};
+pub use fences::{
+    AcceptRequest, Accepted, DeleteFenceRequest, DeletedFence, Register, RegisterPage,
+};
 pub use graph::{Edge, EdgeKind, Graph, LockNode, Node, NodeKind, Place, Size, WaitEdge};
 pub use history::{CycleStep, History, PastDeadlock, PastHolder};
 pub use inodes::Removed;

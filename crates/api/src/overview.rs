@@ -100,6 +100,7 @@ pub struct Limits {
     pub locks_per_session_max: u64,
     pub sessions_per_adapter_max: u64,
     pub registers_per_namespace_max: u64,
+    pub registers_max: u64,
     pub namespaces_max: u64,
     pub ticket_kept_ms: u64,
     pub body_bytes_max: u64,

@@ -74,6 +74,11 @@ pub enum News {
         register: String,
         fencing_token: u64,
     },
+    /// An operator removed the register.
+    FenceDeleted {
+        register: String,
+        note: String,
+    },
     Queued {
         locks: Vec<String>,
         owner_id: String,
@@ -105,6 +110,7 @@ impl News {
             News::Ended { .. } => "ended",
             News::TtlChanged { .. } => "ttl_changed",
             News::FenceAccepted { .. } => "fence_accepted",
+            News::FenceDeleted { .. } => "fence_deleted",
             News::Queued { .. } => "queued",
             News::Left { .. } => "left",
             News::Deadlock { .. } => "deadlock",

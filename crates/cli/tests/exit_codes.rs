@@ -90,6 +90,19 @@ fn address_that_cannot_be_is_78() {
 }
 
 #[test]
+fn restore_that_leaves_no_tokens_is_64() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, backup) = (folder.path().join("data"), folder.path().join("backup.db"));
+    for token in ["9007199254740991", "9007194959773697"] {
+        let words = ["restore", "--fence-above", token, "--data"];
+        let output = plain(&words).arg(&data).arg(&backup).output().unwrap();
+        assert_eq!(code(&output), 64, "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("9007194959773696 at most"));
+        assert!(!data.exists());
+    }
+}
+
+#[test]
 fn answer_that_is_no_is_1() {
     let server = Server::start();
     assert_eq!(code(&server.run(&["test", "job"])), 0);
@@ -99,6 +112,10 @@ fn answer_that_is_no_is_1() {
     assert_eq!(code(&server.run(&["fence", "get", "register"])), 1);
     assert_eq!(code(&server.run(&["fence", "accept", "register", "--fencing-token", "5"])), 0);
     assert_eq!(code(&server.run(&["fence", "accept", "register", "--fencing-token", "4"])), 1);
+    let unissued = ["fence", "accept", "register", "--fencing-token", "9007199254740991"];
+    assert_eq!(code(&server.run(&unissued)), 64);
+    assert_eq!(code(&server.run(&["fence", "delete", "register", "--reason", "test"])), 0);
+    assert_eq!(code(&server.run(&["fence", "delete", "register", "--reason", "test"])), 1);
     assert_eq!(code(&server.run(&["break", "job", "--reason", "test"])), 0);
     assert_eq!(code(&server.run(&["break", "job", "--reason", "test"])), 1);
 }

@@ -172,6 +172,40 @@ fn people_are_told_in_tables() {
     );
     check(
         &server,
+        "fence accept reports --fencing-token 9007199254740991",
+        &expect![[r#"
+            leasehold: fencing token NUMBER was never issued: the last one is NUMBER
+            fencing_token: fencing token NUMBER was never issued: the last one is NUMBER
+            exit:64:
+        "#]],
+    );
+    check(
+        &server,
+        "fence list",
+        &expect![[r#"
+            REGISTER HIGH WATER
+            reports 7
+            exit:0:
+        "#]],
+    );
+    check(
+        &server,
+        "fence delete reports --reason moved",
+        &expect![[r#"
+            reports is deleted; it had seen 7
+            exit:0:
+        "#]],
+    );
+    check(
+        &server,
+        "fence list",
+        &expect![[r#"
+            there is no fence register
+            exit:0:
+        "#]],
+    );
+    check(
+        &server,
         "graph",
         &expect![[r#"
             nobody waits

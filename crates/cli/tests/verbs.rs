@@ -39,9 +39,13 @@ const STORY: &[(&str, i32, &[&str])] = &[
     ("break a --reason test --fencing-token 9000", 1, &["broken"]),
     ("break a --reason test", 0, &["broken"]),
     ("fence get register", 1, &["code"]),
-    ("fence accept register --fencing-token 5", 0, &["accepted", "high_water"]),
-    ("fence accept register --fencing-token 4", 1, &["code", "high_water"]),
+    ("fence accept register --fencing-token {fencing_token}", 0, &["accepted", "high_water"]),
+    ("fence accept register --fencing-token 0", 1, &["code", "high_water"]),
     ("fence get register", 0, &["high_water"]),
+    ("fence accept register --fencing-token 9007199254740991", 64, &["code", "errors"]),
+    ("fence list", 0, &["fences"]),
+    ("fence delete register --reason test", 0, &["deleted", "high_water"]),
+    ("fence delete register --reason test", 1, &["code"]),
     ("session open --owner ann --disconnect-ttl 5s --adapter test", 0, &["session_id", "session"]),
     ("acquire under --owner ann --session {session_id}", 0, &["lease_id"]),
     ("session keepalive {session_id} --ttl 1m", 0, &["expires_in_ms"]),
@@ -84,6 +88,22 @@ fn values(answer: &Value) -> impl Iterator<Item = (String, String)> {
         Value::Number(number) => Some((name.clone(), number.to_string())),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     })
+}
+
+#[test]
+fn load_deletes_its_fence_registers() {
+    let server = Server::start();
+    assert_eq!(
+        server.run(&["fence", "accept", "kept", "--fencing-token", "1"]).status.code(),
+        Some(0)
+    );
+    let load = ["load", "--clients", "4", "--hot", "2", "--duration", "300ms", "--ttl", "5s"];
+    let output = server.run(&[&load[..], &["-o", "json"]].concat());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["register_writes"].as_u64().unwrap() > 0, "{report}");
+    let listed = server.run(&["fence", "list", "-o", "json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed["fences"].as_array().unwrap().len(), 1, "{listed}");
 }
 
 #[test]

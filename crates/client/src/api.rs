@@ -7,10 +7,10 @@ use bytes::Bytes;
 use hyper::Method;
 use leasehold_api::{
     AcceptRequest, Accepted, AcquireRequest, AcquireSetRequest, BreakRequest, BreakSessionRequest,
-    Broken, CheckRequest, Checked, Closed, Cluster, Cursor, EventPage, Grant, Graph, Health,
-    KeepAliveRequest, KeptAlive, Lock, LockPage, OpenRequest, Opened, Register, ReleaseRequest,
-    Released, Removed, RenewRequest, Renewed, Session, SessionPage, SetGrant, TestRequest, Tested,
-    Version,
+    Broken, CheckRequest, Checked, Closed, Cluster, Cursor, DeleteFenceRequest, DeletedFence,
+    EventPage, Grant, Graph, Health, KeepAliveRequest, KeptAlive, Lock, LockPage, OpenRequest,
+    Opened, Register, RegisterPage, ReleaseRequest, Released, Removed, RenewRequest, Renewed,
+    Session, SessionPage, SetGrant, TestRequest, Tested, Version,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -144,7 +144,8 @@ impl<'a> Api<'a> {
         self.read(Ask::get(self.with_params("/v1/sessions", &params))).await
     }
 
-    /// Shows a token to a register; a stale one is refused with `stale_fence`.
+    /// Shows a token to a register; a stale one is refused with `stale_fence`, one that was never issued with
+    /// `invalid_request`.
     pub async fn accept_fence(&self, name: &str, token: u64) -> Result<Accepted> {
         let path = format!("/v1/fences/{}/accept", path_part(name));
         self.read(Ask::post(self.path(&path), &AcceptRequest { fencing_token: token })).await
@@ -153,6 +154,27 @@ impl<'a> Api<'a> {
     /// The highest token that a register has seen.
     pub async fn get_fence(&self, name: &str) -> Result<Register> {
         self.read(Ask::get(self.path(&format!("/v1/fences/{}", path_part(name))))).await
+    }
+
+    /// A page of the fence registers, by name.
+    pub async fn list_fences(
+        &self,
+        page_size: Option<u64>,
+        page_token: Option<&str>,
+    ) -> Result<RegisterPage> {
+        let page_size = page_size.map(|size| size.to_string());
+        let params = [("page_size", page_size.as_deref()), ("page_token", page_token)];
+        self.read(Ask::get(self.with_params("/v1/fences", &params))).await
+    }
+
+    /// Removes a fence register: what it has seen is forgotten.
+    pub async fn delete_fence(
+        &self,
+        name: &str,
+        request: &DeleteFenceRequest,
+    ) -> Result<DeletedFence> {
+        let path = self.path(&format!("/v1/fences/{}", path_part(name)));
+        self.read(Ask { method: Method::DELETE, ..Ask::post(path, request) }).await
     }
 
     /// Drops every lock and every waiter of a file that is gone.

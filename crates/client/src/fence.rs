@@ -70,9 +70,15 @@ impl Register {
         Register { client, name: name.into() }
     }
 
-    /// Shows a token. A stale one is refused with `stale_fence`.
+    /// Shows a token. A stale one is refused with `stale_fence`, one that was never issued with `invalid_request`.
     pub async fn accept(&self, token: u64) -> Result<u64> {
         Ok(self.client.api().accept_fence(&self.name, token).await?.high_water)
+    }
+
+    /// Removes the register: what it has seen is forgotten. Gives the highest token that was.
+    pub async fn delete(&self, reason: &str) -> Result<u64> {
+        let request = leasehold_api::DeleteFenceRequest { reason: reason.into() };
+        Ok(self.client.api().delete_fence(&self.name, &request).await?.high_water)
     }
 
     /// The highest token seen; `None` if it has seen none.

@@ -103,10 +103,16 @@ impl LockTable {
                 self.drop_if_bare(space, lease);
             }
             Transition::FenceAccepted { namespace, register, fence } => {
-                let space = self.space_or_insert(namespace);
-                self.space_mut(space).registers.insert(register.clone(), *fence);
+                self.registers.set(namespace, register.clone(), *fence);
                 let accepted = News::FenceAccepted { register: register.clone(), fence: *fence };
                 listener.hear(self, namespace, accepted);
+            }
+            Transition::FenceDeleted { namespace, register, reason } => {
+                let removed = self.registers.remove(namespace, register);
+                removed.ok_or_else(|| self.unfit("an unknown fence register"))?;
+                let deleted =
+                    News::FenceDeleted { register: register.clone(), reason: reason.clone() };
+                listener.hear(self, namespace, deleted);
             }
         }
         Ok(())

@@ -27,6 +27,7 @@ pub enum Command {
     Attach(Attach),
     Disconnect(Disconnect),
     AcceptFence(AcceptFence),
+    DeleteFence(DeleteFence),
     Break(Break),
     BreakSession(BreakSession),
     RemoveFile(RemoveFile),
@@ -55,6 +56,7 @@ impl Command {
             Command::Attach(attach) => Some(&attach.namespace),
             Command::Disconnect(disconnect) => Some(&disconnect.namespace),
             Command::AcceptFence(accept) => Some(&accept.namespace),
+            Command::DeleteFence(delete) => Some(&delete.namespace),
             Command::Break(broken) => Some(&broken.namespace),
             Command::BreakSession(broken) => Some(&broken.namespace),
             Command::RemoveFile(remove) => Some(&remove.namespace),
@@ -92,7 +94,7 @@ pub struct Acquire {
     pub request_id: Option<RequestId>,
     /// How long after the lease lapsed only this owner may take the scope back.
     pub reclaim_window: Duration,
-    /// Takes up, during a recovery grace, what the owner held before it.
+    /// Takes up, during a recovery grace, what the owner held before it under the lease that is named.
     pub reclaim: bool,
     /// For people: shown with the grant, never looked at.
     pub metadata: Option<Arc<str>>,
@@ -233,12 +235,20 @@ pub struct Disconnect {
     pub session: LeaseId,
 }
 
-/// Shows a fence to a register, which takes it only if it has seen no higher one.
+/// Shows a fencing token to a register, which takes it only if it has seen no higher one and it was issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptFence {
     pub namespace: Namespace,
     pub register: RegisterName,
     pub fence: Fence,
+}
+
+/// An operator removes a fence register: what it has seen is forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeleteFence {
+    pub namespace: Namespace,
+    pub register: RegisterName,
+    pub reason: Arc<str>,
 }
 
 /// An operator ends every grant that overlaps the scope.
@@ -276,6 +286,16 @@ pub struct Withdraw {
     pub gained: Vec<(u64, ByteRange)>,
 }
 
+impl GracePolicy {
+    /// Whether every new grant is refused while the grace is on.
+    pub fn is_strict(self) -> bool {
+        match self {
+            GracePolicy::Conflicting => false,
+            GracePolicy::Strict | GracePolicy::StrictUnknown => true,
+        }
+    }
+}
+
 impl Withdraw {
     /// Takes back exactly this grant.
     pub fn of(namespace: &Namespace, grant: &Grant) -> Withdraw {
@@ -302,8 +322,10 @@ pub struct BeginEpoch {
 pub enum GracePolicy {
     /// Only what conflicts with a grant that has not come back yet.
     Conflicting,
-    /// Every new grant: for a store that forgets, where nobody knows what was held.
+    /// Every new grant, until all that was held has come back or lapsed.
     Strict,
+    /// Every new grant until the timer ends: for a store that forgets, where it is unknown what was held.
+    StrictUnknown,
 }
 
 /// After a restore: epoch and fences go on well above anything handed out since the backup.

@@ -52,6 +52,10 @@ pub enum Answer {
     FenceAccepted {
         high_water: Fence,
     },
+    /// What the register had seen.
+    FenceDeleted {
+        high_water: Fence,
+    },
     Broken {
         grants: usize,
     },
@@ -183,6 +187,10 @@ pub enum News {
     FenceAccepted {
         register: RegisterName,
         fence: Fence,
+    },
+    FenceDeleted {
+        register: RegisterName,
+        reason: Arc<str>,
     },
     Queued {
         scopes: Vec<Scope>,

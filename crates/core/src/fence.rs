@@ -11,6 +11,10 @@ impl Fence {
     pub const ZERO: Fence = Fence(0);
     /// The largest integer that JSON readers and JavaScript keep exactly.
     pub const MAX: Fence = Fence((1 << 53) - 1);
+    /// How many tokens are left at least where a counter is put ahead on purpose: over an hour of a million a second.
+    pub const HEADROOM: u64 = 1 << 32;
+    /// The highest token that a counter may be put to by an operator.
+    pub const JUMP_MAX: Fence = Fence(Fence::MAX.0 + 1 - Fence::HEADROOM);
 
     /// A token as it came from outside; `None` past 53 bits, which no server ever handed out.
     pub const fn new(value: u64) -> Option<Fence> {
@@ -21,11 +25,9 @@ impl Fence {
         self.0
     }
 
-    /// The next token. At a million grants a second the 53 bits last 285 years.
-    #[must_use]
-    pub(crate) fn next(self) -> Fence {
-        assert!(self < Fence::MAX, "the fencing tokens are used up");
-        Fence(self.0 + 1)
+    /// The next token; `None` at the end of the counter. At a million grants a second the 53 bits last 285 years.
+    pub(crate) fn next(self) -> Option<Fence> {
+        Fence::new(self.0 + 1)
     }
 }
 

@@ -83,6 +83,7 @@ fn check_facts(table: &LockTable, facts: &Facts<'_>) -> Checked {
     invariant_a_plain_lease_holds_something(table)?;
     invariant_no_fence_is_above_the_counter(table, facts)?;
     invariant_no_fence_is_used_by_two_grants(facts)?;
+    invariant_registers_hold_issued_tokens(table)?;
     invariant_every_waiter_waits_for_somebody(table)?;
     invariant_waiters_stand_in_the_queue_of_each_claim(table)?;
     invariant_a_waiter_has_a_live_session_and_caller(table)?;
@@ -111,7 +112,7 @@ pub fn check_step_from(before: &Sketch, after: &LockTable, step: &Step) -> Check
 fn check_way(before: &impl Earlier, after: &LockTable, step: &Step) -> Checked {
     invariant_fences_only_rise(before, after, step)?;
     invariant_epochs_only_rise(before, after)?;
-    invariant_registers_only_rise(before, after)?;
+    invariant_registers_only_rise(before, after, step)?;
     invariant_revision_counts_transitions(before, after, step)?;
     invariant_leases_never_end_early(before, after, step)
 }
@@ -326,6 +327,16 @@ fn invariant_no_fence_is_used_by_two_grants(facts: &Facts<'_>) -> Checked {
 }
 
 /// First come, first served, and no longer than needed: who could be granted does not wait.
+/// A mark above them would turn every rightful holder away.
+pub fn invariant_registers_hold_issued_tokens(table: &LockTable) -> Checked {
+    for (_, register, mark) in table.registers.iter() {
+        ensure(mark <= table.fence, "a fence register has seen issued tokens only", || {
+            format!("{register}: {mark}, the last one issued is {}", table.fence)
+        })?;
+    }
+    Ok(())
+}
+
 pub fn invariant_every_waiter_waits_for_somebody(table: &LockTable) -> Checked {
     let withheld = table.suspended || table.is_strict_grace();
     for (_, space) in spaces(table) {
@@ -488,7 +499,7 @@ pub fn invariant_recovering_leases_are_counted(table: &LockTable) -> Checked {
         format!("{recovering} recovering, {} counted", table.recovering)
     })?;
     let over = table.grace.is_some_and(|grace| {
-        let all_back = grace.policy == GracePolicy::Conflicting && recovering == 0;
+        let all_back = grace.policy != GracePolicy::StrictUnknown && recovering == 0;
         all_back || grace.ends_at < table.now
     });
     ensure(!over, "a grace ends when all are back, and at the latest with its timer", || {
@@ -527,8 +538,11 @@ pub fn invariant_limits_are_kept(table: &LockTable) -> Checked {
     let sessions = table.sessions.values().all(|&len| len <= limits.sessions_per_adapter_max);
     let waiters = table.waiters_len() <= limits.waiters_max;
     let mut kept = sessions && waiters;
+    kept &= table.registers.len() <= limits.registers_max;
+    for (namespace, _, _) in table.registers.iter() {
+        kept &= table.registers.len_in(namespace) <= limits.registers_per_namespace_max;
+    }
     for (_, space) in spaces(table) {
-        kept &= space.registers.len() <= limits.registers_per_namespace_max;
         kept &= space.queues.values().all(|queue| queue.len() <= limits.waiters_per_scope_max);
     }
     ensure(kept, "limits are kept", || format!("{limits:?}"))
@@ -665,12 +679,23 @@ pub fn invariant_epochs_only_rise(before: &impl Earlier, after: &LockTable) -> C
     })
 }
 
-pub fn invariant_registers_only_rise(before: &impl Earlier, after: &LockTable) -> Checked {
-    for (namespace, register, mark) in before.registers() {
+/// Unless an operator has deleted it.
+pub fn invariant_registers_only_rise(
+    before: &impl Earlier,
+    after: &LockTable,
+    step: &Step,
+) -> Checked {
+    for (namespace, register, mark) in before.marks() {
         let now = after.register(namespace, register);
-        ensure(now.is_some_and(|now| now >= mark), "a fence register only rises", || {
-            format!("{register}: {now:?} after {mark}")
-        })?;
+        let deleted = step.transitions.iter().any(|transition| {
+            matches!(transition, Transition::FenceDeleted { namespace: n, register: r, .. }
+                if (n, r) == (namespace, register))
+        });
+        ensure(
+            deleted || now.is_some_and(|now| now >= mark),
+            "a fence register only rises",
+            || format!("{register}: {now:?} after {mark}"),
+        )?;
     }
     Ok(())
 }
@@ -714,7 +739,8 @@ pub fn invariant_leases_never_end_early(
             | Transition::GrantEnded { .. }
             | Transition::KeyEnded { .. }
             | Transition::RangeEnded { .. }
-            | Transition::FenceAccepted { .. } => continue,
+            | Transition::FenceAccepted { .. }
+            | Transition::FenceDeleted { .. } => continue,
         };
         let due = before.deadline_of(namespace, lease);
         ensure(due.is_some_and(|due| due < after.now), "a lease never lapses early", || {

@@ -39,6 +39,7 @@ mod lease;
 mod queue;
 mod inode;
 mod space;
+mod registers;
 mod table;
 
 // The rules.

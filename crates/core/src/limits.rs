@@ -19,6 +19,8 @@ pub struct Limits {
     pub locks_per_session_max: usize,
     pub sessions_per_adapter_max: usize,
     pub registers_per_namespace_max: usize,
+    /// Fence registers in all namespaces.
+    pub registers_max: usize,
     pub namespaces_max: usize,
     /// How long a place in the queue is kept for a caller that means to come back.
     pub ticket_kept: Duration,
@@ -42,7 +44,8 @@ impl Default for Limits {
             waiters_max: 200_000,
             locks_per_session_max: 100_000,
             sessions_per_adapter_max: 10_000,
-            registers_per_namespace_max: 100_000,
+            registers_per_namespace_max: 10_000,
+            registers_max: 100_000,
             namespaces_max: 10_000,
             ticket_kept: Duration::from_secs(10),
             deadlines_per_step_max: 500,

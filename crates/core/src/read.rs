@@ -17,7 +17,8 @@ use crate::scope::{Scope, ScopeKind};
 use crate::space::{Space, SpaceNo};
 use crate::table::LockTable;
 use crate::view::{
-    Check, GraceView, Graph, GraphWait, LockState, LockView, SessionView, Stats, Tested, WaiterView,
+    Check, GraceView, Graph, GraphWait, LockState, LockView, RegisterView, SessionView, Stats,
+    Tested, WaiterView,
 };
 
 /// How much a look at the graph may look at.
@@ -65,7 +66,7 @@ impl LockTable {
         lease: Option<LeaseId>,
         claim: &Claim,
     ) -> Result<Tested, Refusal> {
-        if let Some(grace) = self.grace.filter(|grace| grace.policy == GracePolicy::Strict) {
+        if let Some(grace) = self.grace.filter(|grace| grace.policy.is_strict()) {
             let ends_in = grace.ends_at.since(self.now);
             return Err(Refusal::GracePeriod { ends_in, conflict: None });
         }
@@ -80,9 +81,7 @@ impl LockTable {
         let holders = found.iter().filter_map(|blocker| self.holder(space, blocker));
         let first =
             holders.min_by(|one, other| (&one.scope, one.fence).cmp(&(&other.scope, other.fence)));
-        if !found.is_empty() {
-            self.check_limit_matches(space, claim)?;
-        }
+        self.check_limit_matches(space, claim)?;
         Ok(Tested { free: found.is_empty(), conflict: first })
     }
 
@@ -140,7 +139,17 @@ impl LockTable {
 
     /// The high-water mark of a fence register.
     pub fn register(&self, namespace: &Namespace, register: &RegisterName) -> Option<Fence> {
-        self.space_named(namespace)?.registers.get(register).copied()
+        self.registers.get(namespace, register)
+    }
+
+    /// Fence registers by name, from the one after `after` on.
+    pub fn registers(
+        &self,
+        namespace: &Namespace,
+        after: Option<&RegisterName>,
+        len_max: usize,
+    ) -> Vec<RegisterView> {
+        self.registers.page(namespace, after, len_max)
     }
 
     /// Whether there is such a lease, and its holder may still act on it.
@@ -280,7 +289,8 @@ impl LockTable {
     /// The recovery grace, if one is on.
     pub fn grace(&self) -> Option<GraceView> {
         self.grace.map(|grace| GraceView {
-            strict: grace.policy == GracePolicy::Strict,
+            strict: grace.policy.is_strict(),
+            is_known: grace.policy != GracePolicy::StrictUnknown,
             ends_at: grace.ends_at,
             expected: self.recovering,
         })

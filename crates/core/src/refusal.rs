@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fence::Fence;
-use crate::id::{Adapter, Epoch, Namespace, Owner, Ticket};
+use crate::id::{Adapter, Epoch, Namespace, Owner, RegisterName, Ticket};
 use crate::mode::Mode;
 use crate::scope::Scope;
 use crate::time::{Millis, Timestamp};
@@ -16,6 +16,7 @@ pub enum Refusal {
     Held(Box<Conflict>),
     #[error("{0}; its last owner may still take it back")]
     ReclaimWindow(Box<Conflict>),
+    /// Under a strict policy; the conflict is there to tell of the place that is kept.
     #[error("a recovery grace is on for {} ms more", ends_in.as_millis())]
     GracePeriod { ends_in: Duration, conflict: Option<Box<Conflict>> },
     #[error("there is no recovery grace to reclaim in")]
@@ -24,7 +25,11 @@ pub enum Refusal {
     Deadlock { cycle: Arc<[WaitEdge]> },
     #[error("the lease has ended")]
     LeaseLost,
-    #[error("owner, lease and fence do not match a grant on {0}")]
+    #[error(
+        "nothing on {0} can be reclaimed: name the session or lease that held it, with its owner, mode and bytes"
+    )]
+    NothingToReclaim(Scope),
+    #[error("owner, lease and fencing token do not match a grant on {0}")]
     NotHolder(Scope),
     #[error("{scope} is used with {}, not with {}", said(*current), said(*asked))]
     LimitMismatch { scope: Scope, current: Mode, asked: Mode },
@@ -36,6 +41,8 @@ pub enum Refusal {
     TicketNotFound(Ticket),
     #[error("fence {presented} is lower than {high_water}")]
     StaleFence { presented: Fence, high_water: Fence },
+    #[error("there is no fence register {0}")]
+    RegisterNotFound(RegisterName),
     #[error("{0}")]
     Limit(Limit),
     #[error("{0}")]
@@ -54,7 +61,7 @@ pub enum Refusal {
     holders.first().map_or("an earlier waiter", |holder| holder.owner.as_str()),
     holders.first().map_or(Timestamp::ZERO, |holder| holder.deadline))]
 pub struct Conflict {
-    /// The first of the asked scopes that is not free.
+    /// The first of the asked scopes that is not free for the reason told.
     pub scope: Scope,
     /// Those in the way; the first few if they are many.
     pub holders: Vec<Holder>,
@@ -132,8 +139,12 @@ pub enum Limit {
     Sessions { adapter: Adapter, max: usize },
     #[error("namespace {namespace} has {max} fence registers already")]
     Registers { namespace: Namespace, max: usize },
+    #[error("there are {max} fence registers already")]
+    RegistersInAll { max: usize },
     #[error("there are {max} namespaces in use already")]
     Namespaces { max: usize },
+    #[error("the fencing tokens are used up: the last one, {}, was issued", Fence::MAX)]
+    Tokens,
 }
 
 /// What is wrong with a request in itself.
@@ -159,6 +170,8 @@ pub enum Invalid {
     MetadataSize { len: usize, max: usize },
     #[error("these are held by several grants, each with its own fence: reclaim them one by one")]
     NotOneGrant,
+    #[error("fencing token {presented} was never issued: the last one is {last}")]
+    FenceNotIssued { presented: Fence, last: Fence },
     #[error("the lease id is in use")]
     LeaseIdInUse,
 }

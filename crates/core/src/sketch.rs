@@ -67,6 +67,11 @@ impl Sketch {
             revision: table.revision,
             is_suspended: table.suspended,
             is_grace: table.grace.is_some(),
+            registers: table
+                .registers
+                .iter()
+                .map(|(namespace, register, fence)| (namespace.clone(), register.clone(), fence))
+                .collect(),
             ..Sketch::default()
         };
         for (_, space) in table.spaces_by_name() {
@@ -77,8 +82,6 @@ impl Sketch {
 
     fn add(&mut self, space: &Space) {
         let namespace = &space.name;
-        let registers = space.registers.iter();
-        self.registers.extend(registers.map(|(r, &fence)| (namespace.clone(), r.clone(), fence)));
         self.leases.reserve(space.leases.len());
         self.holds.reserve(space.grants_len);
         for (_, lease) in space.leases.iter() {
@@ -157,7 +160,8 @@ pub trait Earlier {
     fn last_fence(&self) -> Fence;
     fn last_revision(&self) -> Revision;
     fn deadline_of(&self, namespace: &Namespace, lease: LeaseId) -> Option<Timestamp>;
-    fn registers(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, Fence)>;
+    /// Fence registers with the highest token that each has accepted.
+    fn marks(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, Fence)>;
 }
 
 impl Earlier for LockTable {
@@ -178,10 +182,8 @@ impl Earlier for LockTable {
         Some(space.lease(space.lease_no(lease)?).deadline)
     }
 
-    fn registers(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, Fence)> {
-        self.spaces_by_name().flat_map(|(_, space)| {
-            space.registers.iter().map(|(register, &fence)| (&space.name, register, fence))
-        })
+    fn marks(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, Fence)> {
+        self.registers.iter()
     }
 }
 
@@ -203,7 +205,7 @@ impl Earlier for Sketch {
         self.leases.iter().find(is_it).map(|known| known.deadline)
     }
 
-    fn registers(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, Fence)> {
+    fn marks(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, Fence)> {
         self.registers.iter().map(|(namespace, register, fence)| (namespace, register, *fence))
     }
 }

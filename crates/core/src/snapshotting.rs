@@ -144,12 +144,10 @@ impl LockTable {
     fn small_entries(&self) -> Vec<Entry> {
         let counters =
             Entry::Counters { epoch: self.epoch, fence: self.fence, revision: self.revision };
-        let registers = self.spaces_by_name().flat_map(|(_, space)| {
-            space.registers.iter().map(|(register, &fence)| Entry::Register {
-                namespace: space.name.clone(),
-                register: register.clone(),
-                fence,
-            })
+        let registers = self.registers.iter().map(|(namespace, register, fence)| Entry::Register {
+            namespace: namespace.clone(),
+            register: register.clone(),
+            fence,
         });
         std::iter::once(counters).chain(registers).collect()
     }
@@ -164,8 +162,7 @@ impl LockTable {
                 }
             }
             Entry::Register { namespace, register, fence } => {
-                let space = self.space_or_insert(&namespace);
-                self.space_mut(space).registers.insert(register, fence);
+                self.registers.set(&namespace, register, fence);
             }
             Entry::Lease(entry) => drop(self.add_lease_entry(*entry)?),
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use crate::fence::Fence;
-use crate::id::{CallId, LeaseId, Namespace, RegisterName, RequestId, Ticket};
+use crate::id::{CallId, LeaseId, Namespace, RequestId, Ticket};
 use crate::index::{Index, hash_words};
 use crate::inode::{Inode, Party};
 use crate::lease::{ByteRequest, Lease, LeaseNo};
@@ -56,7 +56,6 @@ pub(crate) struct Space {
 
     /// Request ids of what is held or waited for.
     pub(crate) requests: BTreeMap<(OwnerNo, RequestId), Known>,
-    pub(crate) registers: BTreeMap<RegisterName, Fence>,
 }
 
 /// What a request id that came before led to.
@@ -181,12 +180,11 @@ impl Space {
             waits_under: BTreeSet::new(),
             calls: BTreeMap::new(),
             requests: BTreeMap::new(),
-            registers: BTreeMap::new(),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.leases.len() == 0 && self.waiters.is_empty() && self.registers.is_empty()
+        self.leases.len() == 0 && self.waiters.is_empty()
     }
 
     pub(crate) fn lease_no(&self, id: LeaseId) -> Option<LeaseNo> {

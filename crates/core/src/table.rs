@@ -12,6 +12,7 @@ use crate::id::{Adapter, Epoch, Namespace, Owner, Revision, Ticket};
 use crate::lease::LeaseNo;
 use crate::limits::Limits;
 use crate::refusal::{Limit, Refusal};
+use crate::registers::Registers;
 use crate::scope::Scope;
 use crate::slab::Slab;
 use crate::snapshotting::Snapshotting;
@@ -38,6 +39,7 @@ pub struct LockTable {
     pub(crate) revision: Revision,
     pub(crate) spaces: Slab<Space>,
     by_name: BTreeMap<Namespace, SpaceNo>,
+    pub(crate) registers: Registers,
     /// How many sessions each adapter has open.
     pub(crate) sessions: BTreeMap<Adapter, usize>,
 
@@ -80,6 +82,7 @@ impl LockTable {
             revision: Revision::default(),
             spaces: Slab::default(),
             by_name: BTreeMap::new(),
+            registers: Registers::default(),
             sessions: BTreeMap::new(),
             lease_timers: BTreeSet::new(),
             wait_timers: BTreeSet::new(),
@@ -216,7 +219,7 @@ impl LockTable {
     }
 
     pub(crate) fn is_strict_grace(&self) -> bool {
-        self.grace.is_some_and(|grace| grace.policy == GracePolicy::Strict)
+        self.grace.is_some_and(|grace| grace.policy.is_strict())
     }
 }
 

@@ -70,6 +70,12 @@ pub enum Transition {
         register: RegisterName,
         fence: Fence,
     },
+    /// An operator removed a fence register; the reason is theirs.
+    FenceDeleted {
+        namespace: Namespace,
+        register: RegisterName,
+        reason: Arc<str>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -140,7 +140,8 @@ impl LockTable {
             | Transition::Granted(_)
             | Transition::TtlChanged { .. }
             | Transition::LeaseLapsed { .. }
-            | Transition::FenceAccepted { .. } => false,
+            | Transition::FenceAccepted { .. }
+            | Transition::FenceDeleted { .. } => false,
         };
         if is_there {
             self.enact(ended, step);
@@ -199,7 +200,8 @@ impl LockTable {
                     None => Undo::Never,
                 }
             }
-            Transition::FenceAccepted { namespace, register, .. } => {
+            Transition::FenceAccepted { namespace, register, .. }
+            | Transition::FenceDeleted { namespace, register, .. } => {
                 let fence = self.register(namespace, register);
                 Undo::Register { namespace: namespace.clone(), register: register.clone(), fence }
             }
@@ -262,14 +264,10 @@ impl LockTable {
                     self.set_deadline(space, lease, deadline);
                 }
             }
-            Undo::Register { namespace, register, fence } => {
-                let space = self.space_or_insert(&namespace);
-                let registers = &mut self.space_mut(space).registers;
-                match fence {
-                    Some(fence) => registers.insert(register, fence),
-                    None => registers.remove(&register),
-                };
-            }
+            Undo::Register { namespace, register, fence } => match fence {
+                Some(fence) => self.registers.set(&namespace, register, fence),
+                None => drop(self.registers.remove(&namespace, &register)),
+            },
         }
     }
 
@@ -459,7 +457,8 @@ fn undo_of_ending(at: &Space, lease: &Lease, ended: &Transition) -> Undo {
         | Transition::GrantEnded { .. }
         | Transition::KeyEnded { .. }
         | Transition::RangeEnded { .. }
-        | Transition::FenceAccepted { .. } => {
+        | Transition::FenceAccepted { .. }
+        | Transition::FenceDeleted { .. } => {
             let before = vec![Image::whole(at, lease)];
             return Undo::Leases { before, opened: None };
         }

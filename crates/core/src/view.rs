@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::command::OnDisconnect;
 use crate::fence::Fence;
-use crate::id::{Adapter, Epoch, Namespace, Owner, Revision, Ticket};
+use crate::id::{Adapter, Epoch, Namespace, Owner, RegisterName, Revision, Ticket};
 use crate::mode::Mode;
 use crate::refusal::{Holder, WaitEdge};
 use crate::scope::{Scope, ScopeKind};
@@ -120,6 +120,13 @@ pub struct SessionView {
     pub metadata: Option<Arc<str>>,
 }
 
+/// A fence register and the highest token it has accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegisterView {
+    pub name: RegisterName,
+    pub high_water: Fence,
+}
+
 /// Who holds what, and who waits for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
@@ -218,6 +225,8 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraceView {
     pub strict: bool,
+    /// Whether it is known who held what; otherwise a reclaim is believed.
+    pub is_known: bool,
     pub ends_at: Timestamp,
     /// Leases of the last epoch that have not come back yet.
     pub expected: usize,

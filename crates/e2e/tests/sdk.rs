@@ -557,10 +557,23 @@ async fn fences_turn_stale_tokens_away(transport: Transport) -> Result<()> {
     let client = client(&server, transport).await?;
     let fence = client.fence("reports");
     assert_eq!(fence.high_water().await?, None);
-    assert_eq!(fence.accept(7).await?, 7);
-    let stale = fence.accept(6).await.expect_err("it cannot be done");
+    let mut tokens = Vec::new();
+    for _ in 0..2 {
+        let lease = client.lock("reports").acquire().await?;
+        tokens.push(lease.fencing_token());
+        lease.release().await?;
+    }
+    let (older, newer) = (tokens[0], tokens[1]);
+    assert_eq!(fence.accept(newer).await?, newer);
+    let stale = fence.accept(older).await.expect_err("it cannot be done");
     assert_eq!(stale.code(), Some(Code::StaleFence));
-    assert_eq!(fence.high_water().await?, Some(7));
+    let unissued = fence.accept(newer + 1).await.expect_err("nobody holds it");
+    assert_eq!(unissued.code(), Some(Code::InvalidRequest));
+    assert_eq!(fence.high_water().await?, Some(newer));
+    let listed = client.api().list_fences(None, None).await?.fences;
+    assert_eq!(listed.iter().map(|fence| fence.name.as_str()).collect::<Vec<_>>(), ["reports"]);
+    assert_eq!(fence.delete("test").await?, newer);
+    assert_eq!(fence.high_water().await?, None);
     Ok(())
 }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::{
     Answer, Check, Claim, Command, Fence, Graph, LeaseId, ListQuery, LockView, Namespace, Overview,
-    Owner, Page, Refusal, RegisterName, Scope, SessionView, Stats, Tested, Tree, TreeQuery,
+    Owner, Page, Refusal, RegisterName, RegisterView, Scope, SessionView, Stats, Tested, Tree,
+    TreeQuery,
 };
 
 /// What one caller asks.
@@ -24,6 +25,7 @@ pub enum Query {
     Session { namespace: Namespace, id: LeaseId },
     Sessions { namespace: Namespace, after: u64, len_max: usize },
     Register { namespace: Namespace, register: RegisterName },
+    Registers { namespace: Namespace, after: Option<RegisterName>, len_max: usize },
     Graph { namespace: Namespace, waits_max: usize },
     Overview { namespace: Namespace, len_max: usize },
     Tree(TreeQuery),
@@ -40,6 +42,7 @@ impl Query {
             | Query::Session { namespace, .. }
             | Query::Sessions { namespace, .. }
             | Query::Register { namespace, .. }
+            | Query::Registers { namespace, .. }
             | Query::Graph { namespace, .. }
             | Query::Overview { namespace, .. } => Some(namespace),
             Query::Tree(query) => Some(&query.namespace),
@@ -59,6 +62,7 @@ pub enum View {
     Session(Option<Box<SessionView>>),
     Sessions(Vec<SessionView>),
     Register(Option<Fence>),
+    Registers(Vec<RegisterView>),
     Graph(Box<Graph>),
     Overview(Box<Overview>),
     Tree(Box<Tree>),

@@ -96,6 +96,7 @@ impl Counted<'_> {
             | News::SessionEnded { .. }
             | News::TtlChanged { .. }
             | News::FenceAccepted { .. }
+            | News::FenceDeleted { .. }
             | News::Queued { .. }
             | News::Left { .. } => Counted::Nothing,
         }

@@ -75,6 +75,7 @@ impl History {
                 | News::Granted { .. }
                 | News::TtlChanged { .. }
                 | News::FenceAccepted { .. }
+                | News::FenceDeleted { .. }
                 | News::Queued { .. }
                 | News::Left { .. } => {}
             }

@@ -150,6 +150,7 @@ pub(crate) fn is_urgent(command: &Command) -> bool {
         | Command::ByOwner(ByOwner { action: OwnerAction::Hold { .. }, .. })
         | Command::OpenSession(_)
         | Command::AcceptFence(_)
+        | Command::DeleteFence(_)
         | Command::BeginEpoch(_)
         | Command::Jump(_)
         | Command::Suspend

@@ -69,6 +69,7 @@ fn is_told(news: &News) -> bool {
         | News::SessionEnded { .. }
         | News::TtlChanged { .. }
         | News::FenceAccepted { .. }
+        | News::FenceDeleted { .. }
         | News::Queued { .. }
         | News::Left { .. }
         | News::Deadlock { .. } => false,
@@ -133,6 +134,7 @@ fn write(event: &Event) -> bool {
         | News::SessionEnded { .. }
         | News::TtlChanged { .. }
         | News::FenceAccepted { .. }
+        | News::FenceDeleted { .. }
         | News::Queued { .. }
         | News::Left { .. }
         | News::Deadlock { .. } => false,

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use common::{Mood, MoodyJournal, NOW, acquire, release, renew, scope};
 use leasehold_core::{
-    AcceptFence, Adapter, Answer, Break, BreakSession, ByteRange, CloseSession, Command, Fence,
-    Grant, KeepAlive, ListQuery, LockState, Millis, Mode, Namespace, OnDisconnect, OpenSession,
-    Opened, Refusal, RegisterName, RemoveFile, Renew, RequestId, Revision, Under, Unlock, Wait,
+    AcceptFence, Adapter, Answer, Break, BreakSession, ByteRange, CloseSession, Command,
+    DeleteFence, Fence, Grant, KeepAlive, ListQuery, LockState, Millis, Mode, Namespace,
+    OnDisconnect, OpenSession, Opened, Refusal, RegisterName, RemoveFile, Renew, RequestId,
+    Revision, Under, Unlock, Wait,
 };
 use leasehold_engine::{
     CallError, Clock, Handle, Query, Recovery, Runner, RuntimeClock, Stop, View, recover, start,
@@ -431,6 +432,14 @@ fn changes(held: &Held) -> Vec<(&'static str, Command)> {
         ("keep alive, shorter", Command::KeepAlive(keep.clone())),
         ("keep alive, longer", Command::KeepAlive(KeepAlive { ttl: long, ..keep })),
         ("accept", accept(held.bytes.fence)),
+        (
+            "delete a register",
+            Command::DeleteFence(DeleteFence {
+                namespace: namespace.clone(),
+                register: register(),
+                reason: "test".into(),
+            }),
+        ),
         ("break", Command::Break(broken)),
         (
             "break session",
@@ -464,7 +473,7 @@ async fn works_again(journal: &Arc<MoodyJournal>, handle: &Handle) {
 /// The first of each kind is in the record that fails; the second comes when the store is known to fail.
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_as_not_applied_never_happens() {
-    for kind in 0..10 {
+    for kind in 0..11 {
         let journal = MoodyJournal::new();
         let (handle, stop) = engine(&journal).await;
         let held = hold(&handle).await;
@@ -487,7 +496,7 @@ async fn what_is_refused_as_not_applied_never_happens() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_outcome_is_settled_either_way() {
-    for (kind, mood) in (0..9).flat_map(|kind| [(kind, Mood::LostBefore), (kind, Mood::LostAfter)])
+    for (kind, mood) in (0..10).flat_map(|kind| [(kind, Mood::LostBefore), (kind, Mood::LostAfter)])
     {
         let journal = MoodyJournal::new();
         let (handle, stop) = engine(&journal).await;

@@ -20,7 +20,7 @@ impl Caller {
     }
 }
 
-/// Writes the audit log, `leasehold::audit`: what was taken from its holder, and on whose request.
+/// Writes the audit log, `leasehold::audit`: what an operator took away, and on whose request.
 pub(crate) mod audit {
     use super::CALLER;
 
@@ -43,6 +43,10 @@ pub(crate) mod audit {
 
     pub(crate) fn session_broken(session: u64, namespace: &str, reason: &str, grants: usize) {
         audit!(warn, "a session was broken", session, namespace, reason, grants);
+    }
+
+    pub(crate) fn fence_deleted(register: &str, namespace: &str, reason: &str, high_water: u64) {
+        audit!(warn, "a fence register was deleted", register, namespace, reason, high_water);
     }
 
     pub(crate) fn file_removed(inode: u64, namespace: &str, grants: usize, waiters: usize) {

@@ -94,11 +94,41 @@ pub enum AccessLog {
     Off,
 }
 
-/// The recovery grace after a start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The recovery grace after a start, as far as it is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grace {
-    pub policy: GracePolicy,
-    pub length: Duration,
+    pub policy: Option<Policy>,
+    pub length: Option<Duration>,
+}
+
+/// What the recovery grace refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// Only what conflicts with a grant that has not come back yet.
+    Conflicting,
+    /// Every new grant.
+    Strict,
+}
+
+impl Grace {
+    const LENGTH: Duration = Duration::from_secs(30);
+
+    pub fn length(&self) -> Duration {
+        self.length.unwrap_or(Grace::LENGTH)
+    }
+
+    /// What holds for a store. In one that forgets nothing is known to conflict: a grace that is set is strict.
+    pub fn policy(&self, store: &Store) -> GracePolicy {
+        match self.policy {
+            _ if *store == Store::Memory => match self {
+                Grace { policy: None, length: None } => GracePolicy::Conflicting,
+                Grace { .. } => GracePolicy::StrictUnknown,
+            },
+            Some(Policy::Strict) => GracePolicy::Strict,
+            Some(Policy::Conflicting) | None => GracePolicy::Conflicting,
+        }
+    }
 }
 
 /// Why a configuration cannot be used.
@@ -142,7 +172,7 @@ impl Default for Config {
             watchers_per_peer_max: 200,
             watch_stall_timeout: Duration::from_secs(30),
             history: HistoryLimits::default(),
-            grace: Grace { policy: GracePolicy::Conflicting, length: Duration::from_secs(30) },
+            grace: Grace::default(),
             limits: Limits::default(),
             snapshot_bytes: 64 * 1024 * 1024,
         }
@@ -209,11 +239,14 @@ impl Config {
             let value = format_duration(self.simple_grace);
             return fault("simple_grace", value, "it must not be above limits.reclaim_max");
         }
-        if self.store == Store::Memory
-            && self.grace.policy == GracePolicy::Strict
-            && self.grace.length < self.limits.lease_ttl_max
+        if self.store == Store::Memory && self.grace.policy == Some(Policy::Conflicting) {
+            let message = "a store that forgets knows of no conflict: there a grace is strict";
+            return fault("grace.policy", "conflicting".into(), message);
+        }
+        if self.grace.policy(&self.store) == GracePolicy::StrictUnknown
+            && self.grace.length() < self.limits.lease_ttl_max
         {
-            let value = format_duration(self.grace.length);
+            let value = format_duration(self.grace.length());
             let message = "with a store that forgets it must be as long as limits.ttl_max, or a lock could be given to a second holder";
             return fault("grace.length", value, message);
         }
@@ -286,13 +319,6 @@ struct GraceFile {
     length: Option<Length>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Policy {
-    Conflicting,
-    Strict,
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct LimitsFile {
@@ -308,6 +334,7 @@ struct LimitsFile {
     locks_per_session_max: Option<usize>,
     sessions_per_adapter_max: Option<usize>,
     registers_per_namespace_max: Option<usize>,
+    registers_max: Option<usize>,
     namespaces_max: Option<usize>,
     ticket_kept: Option<Length>,
 }
@@ -362,12 +389,8 @@ impl File {
         set_length(&mut config.watch_stall_timeout, self.watch.stall_timeout);
         set(&mut config.history.endings_max, self.history.endings_max);
         set(&mut config.history.deadlocks_max, self.history.deadlocks_max);
-        let policy = self.grace.policy.map(|policy| match policy {
-            Policy::Conflicting => GracePolicy::Conflicting,
-            Policy::Strict => GracePolicy::Strict,
-        });
-        set(&mut config.grace.policy, policy);
-        set_length(&mut config.grace.length, self.grace.length);
+        set(&mut config.grace.policy, self.grace.policy.map(Some));
+        set(&mut config.grace.length, self.grace.length.map(|length| Some(length.0)));
         self.limits.lay_over(&mut config.limits);
         Ok(())
     }
@@ -387,6 +410,7 @@ impl LimitsFile {
         set(&mut limits.locks_per_session_max, self.locks_per_session_max);
         set(&mut limits.sessions_per_adapter_max, self.sessions_per_adapter_max);
         set(&mut limits.registers_per_namespace_max, self.registers_per_namespace_max);
+        set(&mut limits.registers_max, self.registers_max);
         set(&mut limits.namespaces_max, self.namespaces_max);
         set_length(&mut limits.ticket_kept, self.ticket_kept);
     }
@@ -429,7 +453,7 @@ mod tests {
         assert_eq!(config.simple_grace, Duration::from_secs(90));
         assert_eq!(config.idle_timeout, Duration::from_secs(20));
         assert_eq!(config.limits.lease_ttl_max, Duration::from_secs(3600));
-        assert_eq!(config.grace.length, Duration::from_secs(10));
+        assert_eq!(config.grace.length, Some(Duration::from_secs(10)));
     }
 
     #[test]
@@ -465,10 +489,28 @@ mod tests {
             "[cluster]\nadvertise = \"locks-1:8080\"",
             "[limits]\nttl_min = \"2h\"\nttl_max = \"1h\"",
             "store = \"memory\"\n[grace]\npolicy = \"strict\"\nlength = \"1s\"",
+            "store = \"memory\"\n[grace]\nlength = \"1s\"",
+            "store = \"memory\"\n[grace]\npolicy = \"conflicting\"",
         ] {
             assert!(parse(text).unwrap().check().is_err(), "{text}");
         }
         parse("listen = \"0.0.0.0:80\"\ninsecure = true").unwrap().check().unwrap();
+    }
+
+    #[test]
+    fn grace_that_is_set_is_strict_in_a_store_that_forgets() {
+        let policy = |text: &str| {
+            let config = parse(text).unwrap();
+            config.check().unwrap();
+            config.grace.policy(&config.store)
+        };
+        let memory = "store = \"memory\"\n[limits]\nttl_max = \"1m\"\n[grace]\n";
+        assert_eq!(policy(&format!("{memory}length = \"1m\"")), GracePolicy::StrictUnknown);
+        let strict = format!("{memory}length = \"1m\"\npolicy = \"strict\"");
+        assert_eq!(policy(&strict), GracePolicy::StrictUnknown);
+        assert_eq!(policy("store = \"memory\""), GracePolicy::Conflicting);
+        assert_eq!(policy("[grace]\npolicy = \"strict\""), GracePolicy::Strict);
+        assert_eq!(policy("[grace]\nlength = \"1s\""), GracePolicy::Conflicting);
     }
 
     #[test]

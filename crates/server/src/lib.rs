@@ -42,7 +42,7 @@ mod readings;
 mod samples;
 
 pub use accept::Listener;
-pub use config::{AccessLog, ClusterConfig, Config, ConfigError, Grace, Store};
+pub use config::{AccessLog, ClusterConfig, Config, ConfigError, Grace, Policy, Store};
 pub use leasehold_core::{Fence, GracePolicy, Limits};
 pub use leasehold_engine::{HistoryLimits, MigrateError, Migrated, Progress, migrate};
 pub use leasehold_store::open;

@@ -28,7 +28,7 @@ use crate::http::{
         locks::acquire, locks::renew, locks::release, locks::get, locks::test, locks::check, locks::break_, locks::list,
         sets::acquire,
         sessions::open, sessions::list, sessions::get, sessions::keepalive, sessions::close, sessions::break_,
-        fences::accept, fences::get,
+        fences::accept, fences::list, fences::get, fences::delete,
         inodes::remove,
         watch::watch, watch::events, graph::graph, history::history,
         overview::overview, overview::tree, overview::limits,

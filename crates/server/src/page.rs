@@ -1,6 +1,6 @@
 //! How large an answer gets before the rest of it has to be asked for.
 
-use leasehold_core::{Holder, LockSummary, SessionView};
+use leasehold_core::{Holder, LockSummary, RegisterView, SessionView};
 
 /// An answer is at most 1 MiB. Sizes are estimates, so that half of it is left to be wrong by.
 const BYTES_MAX: usize = 512 * 1024;
@@ -36,6 +36,10 @@ pub(crate) fn lock_bytes(lock: &LockSummary) -> usize {
 fn holder_bytes(holder: &Holder) -> usize {
     let metadata = holder.metadata.as_ref().map_or(0, |metadata| metadata.len());
     AROUND + holder.scope.to_string().len() + holder.owner.as_str().len() + metadata
+}
+
+pub(crate) fn register_bytes(register: &RegisterView) -> usize {
+    AROUND + register.name.as_str().len()
 }
 
 pub(crate) fn session_bytes(session: &SessionView) -> usize {

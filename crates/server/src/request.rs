@@ -367,11 +367,12 @@ fn log(line: &Line<'_>) {
 
 /// What a path asks for, as far as it may be logged, and the lock that it names.
 fn route(method: &Method, path: &str) -> (&'static str, Option<String>) {
-    const WHOLE: [&str; 20] = [
+    const WHOLE: [&str; 21] = [
         "/",
         "/v1/locks",
         "/v1/sets/acquire",
         "/v1/sessions",
+        "/v1/fences",
         "/v1/watch",
         "/v1/events",
         "/v1/graph",

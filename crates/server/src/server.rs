@@ -231,8 +231,8 @@ fn runner(config: &Config, candidate: Candidate, fence_floor: Option<Fence>) -> 
         recovery: Recovery {
             limits: config.limits.clone(),
             seed,
-            grace: config.grace.policy,
-            grace_length: config.grace.length,
+            grace: config.grace.policy(&config.store),
+            grace_length: config.grace.length(),
             fence_floor,
         },
         snapshot_bytes: config.snapshot_bytes,

@@ -71,7 +71,8 @@ impl Log {
             | Transition::Jumped { .. }
             | Transition::SessionOpened(_)
             | Transition::TtlChanged { .. }
-            | Transition::FenceAccepted { .. } => {}
+            | Transition::FenceAccepted { .. }
+            | Transition::FenceDeleted { .. } => {}
         }
     }
 
@@ -109,6 +110,7 @@ fn shown(transition: &Transition) -> String {
         | Transition::EpochBegan { .. }
         | Transition::Jumped { .. }
         | Transition::TtlChanged { .. }
-        | Transition::FenceAccepted { .. } => " …;".into(),
+        | Transition::FenceAccepted { .. }
+        | Transition::FenceDeleted { .. } => " …;".into(),
     }
 }

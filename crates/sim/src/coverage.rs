@@ -22,7 +22,7 @@ pub struct Coverage {
 const FAULTS: usize = FAULT_NAMES.len() + 1;
 
 /// Everything that clients can ask.
-pub const COMMANDS: [&str; 25] = [
+pub const COMMANDS: [&str; 27] = [
     "acquire",
     "renew",
     "release",
@@ -34,6 +34,7 @@ pub const COMMANDS: [&str; 25] = [
     "attach",
     "disconnect",
     "accept-fence",
+    "delete-fence",
     "break",
     "remove-file",
     "get",
@@ -43,6 +44,7 @@ pub const COMMANDS: [&str; 25] = [
     "session",
     "sessions",
     "register",
+    "registers",
     "graph",
     "overview",
     "tree",
@@ -51,13 +53,14 @@ pub const COMMANDS: [&str; 25] = [
 ];
 
 /// Every way to say no that a client can hear, and the command that must have heard it.
-pub const REFUSALS: [(&str, &str); 43] = [
+pub const REFUSALS: [(&str, &str); 46] = [
     ("acquire", "held"),
     ("acquire", "reclaim-window"),
     ("acquire", "grace-period"),
     ("acquire", "no-grace"),
     ("acquire", "deadlock"),
     ("acquire", "lease-lost"),
+    ("acquire", "nothing-to-reclaim"),
     ("acquire", "limit-mismatch"),
     ("acquire", "request-id-reused"),
     ("acquire", "session-not-found"),
@@ -95,6 +98,8 @@ pub const REFUSALS: [(&str, &str); 43] = [
     ("unlock", "session-not-found"),
     ("accept-fence", "stale-fence"),
     ("accept-fence", "limit-registers"),
+    ("accept-fence", "invalid-token-not-issued"),
+    ("delete-fence", "register-not-found"),
 ];
 
 /// Other things that must have come about.
@@ -218,6 +223,7 @@ pub fn name_of(call: &Call) -> &'static str {
             Query::Session { .. } => "session",
             Query::Sessions { .. } => "sessions",
             Query::Register { .. } => "register",
+            Query::Registers { .. } => "registers",
             Query::Graph { .. } => "graph",
             Query::Overview { .. } => "overview",
             Query::Tree(_) => "tree",
@@ -240,6 +246,7 @@ fn name_of_command(command: &Command) -> &'static str {
         Command::Attach(_) => "attach",
         Command::Disconnect(_) => "disconnect",
         Command::AcceptFence(_) => "accept-fence",
+        Command::DeleteFence(_) => "delete-fence",
         Command::Break(_) => "break",
         Command::BreakSession(_) => "break-session",
         Command::RemoveFile(_) => "remove-file",
@@ -273,11 +280,13 @@ fn word_for_refusal(refusal: &Refusal) -> &'static str {
         Refusal::Deadlock { .. } => "deadlock",
         Refusal::LeaseLost => "lease-lost",
         Refusal::NotHolder(_) => "not-holder",
+        Refusal::NothingToReclaim(_) => "nothing-to-reclaim",
         Refusal::LimitMismatch { .. } => "limit-mismatch",
         Refusal::RequestIdReused => "request-id-reused",
         Refusal::SessionNotFound => "session-not-found",
         Refusal::TicketNotFound(_) => "ticket-not-found",
         Refusal::StaleFence { .. } => "stale-fence",
+        Refusal::RegisterNotFound(_) => "register-not-found",
         Refusal::Limit(limit) => match limit {
             Limit::WaitersPerScope { .. } => "limit-waiters-per-scope",
             Limit::Waiters { .. } => "limit-waiters",
@@ -285,7 +294,9 @@ fn word_for_refusal(refusal: &Refusal) -> &'static str {
             Limit::LocksPerSession { .. } => "limit-locks-per-session",
             Limit::Sessions { .. } => "limit-sessions",
             Limit::Registers { .. } => "limit-registers",
+            Limit::RegistersInAll { .. } => "limit-registers-in-all",
             Limit::Namespaces { .. } => "limit-namespaces",
+            Limit::Tokens => "limit-tokens",
         },
         Refusal::Invalid(invalid) => match invalid {
             Invalid::Ttl { .. } => "invalid-ttl",
@@ -298,6 +309,7 @@ fn word_for_refusal(refusal: &Refusal) -> &'static str {
             Invalid::Permits { .. } => "invalid-permits",
             Invalid::MetadataSize { .. } => "invalid-metadata",
             Invalid::NotOneGrant => "invalid-not-one-grant",
+            Invalid::FenceNotIssued { .. } => "invalid-token-not-issued",
             Invalid::LeaseIdInUse => "invalid-lease-id",
         },
         Refusal::FileRemoved(_) => "file-removed",

@@ -258,7 +258,7 @@ impl Plan {
         };
         if plan.store.forgets {
             // Nobody knows who held what: only time tells that it is over.
-            plan.grace = GracePolicy::Strict;
+            plan.grace = GracePolicy::StrictUnknown;
             plan.grace_length = plan.grace_length.max(micros(plan.limits.lease_ttl_max));
         }
         plan.faults = faults(&plan);
@@ -283,8 +283,8 @@ impl Plan {
         let ttl_max = micros(self.limits.lease_ttl_max);
         let slow = (self.network.delay + self.store.delay) * 40;
         let grace = match self.grace {
-            GracePolicy::Conflicting => self.grace_length.min(ttl_max),
-            GracePolicy::Strict => self.grace_length + self.grace_length / 10,
+            GracePolicy::Conflicting | GracePolicy::Strict => self.grace_length.min(ttl_max),
+            GracePolicy::StrictUnknown => self.grace_length + self.grace_length / 10,
         };
         2 * ttl_max + grace + 3 * self.leader_lease + slow + 10 * SECOND
     }
@@ -356,6 +356,7 @@ fn limits(dice: &mut Dice, ttl: Micros) -> Limits {
         locks_per_session_max: 4 * room,
         sessions_per_adapter_max: 2 * room,
         registers_per_namespace_max: 2 * room,
+        registers_max: 3 * room,
         namespaces_max: 2,
         ticket_kept: ttl / 4,
         deadlines_per_step_max: if dice.percent(30) { 1 } else { 500 },

@@ -61,6 +61,7 @@ fn shown_command(command: &Command) -> String {
         Command::AcceptFence(accept) => {
             format!("accept fence {} at {}", accept.fence, accept.register)
         }
+        Command::DeleteFence(delete) => format!("delete {}", delete.register),
         Command::Break(broken) => format!("break {}", broken.scope),
         Command::BreakSession(broken) => format!("break session {}", broken.number),
         Command::RemoveFile(remove) => format!("remove file {}", remove.inode),
@@ -142,6 +143,7 @@ pub fn transition(transition: &Transition) -> String {
         Transition::SessionOpened(opened) => format!("session {} opened", lease(opened.lease)),
         Transition::TtlChanged { lease: id, ttl, .. } => format!("{} ttl {ttl}", lease(*id)),
         Transition::FenceAccepted { register, fence, .. } => format!("{register} at {fence}"),
+        Transition::FenceDeleted { register, .. } => format!("{register} deleted"),
         Transition::EpochBegan { epoch } => format!("epoch {} began", epoch.0),
         Transition::Jumped { epoch, fence } => format!("jumped to epoch {} fence {fence}", epoch.0),
     }

@@ -225,7 +225,23 @@ fn fences_that_would_run_out_are_refused() {
     append(&*journal, Batch::new(epoch, Seq(1), [&jumped]));
     drop(journal);
     let refusal = restore(&from, &to, None).unwrap_err().to_string();
-    assert!(refusal.contains("no fences left"), "{refusal}");
+    assert!(refusal.contains("leaves too few"), "{refusal}");
+    assert!(!to.exists());
+}
+
+#[test]
+fn restore_above_a_token_that_leaves_too_few_is_refused_before_anything_is_written() {
+    let folder = fast_folder();
+    let (from, to) = (folder.path().join("locks.db"), folder.path().join("new.db"));
+    fill(&from);
+    let before = names(folder.path());
+    for above in [Fence::MAX, Fence::new(Fence::JUMP_MAX.get() + 1).unwrap()] {
+        let refusal = restore(&from, &to, Some(above)).unwrap_err().to_string();
+        assert!(refusal.contains("leaves too few"), "{refusal}");
+        assert_eq!(names(folder.path()), before);
+    }
+    let restored = restore(&from, &to, Some(Fence::JUMP_MAX)).unwrap();
+    assert_eq!(restored.fence, Fence::JUMP_MAX);
 }
 
 #[test]

@@ -482,6 +482,9 @@ fn news(news: &crate::News) -> wire::event::News {
         News::FenceAccepted { register, fencing_token } => {
             Out::FenceAccepted(wire::FenceAccepted { register, fencing_token })
         }
+        News::FenceDeleted { register, note } => {
+            Out::FenceDeleted(wire::FenceDeleted { register, note })
+        }
         News::Queued { locks, owner_id, .. } => Out::Queued(wire::Queued { locks, owner_id }),
         News::Left { locks, owner_id, .. } => Out::Left(wire::Queued { locks, owner_id }),
         News::Deadlock { owner_id, cycle: edges } => {

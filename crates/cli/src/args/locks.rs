@@ -271,7 +271,7 @@ pub(crate) enum FenceCommand {
     #[command(after_help = "Example:
   leasehold fence accept bucket/reports --fencing-token 42 && ./upload.sh
 
-Exit codes: 0 accepted, 1 the token is stale")]
+Exit codes: 0 accepted, 1 the token is stale, 64 it was never issued")]
     Accept(FenceAccept),
     /// Show the highest token that a register has seen
     #[command(after_help = "Example:
@@ -279,6 +279,18 @@ Exit codes: 0 accepted, 1 the token is stale")]
 
 Exit codes: 0 it has seen one, 1 it has seen none")]
     Get(FenceGet),
+    /// List the registers of a namespace
+    #[command(after_help = "Example:
+  leasehold fence list -o jsonl")]
+    List,
+    /// Remove a register: what it has seen is forgotten
+    ///
+    /// The next token that it is shown makes it anew, even one that is lower than those it had seen: make sure that no stale writer is about.
+    #[command(after_help = "Example:
+  leasehold fence delete bucket/reports --reason 'bucket removed, ticket 812'
+
+Exit codes: 0 removed, 1 there is none of that name")]
+    Delete(FenceDelete),
 }
 
 #[derive(Debug, clap::Args)]
@@ -296,6 +308,16 @@ pub(crate) struct FenceGet {
     /// The register
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FenceDelete {
+    /// The register
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Why; it goes into the record
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
 }
 
 pub(super) fn metadata(text: &str) -> Result<Metadata, String> {

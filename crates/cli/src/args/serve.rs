@@ -127,7 +127,7 @@ Exit codes: 0 restored, 64 wrong usage, 74 not restored")]
 pub(crate) struct Restore {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Go on above this fencing token in any case
+    /// Go on above this fencing token in any case; at most 9007194959773696, which leaves 2^32 of them
     #[arg(long, value_name = "TOKEN", allow_negative_numbers = true)]
     pub(crate) fence_above: Option<u64>,
     /// The backup

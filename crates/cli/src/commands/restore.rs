@@ -22,10 +22,13 @@ struct Done<'a> {
 pub(crate) fn run(out: &Output, args: &Restore) -> Answered {
     let fence_above = match args.fence_above.map(Fence::new) {
         None => None,
-        Some(Some(fence)) => Some(fence),
-        Some(None) => {
-            let said = "--fence-above is higher than any token there is";
-            return Err(Failure::new(EXIT_USAGE, said));
+        Some(Some(fence)) if fence <= Fence::JUMP_MAX => Some(fence),
+        Some(_) => {
+            let said = format!(
+                "--fence-above leaves too few fencing tokens: it may be {} at most",
+                Fence::JUMP_MAX
+            );
+            return Err(Failure::new(EXIT_USAGE, said).next("nothing was changed"));
         }
     };
     let to = data_file(&args.place)?;

@@ -60,6 +60,9 @@ fn news(news: &News) -> String {
         News::FenceAccepted { register, fencing_token } => {
             format!("register {} has seen {fencing_token}", shown(register))
         }
+        News::FenceDeleted { register, note } => {
+            format!("register {} deleted ({})", shown(register), shown(note))
+        }
         News::Queued { locks, owner_id } => {
             format!("{} waits for {}", shown(owner_id), shown(&locks.join(", ")))
         }

@@ -49,6 +49,7 @@ impl LockTable {
         if self.suspended {
             return Err(Refusal::Suspended);
         }
+        self.check_tokens_left()?;
         self.check_session_room(space, request)?;
         let place = self.take_up_place(space, request, digest)?;
         self.grant_or_wait(space, request, digest, place, step)
@@ -208,6 +209,14 @@ impl LockTable {
         }
     }
 
+    /// Every grant takes a fencing token, and their number has an end.
+    pub(super) fn check_tokens_left(&self) -> Result<(), Refusal> {
+        match self.fence.next() {
+            Some(_) => Ok(()),
+            None => Err(Refusal::Limit(Limit::Tokens)),
+        }
+    }
+
     /// A session holds so much and no more.
     fn check_session_room(&self, space: SpaceNo, request: &Acquire) -> Result<(), Refusal> {
         let Under::Session(id) = request.under else { return Ok(()) };
@@ -231,7 +240,8 @@ impl LockTable {
         Ok(())
     }
 
-    /// Takes up what the owner held before a restart; `None` if the request is to go on as a plain one.
+    /// Takes up what the owner held before a restart; `None` if the request is to go on as a plain one: inside the owner's
+    /// reclaim windows, and where the store forgets and it is unknown what was held.
     fn reclaim(
         &mut self,
         space: SpaceNo,
@@ -247,9 +257,24 @@ impl LockTable {
         }
         match self.grace.map(|grace| grace.policy) {
             None => Err(Refusal::NoGrace),
-            Some(GracePolicy::Conflicting) => Err(Refusal::LeaseLost),
-            Some(GracePolicy::Strict) => Ok(None),
+            Some(GracePolicy::StrictUnknown) => Ok(None),
+            Some(_) if planted!("reclaim-of-what-was-never-held") => Ok(None),
+            Some(GracePolicy::Conflicting | GracePolicy::Strict) => {
+                Err(Refusal::NothingToReclaim(self.first_not_held(space, request)))
+            }
         }
+    }
+
+    /// The first of the claimed scopes that the owner does not hold as claimed under the lease that is named.
+    fn first_not_held(&self, space: SpaceNo, request: &Acquire) -> Scope {
+        let party = self.asker(space, request, Ticket(0), false).party();
+        let is_held = |claim: &&Claim| {
+            party.is_some_and(|Party { owner, lease }| {
+                !self.fences_borne(space, lease, owner, claim).is_empty()
+            })
+        };
+        let missing = request.claims.iter().find(|claim| !is_held(claim));
+        missing.unwrap_or(&request.claims[0]).scope.clone()
     }
 
     fn may_take_all_back(&self, space: SpaceNo, request: &Acquire) -> bool {
@@ -474,7 +499,7 @@ impl LockTable {
             Under::NewLease { id, ttl } => (id, Millis::from_duration(ttl)),
             Under::Session(id) => (id, None),
         };
-        let fence = self.fence.next();
+        let fence = self.fence.next().expect("whoever grants has checked that tokens are left");
         let gained = self.gained_bytes(space, request);
         let window = Millis::from_duration(request.reclaim_window).unwrap_or_default();
         let granted = Granted {
@@ -572,11 +597,9 @@ impl LockTable {
         place: Option<Place>,
         since: Timestamp,
     ) -> Refusal {
-        let grace_left = self.grace.map(|grace| grace.ends_at.since(self.now));
-        if let Some(ends_in) = grace_left
-            && self.is_strict_grace()
-            && !request.reclaim
+        if let Some(grace) = self.grace.filter(|grace| grace.policy.is_strict() && !request.reclaim)
         {
+            let ends_in = grace.ends_at.since(self.now);
             let kept = place.map(|_| Box::new(self.kept_place(space, request, place, since)));
             return Refusal::GracePeriod { ends_in, conflict: kept };
         }
@@ -584,15 +607,10 @@ impl LockTable {
         conflict.place = place;
         conflict.waited = self.now.since(since);
         let conflict = Box::new(conflict);
-        match (reason, grace_left) {
-            (Reason::Nothing, _) if self.suspended && place.is_none() => Refusal::Suspended,
-            (Reason::Recovering, Some(ends_in)) => {
-                Refusal::GracePeriod { ends_in, conflict: Some(conflict) }
-            }
-            (Reason::ReclaimWindow, _) => Refusal::ReclaimWindow(conflict),
-            (Reason::Recovering, None) | (Reason::Nothing | Reason::Held, _) => {
-                Refusal::Held(conflict)
-            }
+        match reason {
+            Reason::Nothing if self.suspended && place.is_none() => Refusal::Suspended,
+            Reason::ReclaimWindow => Refusal::ReclaimWindow(conflict),
+            Reason::Nothing | Reason::Waiters | Reason::Held => Refusal::Held(conflict),
         }
     }
 
@@ -609,21 +627,23 @@ impl LockTable {
         Conflict { scope, holders: Vec::new(), waiters, waited: self.now.since(since), place }
     }
 
-    /// Who is in the way of the first claim that is blocked, and what kind of "no" that makes.
+    /// What kind of "no" the blocked claims make, and who is in the way of the first that makes it so.
     fn conflict(&self, space: SpaceNo, request: &Acquire, asker: Asker) -> (Conflict, Reason) {
         let at = self.space(space);
         let want = Want::Some(Conflict::HOLDERS_MAX);
         let holders = |blockers: &Blockers| -> Vec<Holder> {
             blockers.iter().filter_map(|blocker| self.holder(space, blocker)).collect()
         };
-        let blocked = request.claims.iter().map(|claim| (claim, at.blockers(claim, asker, want)));
-        let mut blocked = blocked.filter(|(_, blockers)| !blockers.is_empty());
-        let (claim, first) = blocked.next().unwrap_or((&request.claims[0], Blockers::default()));
-        let mut reason = Reason::of(&first, &holders(&first));
-        for (_, blockers) in blocked {
-            reason = reason.max(Reason::of(&blockers, &holders(&blockers)));
+        let mut decided = (Reason::Nothing, &request.claims[0], Vec::new());
+        for claim in &request.claims {
+            let blockers = at.blockers(claim, asker, want);
+            let holders = holders(&blockers);
+            let reason = Reason::of(&blockers, &holders);
+            if reason > decided.0 {
+                decided = (reason, claim, holders);
+            }
         }
-        let mut holders = holders(&first);
+        let (reason, claim, mut holders) = decided;
         holders.sort_by(|one, other| (one.fence, &one.scope).cmp(&(other.fence, &other.scope)));
         holders.truncate(Conflict::HOLDERS_MAX);
         let conflict = Conflict {
@@ -668,22 +688,20 @@ impl LockTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reason {
     Nothing,
-    /// All of them are reclaim windows.
+    /// Nothing is held, but others wait for it.
+    Waiters,
+    /// All that is held are reclaim windows.
     ReclaimWindow,
     Held,
-    /// Among them is a grant of the last epoch that has not come back yet.
-    Recovering,
 }
 
 impl Reason {
     fn of(blockers: &Blockers, holders: &[Holder]) -> Reason {
-        let is = |state| move |holder: &Holder| holder.state == state;
-        let waiters_block = blockers.iter().any(|blocker| blocker.lease().is_none());
         if blockers.is_empty() {
             Reason::Nothing
-        } else if holders.iter().any(is(HolderState::Recovering)) {
-            Reason::Recovering
-        } else if !waiters_block && holders.iter().all(is(HolderState::ReclaimWindow)) {
+        } else if holders.is_empty() {
+            Reason::Waiters
+        } else if holders.iter().all(|holder| holder.state == HolderState::ReclaimWindow) {
             Reason::ReclaimWindow
         } else {
             Reason::Held

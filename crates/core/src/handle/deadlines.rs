@@ -204,8 +204,9 @@ impl LockTable {
         if let Some(session) = &mut self.spaces[space.0].lease_mut(lease).session {
             session.kept = false;
         }
-        self.end_grace_if_over(step);
         self.set_deadline(space, lease, deadline);
+        // Waiters are granted then, some of them perhaps under this very lease.
+        self.end_grace_if_over(step);
     }
 
     /// The lease is no longer in doubt after a restart.
@@ -221,8 +222,8 @@ impl LockTable {
         use crate::command::GracePolicy;
         let Some(grace) = self.grace else { return };
         let all_back = match grace.policy {
-            GracePolicy::Conflicting => self.recovering == 0,
-            GracePolicy::Strict => false,
+            GracePolicy::Conflicting | GracePolicy::Strict => self.recovering == 0,
+            GracePolicy::StrictUnknown => false,
         };
         let timer_over = grace.ends_at < self.now && !planted!("grace-never-ends");
         if all_back || timer_over {

@@ -20,8 +20,8 @@ impl LockTable {
         self.put_leases_in_doubt();
         let length = Millis::from_duration(begin.grace_length).unwrap_or(Millis::new(u32::MAX));
         let on = match begin.grace {
-            GracePolicy::Conflicting => self.recovering > 0,
-            GracePolicy::Strict => true,
+            GracePolicy::Conflicting | GracePolicy::Strict => self.recovering > 0,
+            GracePolicy::StrictUnknown => true,
         };
         let ends_at = self.now.plus(length);
         self.grace = on.then_some(Grace { policy: begin.grace, ends_at });

@@ -1,32 +1,57 @@
-//! Fence registers: a high-water mark that takes a fence only if it has seen no higher one.
+//! Fence registers: a high-water mark that takes a fencing token only if it has seen no higher one.
 
-use crate::command::AcceptFence;
+use crate::command::{AcceptFence, DeleteFence};
 use crate::effect::{Answer, Step};
-use crate::refusal::{Limit, Refusal};
+use crate::refusal::{Invalid, Limit, Refusal};
 use crate::table::LockTable;
 use crate::transition::Transition;
 
 impl LockTable {
     pub(super) fn accept_fence(&mut self, accept: AcceptFence, step: &mut Step) -> super::Handled {
-        let space = self.space_to_fill(&accept.namespace)?;
-        let registers = &self.space(space).registers;
-        let (presented, max) = (accept.fence, self.limits.registers_per_namespace_max);
-        match registers.get(&accept.register) {
+        let presented = accept.fence;
+        let high_water = self.registers.get(&accept.namespace, &accept.register);
+        match high_water {
             Some(_) if planted!("register-accepts-stale-fence") => {}
-            Some(&high_water) if presented < high_water => {
+            Some(high_water) if presented < high_water => {
                 return Err(Refusal::StaleFence { presented, high_water });
             }
-            Some(&high_water) if presented == high_water => {
+            Some(high_water) if presented == high_water => {
                 return Ok(Answer::FenceAccepted { high_water });
             }
-            None if registers.len() >= max => {
-                let namespace = accept.namespace;
-                return Err(Refusal::Limit(Limit::Registers { namespace, max }));
-            }
             Some(_) | None => {}
+        }
+        // A mark above what was issued would turn every rightful holder away.
+        let last = self.fence;
+        if presented > last && !planted!("register-accepts-unissued-token") {
+            return Err(Refusal::Invalid(Invalid::FenceNotIssued { presented, last }));
+        }
+        if high_water.is_none() {
+            self.check_register_room(&accept)?;
         }
         let AcceptFence { namespace, register, fence } = accept;
         self.enact(Transition::FenceAccepted { namespace, register, fence }, step);
         Ok(Answer::FenceAccepted { high_water: fence })
+    }
+
+    fn check_register_room(&self, accept: &AcceptFence) -> Result<(), Refusal> {
+        let max = self.limits.registers_per_namespace_max;
+        if self.registers.len_in(&accept.namespace) >= max {
+            let namespace = accept.namespace.clone();
+            return Err(Refusal::Limit(Limit::Registers { namespace, max }));
+        }
+        let max = self.limits.registers_max;
+        if self.registers.len() >= max {
+            return Err(Refusal::Limit(Limit::RegistersInAll { max }));
+        }
+        Ok(())
+    }
+
+    pub(super) fn delete_fence(&mut self, delete: DeleteFence, step: &mut Step) -> super::Handled {
+        let DeleteFence { namespace, register, reason } = delete;
+        let Some(high_water) = self.registers.get(&namespace, &register) else {
+            return Err(Refusal::RegisterNotFound(register));
+        };
+        self.enact(Transition::FenceDeleted { namespace, register, reason }, step);
+        Ok(Answer::FenceDeleted { high_water })
     }
 }

@@ -56,6 +56,7 @@ impl LockTable {
             Command::Attach(attach) => self.attach(&attach, step),
             Command::Disconnect(disconnect) => self.disconnect(&disconnect, step),
             Command::AcceptFence(accept) => self.accept_fence(accept, step),
+            Command::DeleteFence(delete) => self.delete_fence(delete, step),
             Command::Break(breaking) => self.break_locks(&breaking, step),
             Command::BreakSession(breaking) => self.break_session(&breaking, step),
             Command::RemoveFile(remove) => self.remove_file(&remove, step),

@@ -394,6 +394,9 @@ impl LockTable {
             let refusal = Refusal::Invalid(Invalid::LeaseIdInUse);
             return self.refuse_waiter(space, ticket, &refusal, step);
         }
+        if let Err(refusal) = self.check_tokens_left() {
+            return self.refuse_waiter(space, ticket, &refusal, step);
+        }
         let mut waiter = self.remove_waiter(space, ticket);
         let grant = self.grant(space, &mut waiter.request, waiter.digest, waiter.since, step);
         for call in waiter.calls {

@@ -69,7 +69,7 @@ fn grant_of_the_last_epoch_is_renewed_by_name() {
         expect![[r#"
             0s a granted lock fence=1 until 10s
             1s epoch 1 begun recovering=1
-            2s b refused grace_period: 29s more, lock by a fence=1 since 0s until 11s recovering
+            2s b refused held: lock by a fence=1 since 0s until 11s recovering
             3s a granted lock fence=1 until 13s again, as at 0s
             3s grace over
             4s a released lock held 4s

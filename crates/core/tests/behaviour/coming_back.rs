@@ -227,8 +227,8 @@ fn reclaim_of_sets_and_ranges_must_find_all_of_them() {
             0s a granted inode:1@0..10 fence=2 until 10s
             0s b granted job/z fence=3 until 10s
             1s epoch 1 begun recovering=2
-            2s a refused lease_lost
-            2s a refused lease_lost
+            2s a refused not_holder: nothing to reclaim on job/z
+            2s a refused not_holder: nothing to reclaim on inode:1@0..11
             2s a granted {job/x, job/y} fence=1 until 12s again, as at 0s
             2s a granted inode:1@2..8 fence=2 until 12s again, as at 0s
         "#]],
@@ -314,13 +314,41 @@ fn reclaim_of_what_was_not_held_is_refused() {
             0s t opened until 10s
             0s a granted job/x fence=1 until 10s
             1s epoch 1 begun recovering=2
-            2s a refused lease_lost
-            2s a refused lease_lost
-            2s a refused lease_lost
-            2s b refused lease_lost
-            2s a refused lease_lost
+            2s a refused not_holder: nothing to reclaim on job/y
+            2s a refused not_holder: nothing to reclaim on job/x
+            2s a refused not_holder: nothing to reclaim on job/x
+            2s b refused not_holder: nothing to reclaim on job/x
+            2s a refused not_holder: nothing to reclaim on job/x
             2s a refused session_not_found
             2s get job/x: recovering by a fence=1 since 0s until 11s recovering
+        "#]],
+    );
+}
+
+#[test]
+fn reclaim_names_what_it_does_not_fit() {
+    check(
+        "
+        0s a open s
+        0s a acquire {job/x, job/y} session=s
+        0s a acquire inode:1@0..10 shared session=s
+        1s epoch conflicting
+        2s a acquire {job/x, job/y shared} reclaim session=s
+        2s a acquire inode:1@0..20 shared reclaim session=s
+        2s a acquire inode:1@0..10 reclaim session=s
+        2s a acquire {job/x, job/y} reclaim
+        2s a acquire job/z reclaim session=s wait
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted {job/x, job/y} fence=1 until 10s
+            0s a granted inode:1@0..10 fence=2 until 10s
+            1s epoch 1 begun recovering=1
+            2s a refused not_holder: nothing to reclaim on job/y
+            2s a refused not_holder: nothing to reclaim on inode:1@0..20
+            2s a refused not_holder: nothing to reclaim on inode:1@0..10
+            2s a refused not_holder: nothing to reclaim on job/x
+            2s a refused not_holder: nothing to reclaim on job/z
         "#]],
     );
 }
@@ -461,10 +489,10 @@ fn last_owner_may_take_a_window_back_during_the_grace() {
             0s b granted job/y fence=2 until 60s
             1.001s a expired job/x fence=1, reclaim window 60s
             2s epoch 1 begun recovering=1
-            3s c refused lease_lost
+            3s c refused not_holder: nothing to reclaim on job/x
             3s a granted job/x fence=3 until 13s
             3s a reclaimed job/x fence=1
-            3s a refused lease_lost
+            3s a refused not_holder: nothing to reclaim on job/y
         "#]],
     );
 }

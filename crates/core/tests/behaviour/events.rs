@@ -13,8 +13,9 @@ fn every_lasting_change_raises_the_revision() {
         0s a acquire {job/x, inode:1@0..10} session=s
         1s keepalive s
         2s keepalive s ttl=20s
-        3s accept disk 5
-        3s accept disk 5
+        3s accept disk 1
+        3s accept disk 1
+        3s delete disk reason=moved
         4s a release job/x
         5s close s
         6s epoch conflicting
@@ -28,16 +29,18 @@ fn every_lasting_change_raises_the_revision() {
             1s s renewed until 11s
             2s s renewed until 22s
             2s a has ttl 20s
-            3s register disk accepted, mark 5
-            3s event 4: disk accepted 5
-            3s register disk accepted, mark 5
+            3s register disk accepted, mark 1
+            3s event 4: disk accepted 1
+            3s register disk accepted, mark 1
+            3s register disk deleted, mark was 1
+            3s event 5: disk deleted: moved
             4s a released job/x held 4s
             4s a released job/x fence=1
             4s a released inode:1@0..10 fence=1
             5s s closed grants=0
             5s s of a closed
             6s epoch 1 begun recovering=0
-            6s event 7: epoch 1 began
+            6s event 8: epoch 1 began
         "#]],
     );
 }

@@ -124,6 +124,7 @@ fn fence_of_a_recovering_grant_is_good() {
 fn register_takes_a_fence_that_is_not_lower_than_the_last() {
     check(
         "
+        0s jump epoch=1 fence=100
         0s register disk
         0s accept disk 5
         0s accept disk 5
@@ -132,6 +133,7 @@ fn register_takes_a_fence_that_is_not_lower_than_the_last() {
         0s register disk
         ",
         expect![[r#"
+            0s server jumped to epoch 1 fence 100
             0s register disk: no mark
             0s register disk accepted, mark 5
             0s register disk accepted, mark 5
@@ -146,12 +148,14 @@ fn register_takes_a_fence_that_is_not_lower_than_the_last() {
 fn registers_are_apart_by_name_and_namespace() {
     check(
         "
+        0s jump epoch=1 fence=100
         0s accept disk 5
         0s accept tape 1
         0s accept disk 2 in=red
         0s accept disk 4
         ",
         expect![[r#"
+            0s server jumped to epoch 1 fence 100
             0s register disk accepted, mark 5
             0s register tape accepted, mark 1
             0s register disk accepted, mark 2
@@ -164,6 +168,7 @@ fn registers_are_apart_by_name_and_namespace() {
 fn register_survives_a_restart() {
     check(
         "
+        0s jump epoch=1 fence=100
         0s accept disk 5
         1s restart
         1s epoch conflicting
@@ -171,9 +176,10 @@ fn register_survives_a_restart() {
         1s accept disk 5
         ",
         expect![[r#"
+            0s server jumped to epoch 1 fence 100
             0s register disk accepted, mark 5
             1s server restarted
-            1s epoch 1 begun recovering=0
+            1s epoch 2 begun recovering=0
             1s register disk refused stale_fence: 4 below 5
             1s register disk accepted, mark 5
         "#]],
@@ -197,6 +203,92 @@ fn register_stops_the_writer_that_was_overtaken() {
             10.001s b granted job/x fence=2 until 20.001s
             11s register disk accepted, mark 2
             12s register disk refused stale_fence: 1 below 2
+        "#]],
+    );
+}
+
+#[test]
+fn register_refuses_a_token_that_was_never_issued() {
+    check(
+        "
+        0s accept disk 9007199254740991
+        0s accept disk 1
+        0s a acquire job/x
+        0s accept disk 2
+        0s accept disk 1
+        0s accept disk 2
+        0s register disk
+        ",
+        expect![[r#"
+            0s register disk refused invalid: fencing token 9007199254740991 was never issued: the last one is 0
+            0s register disk refused invalid: fencing token 1 was never issued: the last one is 0
+            0s a granted job/x fence=1 until 10s
+            0s register disk refused invalid: fencing token 2 was never issued: the last one is 1
+            0s register disk accepted, mark 1
+            0s register disk refused invalid: fencing token 2 was never issued: the last one is 1
+            0s register disk: mark 1
+        "#]],
+    );
+}
+
+#[test]
+fn deleted_register_starts_anew() {
+    check(
+        "
+        0s jump epoch=1 fence=100
+        0s accept disk 50
+        0s accept tape 7
+        1s delete disk reason=moved
+        1s delete disk
+        1s delete disk in=red
+        1s register disk
+        1s registers
+        1s accept disk 3
+        2s restart
+        2s registers
+        ",
+        expect![[r#"
+            0s server jumped to epoch 1 fence 100
+            0s register disk accepted, mark 50
+            0s register tape accepted, mark 7
+            1s register disk deleted, mark was 50
+            1s register disk refused not_found
+            1s register disk refused not_found
+            1s register disk: no mark
+            1s registers: tape 7
+            1s register disk accepted, mark 3
+            2s server restarted
+            2s registers: disk 3, tape 7
+        "#]],
+    );
+}
+
+#[test]
+fn registers_are_listed_by_name_page_by_page() {
+    check(
+        "
+        0s jump epoch=1 fence=100
+        0s registers
+        0s accept b 2
+        0s accept a 1
+        0s accept c 3
+        0s accept a 9 in=red
+        0s registers len=2
+        0s registers len=2 after=b
+        0s registers after=c
+        0s registers in=red
+        ",
+        expect![[r#"
+            0s server jumped to epoch 1 fence 100
+            0s registers: 
+            0s register b accepted, mark 2
+            0s register a accepted, mark 1
+            0s register c accepted, mark 3
+            0s register a accepted, mark 9
+            0s registers: a 1, b 2
+            0s registers: c 3
+            0s registers: 
+            0s registers: a 9
         "#]],
     );
 }

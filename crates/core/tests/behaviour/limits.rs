@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use crate::script::check_with;
+use crate::script::{check, check_with};
 
 #[test]
 fn waiters_of_one_scope_are_limited() {
@@ -193,12 +193,14 @@ fn registers_of_one_namespace_are_limited() {
     check_with(
         |limits| limits.registers_per_namespace_max = 1,
         "
+        0s jump epoch=1 fence=100
         0s accept disk 5
         0s accept tape 5
         0s accept disk 6
         0s accept tape 5 in=red
         ",
         expect![[r#"
+            0s server jumped to epoch 1 fence 100
             0s register disk accepted, mark 5
             0s register tape refused registers: namespace default has 1 fence registers already
             0s register disk accepted, mark 6
@@ -208,10 +210,97 @@ fn registers_of_one_namespace_are_limited() {
 }
 
 #[test]
+fn registers_of_all_namespaces_are_limited() {
+    check_with(
+        |limits| limits.registers_max = 2,
+        "
+        0s jump epoch=1 fence=100
+        0s accept disk 5
+        0s accept disk 5 in=red
+        0s accept disk 5 in=blue
+        0s accept disk 6 in=red
+        0s delete disk
+        0s accept disk 5 in=blue
+        ",
+        expect![[r#"
+            0s server jumped to epoch 1 fence 100
+            0s register disk accepted, mark 5
+            0s register disk accepted, mark 5
+            0s register disk refused registers in all: there are 2 fence registers already
+            0s register disk accepted, mark 6
+            0s register disk deleted, mark was 5
+            0s register disk accepted, mark 5
+        "#]],
+    );
+}
+
+#[test]
+fn registers_use_up_no_namespace() {
+    check_with(
+        |limits| limits.namespaces_max = 1,
+        "
+        0s jump epoch=1 fence=100
+        0s accept disk 5 in=red
+        0s accept disk 5 in=blue
+        0s a acquire job/x in=green
+        0s accept disk 5
+        0s stats
+        ",
+        expect![[r#"
+            0s server jumped to epoch 1 fence 100
+            0s register disk accepted, mark 5
+            0s register disk accepted, mark 5
+            0s a granted job/x fence=101 until 10s
+            0s register disk accepted, mark 5
+            0s stats epoch=1 fence=101 namespaces=1 grants=1 leases=1 sessions=0 recovering=0 waiters=0
+        "#]],
+    );
+}
+
+#[test]
+fn tokens_have_an_end() {
+    check(
+        "
+        0s jump epoch=1 fence=9007199254740989
+        0s a acquire job/x ttl=30s as=l
+        0s b acquire job/x wait
+        0s c acquire job/x wait
+        1s c acquire job/y
+        1s c acquire job/z
+        1s d acquire job/x wait
+        2s a renew job/x
+        3s a release job/x
+        3s get job/x
+        4s restart
+        4s epoch conflicting
+        5s b acquire job/x
+        ",
+        expect![[r#"
+            0s server jumped to epoch 1 fence 9007199254740989
+            0s a granted job/x fence=9007199254740990 until 30s
+            0s b queued job/x at 1
+            0s c queued job/x at 2
+            1s c granted job/y fence=9007199254740991 until 11s
+            1s c refused tokens: the fencing tokens are used up: the last one, 9007199254740991, was issued
+            1s d refused tokens: the fencing tokens are used up: the last one, 9007199254740991, was issued
+            2s a renewed job/x until 32s
+            3s a released job/x held 3s
+            3s b refused tokens: the fencing tokens are used up: the last one, 9007199254740991, was issued
+            3s c refused tokens: the fencing tokens are used up: the last one, 9007199254740991, was issued
+            3s get job/x: free
+            4s server restarted
+            4s epoch 2 begun recovering=1
+            5s b refused tokens: the fencing tokens are used up: the last one, 9007199254740991, was issued
+        "#]],
+    );
+}
+
+#[test]
 fn namespaces_in_use_are_limited() {
     check_with(
         |limits| limits.namespaces_max = 2,
         "
+        0s jump epoch=1 fence=100
         0s a acquire job/x in=red
         0s a open s in=blue
         0s a acquire job/x in=green
@@ -221,13 +310,14 @@ fn namespaces_in_use_are_limited() {
         1s a acquire job/x in=green
         ",
         expect![[r#"
-            0s a granted job/x fence=1 until 10s
+            0s server jumped to epoch 1 fence 100
+            0s a granted job/x fence=101 until 10s
             0s s opened until 10s
             0s a refused namespaces: there are 2 namespaces in use already
             0s t refused namespaces: there are 2 namespaces in use already
-            0s register disk refused namespaces: there are 2 namespaces in use already
+            0s register disk accepted, mark 1
             1s a released job/x held 1s
-            1s a granted job/x fence=2 until 11s
+            1s a granted job/x fence=102 until 11s
         "#]],
     );
 }

@@ -163,6 +163,27 @@ fn others_may_wait_for_the_window_to_end() {
 }
 
 #[test]
+fn try_in_a_window_that_others_wait_for_is_told_of_the_window() {
+    check(
+        "
+        0s a acquire job/x ttl=10s window=5s
+        11s b acquire job/x wait
+        12s c acquire job/x
+        12s c acquire {job/y, job/x}
+        12s c test job/x
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            11s a expired job/x fence=1, reclaim window 5s
+            11s b queued job/x at 1
+            12s c refused reclaim_window: job/x by a fence=1 since 0s until 15s in its reclaim window, 1 waiting
+            12s c refused reclaim_window: job/x by a fence=1 since 0s until 15s in its reclaim window, 1 waiting
+            12s c test job/x: held by a job/x fence=1 since 0s until 15s in its reclaim window
+        "#]],
+    );
+}
+
+#[test]
 fn waiter_goes_on_waiting_through_the_window() {
     check(
         "

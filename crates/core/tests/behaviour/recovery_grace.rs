@@ -170,7 +170,7 @@ fn grant_still_recovering_after_the_grace_is_simply_a_grant() {
         expect![[r#"
             0s a granted job/x fence=1 until 60s
             1s epoch 1 begun recovering=1
-            30s b refused grace_period: 1s more, job/x by a fence=1 since 0s until 61s recovering
+            30s b refused held: job/x by a fence=1 since 0s until 61s recovering
             32s grace over
             32s b refused held: job/x by a fence=1 since 0s until 61s
             33s a renewed job/x until 93s
@@ -211,8 +211,8 @@ fn conflicting_grace_refuses_only_what_conflicts_with_a_recovering_grant() {
             0s a granted inode:1@0..10 fence=2 until 30s
             0s c granted job/s fence=3 until 30s
             1s epoch 1 begun recovering=3
-            2s b refused grace_period: 19s more, job/x by a fence=1 since 0s until 31s recovering
-            2s b refused grace_period: 19s more, inode:1@5..6 by a inode:1@0..10 fence=2 since 0s until 31s recovering
+            2s b refused held: job/x by a fence=1 since 0s until 31s recovering
+            2s b refused held: inode:1@5..6 by a inode:1@0..10 fence=2 since 0s until 31s recovering
             2s b granted inode:1@10..20 fence=4 until 12s
             2s b granted job/s fence=5 until 12s
             2s b granted job/y fence=6 until 12s
@@ -232,7 +232,7 @@ fn owner_of_a_recovering_grant_is_refused_like_anybody_unless_it_reclaims() {
         expect![[r#"
             0s a granted job/x fence=1 until 30s
             1s epoch 1 begun recovering=1
-            2s a refused grace_period: 19s more, job/x by a fence=1 since 0s until 31s recovering
+            2s a refused held: job/x by a fence=1 since 0s until 31s recovering
         "#]],
     );
 }
@@ -258,7 +258,7 @@ fn waiting_for_a_recovering_grant_is_possible() {
 }
 
 #[test]
-fn wait_that_runs_out_in_the_grace_is_told_so() {
+fn wait_that_runs_out_in_the_grace_is_told_who_holds_it() {
     check(
         "
         0s a acquire job/x ttl=60s
@@ -270,7 +270,7 @@ fn wait_that_runs_out_in_the_grace_is_told_so() {
             0s a granted job/x fence=1 until 60s
             1s epoch 1 begun recovering=1
             2s b queued job/x at 1
-            7.001s b refused grace_period: 23.999s more, job/x by a fence=1 since 0s until 61s recovering, waited 5.001s
+            7.001s b refused held: job/x by a fence=1 since 0s until 61s recovering, waited 5.001s
         "#]],
     );
 }
@@ -340,7 +340,7 @@ fn grace_that_is_over_serves_nobody_who_still_conflicts() {
 }
 
 #[test]
-fn set_is_refused_for_the_grace_when_any_of_its_scopes_is_recovering() {
+fn set_is_refused_for_what_is_recovering_as_for_what_is_held() {
     check(
         "
         0s a acquire job/x ttl=60s
@@ -354,7 +354,7 @@ fn set_is_refused_for_the_grace_when_any_of_its_scopes_is_recovering() {
             0s c granted job/y fence=2 until 60s
             1s epoch 1 begun recovering=2
             2s a renewed job/x until 62s
-            3s b refused grace_period: 28s more, job/x by a fence=1 since 0s until 62s
+            3s b refused held: job/x by a fence=1 since 0s until 62s
         "#]],
     );
 }

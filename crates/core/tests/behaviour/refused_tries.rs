@@ -53,6 +53,22 @@ fn refused_try_may_be_held_up_by_waiters_alone() {
 }
 
 #[test]
+fn set_is_refused_for_the_scope_that_is_held() {
+    check(
+        "
+        0s a acquire path:/srv/a
+        1s b acquire path:/srv/** wait
+        2s c acquire {path:/srv/c, path:/srv/a}
+        ",
+        expect![[r#"
+            0s a granted path:/srv/a fence=1 until 10s
+            1s b queued path:/srv/** at 1
+            2s c refused held: path:/srv/a by a fence=1 since 0s until 10s
+        "#]],
+    );
+}
+
+#[test]
 fn conflict_names_at_most_sixteen_holders() {
     let holders: String =
         (0..40).map(|number| format!("0s r{number} acquire job/x shared\n")).collect();

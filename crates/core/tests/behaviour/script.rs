@@ -18,15 +18,16 @@
 //! | `O open` | a new session's name | `ttl=D adapter=NAME keep=D meta=TEXT lease=NAME` |
 //! | `keepalive` `close` `attach` `disconnect` `session` | a session or lease by name | `ttl=D` to keep alive |
 //! | `accept` | a register and a fence | |
+//! | `delete` | a register | `reason=TEXT` |
 //! | `break` | a scope | `fence=N reason=TEXT` |
 //! | `remove-file` | an inode | |
-//! | `epoch` | `conflicting` or `strict` | `grace=D number=N` |
+//! | `epoch` | `conflicting`, `strict` or `strict-unknown` | `grace=D number=N` |
 //! | `jump` | | `epoch=N fence=N` |
 //! | `suspend` `resume` `tick` `restart` `watch` | | |
 //! | `O test` `get` `register` | a scope, or a register | `shared session=NAME` to test |
 //! | `spell` | any text | |
 //! | `list` | | `prefix=T owner=O session=NAME inode=N state=S len=N looks=N next` |
-//! | `graph` `sessions` `grace` `stats` `deadline` | | `after=NAME len=N` |
+//! | `graph` `sessions` `registers` `grace` `stats` `deadline` | | `after=NAME len=N` |
 //! | `snapshot` | `begin`, `next` or `finish` | `len=N` |
 //!
 //! Every step takes `in=NAMESPACE`. Leases have names (`as=`, or the session's), so that no script has an id in it. A

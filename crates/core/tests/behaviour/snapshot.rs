@@ -22,7 +22,7 @@ fn snapshot_holds_everything_that_lasts() {
         0s a acquire {job/x, inode:1@0..10, pool permits=3} session=s id=r1 window=5s meta=note
         0s b acquire path:/srv/** shared in=red
         0s c acquire job/y ttl=1s window=60s
-        0s accept disk 5
+        0s accept disk 3
         2s snapshot begin
         2s snapshot finish
         ",
@@ -31,7 +31,7 @@ fn snapshot_holds_everything_that_lasts() {
             0s a granted {job/x, inode:1@0..10, pool} fence=1 until 10s
             0s b granted path:/srv/** fence=2 until 10s
             0s c granted job/y fence=3 until 1s
-            0s register disk accepted, mark 5
+            0s register disk accepted, mark 3
             2s c expired job/y fence=3, reclaim window 60s
             2s snapshot of 5 entries: the table as it was at the beginning
         "#]],
@@ -201,9 +201,12 @@ fn ranges_that_move_and_merge_meanwhile_stay_as_they_were() {
 fn changed_ttl_and_register_stay_as_they_were() {
     check(
         "
+        0s jump epoch=1 fence=100
         0s a acquire job/x ttl=10s
         0s accept disk 5
+        0s accept spool 5
         1s snapshot begin
+        1s delete spool
         1s a renew job/x ttl=60s
         1s accept disk 9
         1s accept tape 1
@@ -211,14 +214,17 @@ fn changed_ttl_and_register_stay_as_they_were() {
         1s snapshot finish
         ",
         expect![[r#"
-            0s a granted job/x fence=1 until 10s
+            0s server jumped to epoch 1 fence 100
+            0s a granted job/x fence=101 until 10s
             0s register disk accepted, mark 5
+            0s register spool accepted, mark 5
+            1s register spool deleted, mark was 5
             1s a renewed job/x until 61s
             1s a has ttl 60s
             1s register disk accepted, mark 9
             1s register tape accepted, mark 1
             1s server jumped to epoch 9 fence 1000
-            1s snapshot of 3 entries: the table as it was at the beginning
+            1s snapshot of 4 entries: the table as it was at the beginning
         "#]],
     );
 }

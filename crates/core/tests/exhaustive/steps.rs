@@ -284,7 +284,7 @@ impl Config {
         let (server, outcome, step) = before.0.handle(world.now, command);
         if let Err(broken) = invariant_fences_only_rise(&before.0.table, &server.table, &step)
             .and_then(|()| invariant_epochs_only_rise(&before.0.table, &server.table))
-            .and_then(|()| invariant_registers_only_rise(&before.0.table, &server.table))
+            .and_then(|()| invariant_registers_only_rise(&before.0.table, &server.table, &step))
             .and_then(|()| invariant_leases_never_end_early(&before.0.table, &server.table, &step))
         {
             world.blame(Fault::StepBreaksAPromise(broken.to_string()));
@@ -318,7 +318,8 @@ impl Config {
                 | Transition::Jumped { .. }
                 | Transition::SessionOpened(_)
                 | Transition::TtlChanged { .. }
-                | Transition::FenceAccepted { .. } => None,
+                | Transition::FenceAccepted { .. }
+                | Transition::FenceDeleted { .. } => None,
             };
             if ending == Some(&Ending::Expired) || ending == Some(&Ending::GraceExpired) {
                 count(&self.seen.lapses);

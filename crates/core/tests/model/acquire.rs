@@ -31,6 +31,7 @@ impl Model {
         if self.suspended {
             return Err(Refusal::Suspended);
         }
+        self.check_tokens_left()?;
         self.check_locks(ask)?;
         let waiter = self.arrival(ask)?;
         self.check_limits_agree(ask)?;
@@ -104,10 +105,18 @@ impl Model {
             self.tell_left(&waiter);
             return self.refuse_waiter(&waiter, &refusal);
         }
+        if let Err(refusal) = self.check_tokens_left() {
+            self.tell_left(&waiter);
+            return self.refuse_waiter(&waiter, &refusal);
+        }
         let grant = self.grant(&waiter.ask, waiter.since);
         for &call in &waiter.calls {
             self.step.effects.push(Effect::Granted { call, grant: Box::new(grant.clone()) });
         }
+    }
+
+    fn check_tokens_left(&self) -> Result<(), Refusal> {
+        if self.fence == Fence::MAX { Err(Refusal::Limit(Limit::Tokens)) } else { Ok(()) }
     }
 
     /// "A set is granted whole or not at all, in one step, under one lease with one token."
@@ -115,7 +124,7 @@ impl Model {
         for claim in &ask.claims {
             self.end_own_windows(ask, claim);
         }
-        self.fence = Fence::new(self.fence.get() + 1).expect("tests do not run that long");
+        self.fence = Fence::new(self.fence.get() + 1).expect("it was checked");
         let gained = self.gained(ask);
         let (lease, opens) = self.lease_for(ask);
         self.record(Transition::Granted(Granted {

@@ -95,12 +95,11 @@ impl Model {
         Ok(())
     }
 
-    /// Namespaces in which anything is held, waited for or kept.
+    /// Namespaces in which anything is held or waited for; fence registers use none up.
     pub(crate) fn namespaces(&self) -> Vec<Namespace> {
         let leases = self.leases.iter().map(|lease| &lease.namespace);
         let waiters = self.waiters.iter().map(|waiter| &waiter.ask.namespace);
-        let registers = self.registers.iter().map(|register| &register.namespace);
-        let mut used: Vec<Namespace> = leases.chain(waiters).chain(registers).cloned().collect();
+        let mut used: Vec<Namespace> = leases.chain(waiters).cloned().collect();
         used.sort();
         used.dedup();
         used

@@ -61,7 +61,7 @@ impl Model {
     }
 
     pub(crate) fn strict_grace(&self) -> bool {
-        self.grace.is_some_and(|grace| grace.policy == GracePolicy::Strict)
+        self.grace.is_some_and(|grace| grace.policy != GracePolicy::Conflicting)
     }
 
     /// "A grant is made only to a waiter that is still there": a session past its deadline is not.

@@ -29,6 +29,7 @@ impl Model {
             self.settle();
         }
         self.end_grace_if_over();
+        self.settle();
     }
 
     fn first_due(&self) -> Option<Due> {

@@ -33,7 +33,7 @@ impl Model {
             held.window_until = Some(now.plus(held.window));
         }
         let recovering = self.recovering();
-        let on = ask.grace == GracePolicy::Strict || recovering > 0;
+        let on = ask.grace == GracePolicy::StrictUnknown || recovering > 0;
         let ends_at = now.plus(millis(ask.grace_length));
         self.grace = on.then_some(Grace { policy: ask.grace, ends_at });
         Ok(Answer::EpochBegun { recovering })
@@ -56,8 +56,10 @@ impl Model {
     /// "The grace is over when every expected session has come back or lapsed (early exit), and at the latest when its
     /// timer ends." Where nobody knows who is expected, only the timer ends it.
     pub(crate) fn end_grace_if_over(&mut self) {
-        let all_back = !self.strict_grace() && self.recovering() == 0;
-        if self.grace.is_some_and(|grace| all_back || grace.ends_at < self.now) {
+        let all_back = self.recovering() == 0;
+        if self.grace.is_some_and(|grace| {
+            all_back && grace.policy != GracePolicy::StrictUnknown || grace.ends_at < self.now
+        }) {
             self.end_grace();
         }
     }
@@ -112,8 +114,12 @@ impl Model {
         }
         match self.grace.map(|grace| grace.policy) {
             None => Err(Refusal::NoGrace),
-            Some(GracePolicy::Conflicting) => Err(Refusal::LeaseLost),
-            Some(GracePolicy::Strict) => Ok(()),
+            Some(GracePolicy::Conflicting | GracePolicy::Strict) => {
+                let unheld = ask.claims.iter().find(|claim| self.own_of(ask, claim).is_none());
+                let scope = unheld.unwrap_or(&ask.claims[0]).scope.clone();
+                Err(Refusal::NothingToReclaim(scope))
+            }
+            Some(GracePolicy::StrictUnknown) => Ok(()),
         }
     }
 
@@ -141,35 +147,32 @@ impl Model {
         if lease.state == LeaseState::Recovering && self.grace.is_none() {
             return None;
         }
-        let own: Vec<&Held> = self
+        ask.claims.iter().map(|claim| self.own_of(ask, claim)).collect()
+    }
+
+    /// What the owner holds of a claim in that mode under the lease that the request names, if it is all of it.
+    fn own_of(&self, ask: &Acquire, claim: &Claim) -> Option<Vec<Held>> {
+        let Under::Session(id) = ask.under else {
+            return None;
+        };
+        let own = self
             .held
             .iter()
             .filter(|held| held.namespace == ask.namespace && held.owner == ask.owner)
-            .filter(|held| held.lease == id && held.window_until.is_none())
+            .filter(|held| held.lease == id && held.window_until.is_none());
+        let found: Vec<Held> = own
+            .filter(|held| held.mode == claim.mode && held.scope.overlaps(&claim.scope))
+            .filter(|held| matches!(held.scope, Scope::Range { .. }) || held.scope == claim.scope)
+            .cloned()
             .collect();
-        let mut matched = Vec::new();
-        for claim in &ask.claims {
-            let same_mode = own.iter().filter(|held| held.mode == claim.mode);
-            let found: Vec<Held> = same_mode
-                .filter(|held| held.scope.overlaps(&claim.scope))
-                .filter(|held| {
-                    matches!(held.scope, Scope::Range { .. }) || held.scope == claim.scope
-                })
-                .map(|held| Held::clone(held))
-                .collect();
-            if let Scope::Range { inode, range } = claim.scope {
-                let bytes: Vec<ByteRange> =
-                    found.iter().filter_map(|held| bytes_of(held, inode)).collect();
-                if !covered(range, &bytes) {
-                    return None;
-                }
-            }
-            if found.is_empty() {
+        if let Scope::Range { inode, range } = claim.scope {
+            let bytes: Vec<ByteRange> =
+                found.iter().filter_map(|held| bytes_of(held, inode)).collect();
+            if !covered(range, &bytes) {
                 return None;
             }
-            matched.push(found);
         }
-        Some(matched)
+        (!found.is_empty()).then_some(found)
     }
 }
 

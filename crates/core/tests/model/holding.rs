@@ -100,9 +100,10 @@ impl Model {
         Answer::Cancelled { waiting: true }
     }
 
-    /// "A named high-water mark that accepts a token only if it is not lower than the last one accepted."
+    /// "A named high-water mark that accepts a token only if it is not lower than the last one accepted", and no token
+    /// that was never issued.
     pub(crate) fn accept_fence(&mut self, ask: &AcceptFence) -> Answered {
-        self.check_namespace(&ask.namespace)?;
+        let (presented, last, in_all) = (ask.fence, self.fence, self.registers.len());
         let of = |register: &&mut Register| register.namespace == ask.namespace;
         let found = self.registers.iter_mut().filter(of).find(|r| r.name == ask.register);
         let raised = match found {
@@ -110,12 +111,19 @@ impl Model {
                 let (presented, high_water) = (ask.fence, register.high_water);
                 return Err(Refusal::StaleFence { presented, high_water });
             }
+            _ if presented > last => {
+                return Err(Refusal::Invalid(Invalid::FenceNotIssued { presented, last }));
+            }
             Some(register) => std::mem::replace(&mut register.high_water, ask.fence) < ask.fence,
             None => {
                 let max = self.limits.registers_per_namespace_max;
                 if self.registers.iter_mut().filter(of).count() >= max {
                     let namespace = ask.namespace.clone();
                     return Err(Refusal::Limit(Limit::Registers { namespace, max }));
+                }
+                let max = self.limits.registers_max;
+                if in_all >= max {
+                    return Err(Refusal::Limit(Limit::RegistersInAll { max }));
                 }
                 let (namespace, name) = (ask.namespace.clone(), ask.register.clone());
                 self.registers.push(Register { namespace, name, high_water: ask.fence });
@@ -132,6 +140,23 @@ impl Model {
             self.tell(namespace, News::FenceAccepted { register, fence });
         }
         Ok(Answer::FenceAccepted { high_water: ask.fence })
+    }
+
+    /// An operator removes a register: the next token that it is shown makes it anew.
+    pub(crate) fn delete_fence(&mut self, ask: &DeleteFence) -> Answered {
+        let (namespace, register, reason) = (&ask.namespace, ask.register.clone(), &ask.reason);
+        let is_it = |r: &Register| r.namespace == *namespace && r.name == register;
+        let Some(found) = self.registers.iter().position(is_it) else {
+            return Err(Refusal::RegisterNotFound(register));
+        };
+        let high_water = self.registers.remove(found).high_water;
+        self.record(Transition::FenceDeleted {
+            namespace: namespace.clone(),
+            register: register.clone(),
+            reason: reason.clone(),
+        });
+        self.tell(namespace, News::FenceDeleted { register, reason: reason.clone() });
+        Ok(Answer::FenceDeleted { high_water })
     }
 
     /// An operator ends every grant that overlaps the scope: keys with all their set, files just inside the scope.

@@ -225,6 +225,7 @@ impl Model {
             Command::Attach(ask) => self.attach(ask),
             Command::Disconnect(ask) => self.disconnect(ask),
             Command::AcceptFence(ask) => self.accept_fence(ask),
+            Command::DeleteFence(ask) => self.delete_fence(ask),
             Command::Break(ask) => Ok(self.break_grants(ask)),
             Command::BreakSession(ask) => self.break_session(ask),
             Command::RemoveFile(ask) => Ok(self.remove_file(ask)),

@@ -5,51 +5,36 @@ use super::{Held, Model, Waiter};
 use leasehold_core::*;
 
 impl Model {
-    /// Why a request is not granted: "a refused try says who holds it, since when, until when, how many wait".
+    /// Why a request is not granted: "a refused try says who holds it, since when, until when, how many wait". Of several
+    /// claims that are blocked the first that is held decides, then one in a reclaim window, then one that others wait for.
     pub(crate) fn why_not(&self, ask: &Acquire, waiter: &Waiter, view: View) -> Refusal {
-        let blocked = ask.claims.iter().find_map(|claim| {
-            let blockers = self.blockers(Asker::of(ask), claim, waiter.ticket, view);
-            (!blockers.none()).then(|| (claim.scope.clone(), blockers))
-        });
-        let ends_in = self.grace.map(|grace| Timestamp::since(grace.ends_at, self.now));
-        let Some((scope, blockers)) = blocked else {
-            // Only its time is over, or nobody is granted anything.
-            let nobody = self.conflict(ask.claims[0].scope.clone(), &Blockers::default(), waiter);
-            return match ends_in {
-                Some(ends_in) if self.strict_grace() => {
-                    Refusal::GracePeriod { ends_in, conflict: None }
-                }
-                _ if self.suspended => Refusal::Suspended,
-                _ => Refusal::Held(Box::new(nobody)),
-            };
+        if let Some(grace) = self.grace.filter(|_| self.strict_grace() && !ask.reclaim) {
+            let ends_in = Timestamp::since(grace.ends_at, self.now);
+            return Refusal::GracePeriod { ends_in, conflict: None };
+        }
+        let blocked: Vec<(&Claim, Blockers)> = ask
+            .claims
+            .iter()
+            .map(|claim| (claim, self.blockers(Asker::of(ask), claim, waiter.ticket, view)))
+            .filter(|(_, blockers)| !blockers.none())
+            .collect();
+        let is_window = |held: &Held| self.state_of(held) == HolderState::ReclaimWindow;
+        let first = |which: &dyn Fn(&Blockers) -> bool| {
+            let (claim, blockers) = blocked.iter().find(|(_, blockers)| which(blockers))?;
+            Some(Box::new(self.conflict(claim.scope.clone(), blockers, waiter)))
         };
-        let all = self.all_blockers(ask, waiter.ticket, view);
-        let state_is = |state| move |held: &Held| self.state_of(held) == state;
-        let recovering = all.holders.iter().any(state_is(HolderState::Recovering));
-        let only_windows =
-            all.waiters.is_empty() && all.holders.iter().all(state_is(HolderState::ReclaimWindow));
-        let conflict = Box::new(self.conflict(scope, &blockers, waiter));
-        match ends_in {
-            Some(ends_in) if self.strict_grace() && !ask.reclaim => {
-                Refusal::GracePeriod { ends_in, conflict: None }
-            }
-            Some(ends_in) if recovering => {
-                Refusal::GracePeriod { ends_in, conflict: Some(conflict) }
-            }
-            _ if only_windows => Refusal::ReclaimWindow(conflict),
-            _ => Refusal::Held(conflict),
+        if let Some(held) = first(&|blockers| !blockers.holders.iter().all(is_window)) {
+            return Refusal::Held(held);
         }
-    }
-
-    /// Those in the way of any claim.
-    fn all_blockers(&self, ask: &Acquire, ticket: Ticket, view: View) -> Blockers {
-        let mut all = Blockers::default();
-        for claim in &ask.claims {
-            let more = self.blockers(Asker::of(ask), claim, ticket, view);
-            all.holders.extend(more.holders);
-            all.waiters.extend(more.waiters);
+        if let Some(window) = first(&|blockers| !blockers.holders.is_empty()) {
+            return Refusal::ReclaimWindow(window);
         }
-        all
+        if let Some(queued) = first(&|_| true) {
+            return Refusal::Held(queued);
+        }
+        // Only its time is over, or nobody is granted anything.
+        let nobody = self.conflict(ask.claims[0].scope.clone(), &Blockers::default(), waiter);
+        if self.suspended { Refusal::Suspended } else { Refusal::Held(Box::new(nobody)) }
     }
 
     /// A refusal that tells of a kept place always names a conflict to tell it with.

@@ -72,6 +72,18 @@ impl Model {
         })
     }
 
+    pub(crate) fn registers(&self, namespace: &Namespace) -> Vec<RegisterView> {
+        let here = self.registers.iter().filter(|register| register.namespace == *namespace);
+        let mut registers: Vec<RegisterView> = here
+            .map(|register| RegisterView {
+                name: register.name.clone(),
+                high_water: register.high_water,
+            })
+            .collect();
+        registers.sort_by(|one, other| one.name.cmp(&other.name));
+        registers
+    }
+
     /// The first moment at which a tick would find something to do: past the earliest of all deadlines.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let leases = self.leases.iter().filter(|lease| lease.state != LeaseState::Lapsed);
@@ -146,7 +158,8 @@ impl Model {
 
     pub(crate) fn grace_view(&self) -> Option<GraceView> {
         self.grace.map(|grace| GraceView {
-            strict: grace.policy == GracePolicy::Strict,
+            strict: grace.policy != GracePolicy::Conflicting,
+            is_known: grace.policy != GracePolicy::StrictUnknown,
             ends_at: grace.ends_at,
             expected: self.recovering(),
         })
@@ -169,9 +182,7 @@ impl Model {
         let holders = in_the_way.holders.iter().map(|held| self.holder(held));
         let conflict =
             holders.min_by(|one, other| (&one.scope, one.fence).cmp(&(&other.scope, other.fence)));
-        if !in_the_way.none() {
-            self.check_limit_agrees(namespace, claim)?;
-        }
+        self.check_limit_agrees(namespace, claim)?;
         Ok(Tested { free: in_the_way.none(), conflict })
     }
 

@@ -38,9 +38,9 @@ impl World {
             let sessions = self.table.sessions(&namespace, 0, usize::MAX);
             same("sessions", &self.model.session_views(&namespace), &sessions)?;
         }
-        for register in &self.model.registers {
-            let actual = self.table.register(&register.namespace, &register.name);
-            same("register", &Some(register.high_water), &actual)?;
+        for namespace in (0..3).map(namespace_of) {
+            let registers = self.table.registers(&namespace, None, usize::MAX);
+            same("registers", &self.model.registers(&namespace), &registers)?;
         }
         Ok(())
     }
@@ -170,7 +170,8 @@ fn changes(step: &Step) -> Vec<String> {
         }
         Transition::EpochBegan { .. }
         | Transition::Jumped { .. }
-        | Transition::FenceAccepted { .. } => format!("{transition:?}"),
+        | Transition::FenceAccepted { .. }
+        | Transition::FenceDeleted { .. } => format!("{transition:?}"),
     });
     told.collect()
 }

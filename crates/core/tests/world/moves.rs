@@ -103,7 +103,13 @@ pub(crate) enum Move {
     AcceptFence {
         namespace: u8,
         register: u8,
+        /// Above the last one issued, by one less than this; or below it, by as much.
         fence: u8,
+        above: bool,
+    },
+    DeleteFence {
+        namespace: u8,
+        register: u8,
     },
     Break {
         namespace: u8,
@@ -124,11 +130,12 @@ pub(crate) enum Move {
     },
     BeginEpoch {
         stale: bool,
-        strict: bool,
+        policy: u8,
         length: u8,
     },
     Jump {
         stale: bool,
+        /// How far ahead; to the end of the tokens if it is the highest number.
         by: u8,
     },
     Suspend,
@@ -212,16 +219,21 @@ fn moves() -> impl Strategy<Value = Move> {
         4 => any::<Pick>().prop_map(|pick| Move::Disconnect { pick }),
     ];
     let seldom = prop_oneof![
-        5 => (namespace(), 0..4u8, 0..40u8)
-            .prop_map(|(namespace, register, fence)| Move::AcceptFence { namespace, register, fence }),
+        6 => (0..3u8, 0..4u8, 0..12u8, rarely()).prop_map(
+            |(namespace, register, fence, above)| Move::AcceptFence {
+                namespace, register, fence, above
+            }
+        ),
+        2 => (0..3u8, 0..4u8)
+            .prop_map(|(namespace, register)| Move::DeleteFence { namespace, register }),
         2 => (namespace(), scope(), prop::option::of(any::<Pick>()))
             .prop_map(|(namespace, scope, pick)| Move::Break { namespace, scope, pick }),
         1 => (any::<Pick>(), fault()).prop_map(|(pick, fault)| Move::BreakSession { pick, fault }),
         2 => (namespace(), 0..2u8).prop_map(|(namespace, inode)| Move::RemoveFile { namespace, inode }),
         4 => (any::<Pick>(), fault()).prop_map(|(pick, fault)| Move::Withdraw { pick, fault }),
-        3 => (rarely(), prop::bool::weighted(0.3), 0..4u8)
-            .prop_map(|(stale, strict, length)| Move::BeginEpoch { stale, strict, length }),
-        1 => (prop::bool::weighted(0.3), 0..9u8).prop_map(|(stale, by)| Move::Jump { stale, by }),
+        4 => (rarely(), prop_oneof![4 => Just(0u8), 2 => Just(1u8), 2 => Just(2u8)], 0..4u8)
+            .prop_map(|(stale, policy, length)| Move::BeginEpoch { stale, policy, length }),
+        1 => (prop::bool::weighted(0.3), prop_oneof![9 => 0..9u8, 1 => Just(u8::MAX)]).prop_map(|(stale, by)| Move::Jump { stale, by }),
         2 => Just(Move::Suspend),
         5 => Just(Move::Resume),
         6 => Just(Move::Tick),

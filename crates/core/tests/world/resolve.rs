@@ -86,10 +86,19 @@ impl World {
                 let (namespace, session) = self.lease_pick(*pick, 0);
                 Command::Disconnect(Disconnect { namespace, session })
             }
-            Move::AcceptFence { namespace, register, fence } => Command::AcceptFence(AcceptFence {
+            Move::AcceptFence { namespace, register, fence, above } => {
+                let (last, by) = (self.model.fence.get(), u64::from(*fence));
+                let fence = if *above { last + 1 + by } else { last.saturating_sub(by) };
+                Command::AcceptFence(AcceptFence {
+                    namespace: namespace_of(*namespace),
+                    register: register_of(*register),
+                    fence: Fence::new(fence).unwrap_or(Fence::MAX),
+                })
+            }
+            Move::DeleteFence { namespace, register } => Command::DeleteFence(DeleteFence {
                 namespace: namespace_of(*namespace),
-                register: RegisterName::new(&format!("register-{register}")).unwrap(),
-                fence: Fence::new(u64::from(*fence)).unwrap(),
+                register: register_of(*register),
+                reason: "stuck".into(),
             }),
             Move::Break { namespace, scope, pick } => {
                 let fence = pick.and_then(|pick| picked(&self.model.held, pick));
@@ -111,14 +120,19 @@ impl World {
                 inode: 1 + u64::from(*inode),
             }),
             Move::Withdraw { pick, fault } => self.withdraw(*pick, *fault),
-            Move::BeginEpoch { stale, strict, length } => Command::BeginEpoch(BeginEpoch {
+            Move::BeginEpoch { stale, policy, length } => Command::BeginEpoch(BeginEpoch {
                 epoch: self.epoch(*stale, 1),
-                grace: if *strict { GracePolicy::Strict } else { GracePolicy::Conflicting },
+                grace: [GracePolicy::Conflicting, GracePolicy::Strict, GracePolicy::StrictUnknown]
+                    [usize::from(*policy)],
                 grace_length: Duration::from_millis([30, 0, 10, 70][usize::from(*length)]),
             }),
             Move::Jump { stale, by } => Command::Jump(Jump {
                 epoch: self.epoch(*stale, u64::from(*by) + 1),
-                fence: Fence::new(self.model.fence.get() + u64::from(*by) * 10).unwrap(),
+                fence: match by {
+                    &u8::MAX => Fence::new(Fence::MAX.get() - 3).unwrap(),
+                    by => Fence::new(self.model.fence.get() + u64::from(*by) * 10)
+                        .unwrap_or(Fence::MAX),
+                },
             }),
             Move::Suspend => Command::Suspend,
             Move::Resume => Command::Resume,
@@ -464,6 +478,10 @@ fn owner_of(owner: u8) -> Owner {
 
 pub(crate) fn namespace_of(namespace: u8) -> Namespace {
     Namespace::new(["default", "two", "three"][usize::from(namespace)]).unwrap()
+}
+
+fn register_of(register: u8) -> RegisterName {
+    RegisterName::new(&format!("register-{register}")).unwrap()
 }
 
 fn ttl_of(ttl: u8) -> Duration {

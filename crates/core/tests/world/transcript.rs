@@ -44,6 +44,7 @@ fn said(command: &Command) -> String {
         Command::AcceptFence(ask) => {
             format!("accept-fence {} {} {}", ask.namespace, ask.register, ask.fence)
         }
+        Command::DeleteFence(ask) => format!("delete-fence {} {}", ask.namespace, ask.register),
         Command::Break(ask) => {
             format!("break {} {} fence={:?}", ask.namespace, ask.scope, ask.fence)
         }

@@ -199,6 +199,9 @@ impl Engine {
                 self.table.register(&accept.namespace, &accept.register) < Some(accept.fence)
             }
             Command::ByOwner(ask) => self.is_new_ttl_of(ask),
+            Command::DeleteFence(delete) => {
+                self.table.register(&delete.namespace, &delete.register).is_some()
+            }
             Command::Break(_) | Command::BreakSession(_) | Command::RemoveFile(_) => true,
             Command::Acquire(_)
             | Command::Release(_)
@@ -256,7 +259,8 @@ fn lasts(news: &News) -> bool {
         | News::Granted { .. }
         | News::Ended { .. }
         | News::TtlChanged { .. }
-        | News::FenceAccepted { .. } => true,
+        | News::FenceAccepted { .. }
+        | News::FenceDeleted { .. } => true,
     }
 }
 
@@ -275,7 +279,8 @@ fn is_acknowledged(transition: &Transition) -> bool {
         | Transition::Granted(_)
         | Transition::TtlChanged { .. }
         | Transition::LeaseLapsed { .. }
-        | Transition::FenceAccepted { .. } => return false,
+        | Transition::FenceAccepted { .. }
+        | Transition::FenceDeleted { .. } => return false,
     };
     match ending {
         Ending::Released | Ending::Closed | Ending::Disconnected | Ending::Withdrawn => true,

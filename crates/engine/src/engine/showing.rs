@@ -1,7 +1,7 @@
 //! What may be shown before everything that was decided is durable.
 
 use leasehold_core::{
-    Answer, CallId, Conflict, LeaseId, Refusal, Revision, Step, Timestamp, planted,
+    Answer, CallId, Conflict, Invalid, LeaseId, Refusal, Revision, Step, Timestamp, planted,
 };
 
 use super::{Engine, Output};
@@ -57,6 +57,8 @@ impl Engine {
             Refusal::GracePeriod { conflict, .. } => {
                 conflict.as_ref().is_none_or(|conflict| self.is_durable(conflict))
             }
+            // It tells of the last token, which may not be durable yet.
+            Refusal::Invalid(Invalid::FenceNotIssued { last, .. }) => *last <= self.durable_fence,
             Refusal::NoGrace
             | Refusal::LimitMismatch { .. }
             | Refusal::TicketNotFound(_)
@@ -64,14 +66,16 @@ impl Engine {
             | Refusal::Invalid(_)
             | Refusal::Suspended
             | Refusal::StaleEpoch { .. } => true,
-            Refusal::StaleFence { .. } if self.store_failed => true,
+            Refusal::StaleFence { .. } | Refusal::RegisterNotFound(_) if self.store_failed => true,
             Refusal::ReclaimWindow(_)
             | Refusal::Deadlock { .. }
             | Refusal::LeaseLost
             | Refusal::NotHolder(_)
+            | Refusal::NothingToReclaim(_)
             | Refusal::RequestIdReused
             | Refusal::SessionNotFound
             | Refusal::StaleFence { .. }
+            | Refusal::RegisterNotFound(_)
             | Refusal::FileRemoved(_) => {
                 self.unwritten.is_empty() || planted!("loss-told-before-it-is-durable")
             }
@@ -134,6 +138,7 @@ impl Engine {
             | Query::Session { .. }
             | Query::Sessions { .. }
             | Query::Register { .. }
+            | Query::Registers { .. }
             | Query::Graph { .. }
             | Query::Overview { .. }
             | Query::Tree(_) => false,
@@ -170,6 +175,9 @@ impl Engine {
             }
             Query::Register { namespace, register } => {
                 View::Register(table.register(&namespace, &register))
+            }
+            Query::Registers { namespace, after, len_max } => {
+                View::Registers(table.registers(&namespace, after.as_ref(), len_max))
             }
             Query::Graph { namespace, waits_max } => {
                 View::Graph(Box::new(table.graph(&namespace, waits_max)))

@@ -80,6 +80,14 @@ impl Member {
             recovering = recovered.recovering,
             "the table is loaded"
         );
+        if let Some(grace) = recovered.table.grace() {
+            tracing::info!(
+                policy = if grace.strict { "strict" } else { "conflicting" },
+                ends_in_ms = u64::try_from(grace.ends_at.since(now).as_millis()).ok(),
+                expected = grace.expected,
+                "recovery grace active"
+            );
+        }
         self.outputs.push(Output::Began(recovered.beginning));
         let settings = Settings {
             record_bytes_max: self.traits.record_bytes_max,

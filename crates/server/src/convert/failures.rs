@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_api::{Code, FieldError, Happened, Problem};
-use leasehold_core::{Conflict, Invalid, Limit, Refusal, Timestamp};
+use leasehold_core::{Conflict, HolderState, Invalid, Limit, Refusal, Timestamp};
 use leasehold_engine::CallError;
 
 use super::outward::{count, cycle, holders, millis};
@@ -63,7 +63,7 @@ fn refused(now: Timestamp, refusal: &Refusal) -> Problem {
         }
         Refusal::NoGrace => Problem::new(Code::NoGrace, said),
         Refusal::LeaseLost => Problem::new(Code::LeaseLost, said),
-        Refusal::NotHolder(_) => Problem::new(Code::NotHolder, said),
+        Refusal::NotHolder(_) | Refusal::NothingToReclaim(_) => Problem::new(Code::NotHolder, said),
         Refusal::LimitMismatch { .. } => Problem::new(Code::LimitMismatch, said),
         Refusal::RequestIdReused => Problem::new(Code::RequestIdReused, said),
         Refusal::SessionNotFound => Problem::new(Code::SessionNotFound, said),
@@ -72,6 +72,7 @@ fn refused(now: Timestamp, refusal: &Refusal) -> Problem {
         Refusal::StaleFence { high_water, .. } => {
             Problem { high_water: Some(high_water.get()), ..Problem::new(Code::StaleFence, said) }
         }
+        Refusal::RegisterNotFound(_) => Problem::new(Code::NotFound, said),
         Refusal::Limit(limit) => limited(limit),
         Refusal::Invalid(invalid) => invalid_request(invalid),
         Refusal::Suspended => {
@@ -84,9 +85,13 @@ fn refused(now: Timestamp, refusal: &Refusal) -> Problem {
 fn held_detail(now: Timestamp, conflict: &Conflict) -> String {
     match conflict.holders.first() {
         Some(holder) => format!(
-            "{} is held by {} (lease expires in {} unless renewed)",
+            "{} is held by {}{} (lease expires in {} unless renewed)",
             holder.scope,
             holder.owner,
+            match holder.state {
+                HolderState::Recovering => ", not heard of since the server restarted",
+                HolderState::Held | HolderState::ReclaimWindow => "",
+            },
             spelled(millis(holder.deadline.since(now)))
         ),
         None => format!("others wait for {} already", conflict.scope),
@@ -123,9 +128,12 @@ fn limited(limit: &Limit) -> Problem {
             Code::TooManyWaiters
         }
         Limit::Sessions { .. } => Code::SessionLimit,
-        Limit::LocksPerSession { .. } | Limit::Registers { .. } | Limit::Namespaces { .. } => {
-            Code::QuotaExceeded
-        }
+        Limit::LocksPerSession { .. }
+        | Limit::Registers { .. }
+        | Limit::RegistersInAll { .. }
+        | Limit::Namespaces { .. } => Code::QuotaExceeded,
+        // Only an operator can help.
+        Limit::Tokens => return Problem::new(Code::QuotaExceeded, limit.to_string()),
     };
     retried(Problem::new(code, limit.to_string()), Duration::from_secs(1))
 }
@@ -140,6 +148,7 @@ fn invalid_request(invalid: &Invalid) -> Problem {
         Invalid::RangePermits(_) | Invalid::Permits { .. } => "permits",
         Invalid::MetadataSize { .. } => "metadata",
         Invalid::NotOneGrant => "reclaim",
+        Invalid::FenceNotIssued { .. } => "fencing_token",
         Invalid::LeaseIdInUse => return Problem::new(Code::Internal, "the lease id is in use"),
     };
     let message = invalid.to_string();

@@ -240,6 +240,25 @@ pub(crate) fn session_page(
     (shown.into_iter().map(|view| session(now, view)).collect(), next)
 }
 
+/// Registers that go on one page, and the last one if there may be more.
+pub(crate) fn register_page(
+    found: &[core::RegisterView],
+    len_max: usize,
+) -> (Vec<api::Register>, Option<String>) {
+    let mut room = Room::new();
+    let shown: Vec<api::Register> = found
+        .iter()
+        .take_while(|view| room.has_for(page::register_bytes(view)))
+        .map(|view| api::Register {
+            name: view.name.to_string(),
+            high_water: view.high_water.get(),
+        })
+        .collect();
+    let is_cut = shown.len() < found.len() || found.len() == len_max;
+    let next = shown.last().filter(|_| is_cut).map(|last| last.name.clone());
+    (shown, next)
+}
+
 /// Where a listing goes on, as hexadecimal digits: callers are not to read anything into it.
 fn page_token(cursor: &core::ListCursor) -> String {
     let text = format!("{} {}", cursor.fence, cursor.scope);
@@ -352,6 +371,9 @@ fn news(at: Timestamp, news: &News) -> api::News {
         News::FenceAccepted { register, fence } => {
             api::News::FenceAccepted { register: register.to_string(), fencing_token: fence.get() }
         }
+        News::FenceDeleted { register, reason } => {
+            api::News::FenceDeleted { register: register.to_string(), note: reason.to_string() }
+        }
         News::Queued { scopes, owner, .. } => {
             api::News::Queued { locks: texts(scopes), owner_id: owner.to_string() }
         }
@@ -450,6 +472,7 @@ pub(crate) fn scopes_of(event: &Event) -> &[Scope] {
         | News::SessionEnded { .. }
         | News::TtlChanged { .. }
         | News::FenceAccepted { .. }
+        | News::FenceDeleted { .. }
         | News::Deadlock { .. } => &[],
     }
 }

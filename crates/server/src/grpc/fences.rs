@@ -6,7 +6,8 @@ use leasehold_api::Code;
 use leasehold_api::grpc::fences_server::Fences;
 use leasehold_api::grpc::inodes_server::Inodes;
 use leasehold_api::grpc::{
-    AcceptRequest, Accepted, GetRegisterRequest, Register, RemoveRequest, Removed,
+    AcceptRequest, Accepted, DeleteRegisterRequest, DeletedRegister, GetRegisterRequest,
+    ListRegistersRequest, Register, RegisterPage, RemoveRequest, Removed,
 };
 use leasehold_core::{AcceptFence, Answer, Command, Namespace, RegisterName, RemoveFile};
 use leasehold_engine::{Query, View};
@@ -15,7 +16,9 @@ use tonic::{Request, Response, Status};
 use super::{Caller, read};
 use crate::app::App;
 use crate::convert;
-use crate::http::locks::{outcome, unexpected};
+use crate::http::fences::{delete_one, page_token};
+use crate::http::locks::{check_reason, outcome, unexpected};
+use crate::http::sessions::{PAGE_SIZE, PAGE_SIZE_MAX};
 use crate::metrics::{Op, Stopwatch};
 use crate::problem::Failure;
 
@@ -36,6 +39,22 @@ impl Fences for Service {
     ) -> Result<Response<Register>, Status> {
         let caller = Caller::of(&request);
         caller.answer(get(&self.0, request.into_inner()).await)
+    }
+
+    async fn list(
+        &self,
+        request: Request<ListRegistersRequest>,
+    ) -> Result<Response<RegisterPage>, Status> {
+        let caller = Caller::of(&request);
+        caller.answer(list(&self.0, request.into_inner()).await)
+    }
+
+    async fn delete(
+        &self,
+        request: Request<DeleteRegisterRequest>,
+    ) -> Result<Response<DeletedRegister>, Status> {
+        let caller = Caller::of(&request);
+        caller.answer(delete(&self.0, request.into_inner()).await)
     }
 }
 
@@ -74,6 +93,30 @@ async fn get(app: &App, body: GetRegisterRequest) -> Result<Register, Failure> {
         Some(high_water) => Ok(Register { name: body.name, high_water: high_water.get() }),
         None => Err(Failure::new(Code::NotFound, "this register has seen no token yet")),
     }
+}
+
+async fn list(app: &App, body: ListRegistersRequest) -> Result<RegisterPage, Failure> {
+    let namespace = read::namespace(&body.namespace)?;
+    let len_max = read::page_size(body.page_size, PAGE_SIZE, PAGE_SIZE_MAX)?;
+    let after = match body.page_token.as_str() {
+        "" => None,
+        token => Some(page_token(token)?),
+    };
+    let query = Query::Registers { namespace, after, len_max };
+    let View::Registers(found) = app.query(query).await? else { return Err(unexpected()) };
+    let (fences, next) = convert::register_page(&found, len_max);
+    let registers = fences
+        .into_iter()
+        .map(|register| Register { name: register.name, high_water: register.high_water });
+    Ok(RegisterPage { registers: registers.collect(), next_page_token: next.unwrap_or_default() })
+}
+
+async fn delete(app: &App, body: DeleteRegisterRequest) -> Result<DeletedRegister, Failure> {
+    let namespace = read::namespace(&body.namespace)?;
+    let register = name(&body.name)?;
+    check_reason(&body.reason)?;
+    let high_water = delete_one(app, namespace, &register, &body.reason).await?;
+    Ok(DeletedRegister { high_water })
 }
 
 async fn remove(app: &App, body: RemoveRequest) -> Result<Removed, Failure> {

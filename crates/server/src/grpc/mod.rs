@@ -54,7 +54,7 @@ const ATTACH: &str = "/leasehold.v1.Sessions/Attach";
 pub(crate) struct RequestId(pub(crate) Arc<str>);
 
 /// Our methods, as they may be logged.
-const METHODS: [&str; 21] = [
+const METHODS: [&str; 23] = [
     "/leasehold.v1.Locks/Acquire",
     "/leasehold.v1.Locks/Renew",
     "/leasehold.v1.Locks/Release",
@@ -75,6 +75,8 @@ const METHODS: [&str; 21] = [
     "/leasehold.v1.Watch/Watch",
     "/leasehold.v1.Fences/Accept",
     "/leasehold.v1.Fences/Get",
+    "/leasehold.v1.Fences/List",
+    "/leasehold.v1.Fences/Delete",
     "/leasehold.v1.Inodes/Remove",
 ];
 

@@ -5,13 +5,18 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::Uri;
 use leasehold_api::schema::LockName;
-use leasehold_api::{AcceptRequest, Accepted, Code, Problem, Register};
-use leasehold_core::{AcceptFence, Answer, Command, RegisterName};
+use leasehold_api::{
+    AcceptRequest, Accepted, Code, DeleteFenceRequest, DeletedFence, Problem, Register,
+    RegisterPage,
+};
+use leasehold_core::{AcceptFence, Answer, Command, DeleteFence, Namespace, RegisterName};
 use leasehold_engine::{Query, View};
 
-use super::locks::{outcome, unexpected};
+use super::locks::{check_reason, outcome, unexpected};
+use super::sessions::{PAGE_SIZE, PAGE_SIZE_MAX};
 use super::{Answered, input, ok};
 use crate::app::App;
+use crate::caller::audit;
 use crate::convert;
 use crate::metrics::{Op, Stopwatch};
 use crate::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
@@ -38,7 +43,8 @@ fn name(text: &str) -> Result<RegisterName, Failure> {
 
 /// Show a token to a fence register
 ///
-/// Raises the register's high-water mark to this token, or refuses the token if it is lower.
+/// Raises the register's high-water mark to this token, or refuses the token if it is lower. A token above the last one
+/// that was issued is invalid.
 #[utoipa::path(
     post, path = "/v1/fences/{name}/accept", operation_id = "accept_fencing_token", tag = "fences",
     params(("name" = LockName, Path, description = "The register's name"), NamespaceParam),
@@ -80,4 +86,73 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
         }
         None => Err(Failure::new(Code::NotFound, "this register has seen no token yet")),
     }
+}
+
+/// List fence registers
+///
+/// Lists the fence registers of a namespace by name, page by page.
+#[utoipa::path(
+    get, path = "/v1/fences", operation_id = "list_fences", tag = "fences",
+    params(
+        NamespaceParam,
+        ("page_size" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "1 to 1000, 100 if left out"),
+        ("page_token" = Option<String>, Query, description = "next_page_token of the page before"),
+    ),
+    responses((status = 200, description = "A page of registers by name", body = RegisterPage), Problems)
+)]
+pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Answered {
+    let mut params = input::Params::of(&uri)?;
+    let namespace = params.namespace()?;
+    let len_max = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
+    let after = params.take("page_token").as_deref().map(page_token).transpose()?;
+    params.done()?;
+    let query = Query::Registers { namespace, after, len_max };
+    let View::Registers(found) = app.query(query).await? else { return Err(unexpected()) };
+    let (fences, next_page_token) = convert::register_page(&found, len_max);
+    ok(&RegisterPage { fences, next_page_token })
+}
+
+/// The register that ended the page before.
+pub(crate) fn page_token(token: &str) -> Result<RegisterName, Failure> {
+    RegisterName::stored(token)
+        .map_err(|_| Failure::field("page_token", "is not one that was handed out"))
+}
+
+/// Delete a fence register
+///
+/// Removes a register, with a reason. What it has seen is forgotten: the next token that it is shown makes it anew. For
+/// operators; audited.
+#[utoipa::path(
+    delete, path = "/v1/fences/{name}", operation_id = "delete_fence", tag = "fences",
+    params(("name" = LockName, Path, description = "The register's name"), NamespaceParam),
+    request_body = DeleteFenceRequest,
+    responses((status = 200, description = "What it had seen", body = DeletedFence), NotFound, BodyProblems)
+)]
+pub(crate) async fn delete(State(app): State<Arc<App>>, request: Request) -> Answered {
+    let namespace = input::only_namespace(request.uri())?;
+    let register = name(request.uri().path().strip_prefix(PREFIX).unwrap_or(""))?;
+    let body: DeleteFenceRequest = input::json(&app, request).await?;
+    check_reason(&body.reason)?;
+    let high_water = delete_one(&app, namespace, &register, &body.reason).await?;
+    ok(&DeletedFence { name: register.to_string(), deleted: true, high_water })
+}
+
+/// Gives what the register had seen.
+pub(crate) async fn delete_one(
+    app: &App,
+    namespace: Namespace,
+    register: &RegisterName,
+    reason: &str,
+) -> Result<u64, Failure> {
+    let delete = DeleteFence {
+        namespace: namespace.clone(),
+        register: register.clone(),
+        reason: reason.into(),
+    };
+    let Answer::FenceDeleted { high_water } = app.command(Command::DeleteFence(delete)).await?
+    else {
+        return Err(unexpected());
+    };
+    audit::fence_deleted(register.as_str(), namespace.as_str(), reason, high_water.get());
+    Ok(high_water.get())
 }

@@ -88,6 +88,7 @@ fn is_about(event: &Event, lock: Option<&Scope>) -> bool {
         | News::Ended { .. }
         | News::TtlChanged { .. }
         | News::FenceAccepted { .. }
+        | News::FenceDeleted { .. }
         | News::Queued { .. }
         | News::Left { .. } => convert::scopes_of(event).iter().any(|scope| scope.overlaps(lock)),
     }
@@ -146,6 +147,7 @@ async fn token_then(
         | News::Granted { .. }
         | News::TtlChanged { .. }
         | News::FenceAccepted { .. }
+        | News::FenceDeleted { .. }
         | News::Queued { .. }
         | News::Left { .. }
         | News::Deadlock { .. } => None,

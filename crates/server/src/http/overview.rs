@@ -124,6 +124,7 @@ pub(crate) async fn limits(State(app): State<Arc<App>>) -> Answered {
         locks_per_session_max: limits.locks_per_session_max as u64,
         sessions_per_adapter_max: limits.sessions_per_adapter_max as u64,
         registers_per_namespace_max: limits.registers_per_namespace_max as u64,
+        registers_max: limits.registers_max as u64,
         namespaces_max: limits.namespaces_max as u64,
         ticket_kept_ms: convert::millis(limits.ticket_kept),
         body_bytes_max: config.body_bytes_max as u64,

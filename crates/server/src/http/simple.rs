@@ -192,9 +192,9 @@ async fn take(app: &App, client: &Owner, ttl: Duration) -> Result<Taken, Failure
         Ok(Answer::Granted(grant)) if grant.replayed => Ok(Taken::Renewed(grant.deadline)),
         Ok(Answer::Granted(grant)) => Ok(Taken::Anew(grant.deadline)),
         Ok(_) => Err(unexpected()),
-        Err(CallError::Refused(
-            Refusal::Held(conflict) | Refusal::GracePeriod { conflict: Some(conflict), .. },
-        )) => Ok(Taken::Refused(refused(&conflict, "lock is held"))),
+        Err(CallError::Refused(Refusal::Held(conflict))) => {
+            Ok(Taken::Refused(refused(&conflict, "lock is held")))
+        }
         Err(CallError::Refused(Refusal::ReclaimWindow(conflict))) => {
             Ok(Taken::Refused(refused(&conflict, "grace period active")))
         }

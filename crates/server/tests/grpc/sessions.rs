@@ -2,8 +2,9 @@
 
 use leasehold_api::Code;
 use leasehold_api::grpc::{
-    AcceptRequest, AcquireRequest, CloseRequest, GetRegisterRequest, GetSessionRequest,
-    KeepAliveRequest, ListSessionsRequest, OnDisconnect, OpenRequest,
+    AcceptRequest, AcquireRequest, CloseRequest, DeleteRegisterRequest, GetRegisterRequest,
+    GetSessionRequest, KeepAliveRequest, ListRegistersRequest, ListSessionsRequest, OnDisconnect,
+    OpenRequest,
 };
 
 use crate::world::{World, acquire, millis, open, refused, secs};
@@ -88,4 +89,35 @@ async fn a_stale_token_is_refused_by_the_register() {
     let stale = refused(world.fences().accept(accept(6)).await);
     assert_eq!((stale.code, stale.high_water), (Code::StaleFence, Some(7)));
     assert_eq!(world.fences().get(look).await.unwrap().into_inner().high_water, 7);
+}
+
+#[tokio::test]
+async fn registers_are_listed_and_deleted_and_take_issued_tokens_only() {
+    let world = World::start().await;
+    let accept = |name: &str, fencing_token| AcceptRequest {
+        name: name.into(),
+        fencing_token,
+        ..AcceptRequest::default()
+    };
+    let unissued = world.fences().accept(accept("a", (1 << 53) - 1)).await;
+    assert_eq!(unissued.as_ref().unwrap_err().code(), tonic::Code::InvalidArgument);
+    assert_eq!(refused(unissued).code, Code::InvalidRequest);
+    for name in ["a", "b"] {
+        world.fences().accept(accept(name, 7)).await.unwrap();
+    }
+    let list = ListRegistersRequest { page_size: 1, ..Default::default() };
+    let page = world.fences().list(list).await.unwrap().into_inner();
+    assert_eq!((page.registers[0].name.as_str(), page.registers[0].high_water), ("a", 7));
+    let next = ListRegistersRequest { page_token: page.next_page_token, ..Default::default() };
+    let page = world.fences().list(next).await.unwrap().into_inner();
+    assert_eq!((page.registers.len(), page.next_page_token.as_str()), (1, ""));
+    let delete = |reason: &str| DeleteRegisterRequest {
+        name: "a".into(),
+        reason: reason.into(),
+        ..Default::default()
+    };
+    assert_eq!(refused(world.fences().delete(delete("")).await).code, Code::InvalidRequest);
+    let deleted = world.fences().delete(delete("moved")).await.unwrap().into_inner();
+    assert_eq!(deleted.high_water, 7);
+    assert_eq!(refused(world.fences().delete(delete("moved")).await).code, Code::NotFound);
 }

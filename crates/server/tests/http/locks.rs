@@ -293,17 +293,20 @@ async fn session_that_is_opened_twice_under_one_request_id_is_one() {
 }
 
 #[tokio::test]
-async fn register_takes_only_tokens_that_rise() {
+async fn lock_that_others_wait_for_is_not_free() {
     let world = World::start().await;
-    world.get("/v1/fences/disk/1").await.problem("not_found");
-    let accept = |token: u64| format!(r#"{{"fencing_token":{token}}}"#);
-    let accepted = world.post("/v1/fences/disk%2F1/accept", &accept(7)).await.ok();
-    assert_eq!((&accepted["accepted"], &accepted["high_water"]), (&true.into(), &7.into()));
-    world.post("/v1/fences/disk/1/accept", &accept(7)).await.ok();
-    let stale = world.post("/v1/fences/disk/1/accept", &accept(6)).await;
-    assert_eq!(stale.status, 412);
-    assert_eq!(stale.problem("stale_fence")["high_water"], 7);
-    assert_eq!(world.get("/v1/fences/disk/1").await.ok()["high_water"], 7);
+    world.acquire("path:%2Fsrv%2Fa", "a").await;
+    let wait = r#"{"owner_id":"b","ttl_ms":30000,"wait_ms":20000}"#;
+    let waits = world.post("/v1/locks/path:%2Fsrv%2F**/acquire", wait);
+    let looks = eventually("others wait for it", async || {
+        let test = r#"{"owner_id":"c"}"#;
+        let tested = world.post("/v1/locks/path:%2Fsrv%2Fc/test", test).await.ok();
+        tested["free"] == false && tested["conflict"].is_null()
+    });
+    tokio::select! {
+        () = looks => {}
+        granted = waits => panic!("it is held: {granted:?}"),
+    }
 }
 
 #[tokio::test]

@@ -6,6 +6,8 @@ mod polling;
 mod world;
 
 mod locks;
+mod fences;
+mod grace;
 mod watch;
 mod console;
 mod service;

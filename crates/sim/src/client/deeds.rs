@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use leasehold_core::{
     AcceptFence, Acquire, Adapter, Attach, Break, BreakSession, Claim, CloseSession, Command,
-    Disconnect, Fence, KeepAlive, ListQuery, Mode, Namespace, OnDisconnect, OpenSession, Owner,
-    RegisterName, RemoveFile, RequestId, Scope, Ticket, TreeQuery, Under, Unlock, Wait,
+    DeleteFence, Disconnect, Fence, KeepAlive, ListQuery, Mode, Namespace, OnDisconnect,
+    OpenSession, Owner, RegisterName, RemoveFile, RequestId, Scope, Ticket, TreeQuery, Under,
+    Unlock, Wait,
 };
 use leasehold_engine::{Call, Query};
 
@@ -372,11 +373,16 @@ impl World {
             Some(_) | None => Fence::new(dice.below(50)).unwrap_or(Fence::ZERO),
         };
         let register = format!("register-{}", dice.below(4));
-        Command::AcceptFence(AcceptFence {
-            namespace: Namespace::default(),
-            register: RegisterName::new(&register).expect("a plain name"),
-            fence,
-        })
+        let register = RegisterName::new(&register).expect("a plain name");
+        let namespace = Namespace::default();
+        if dice.percent(15) {
+            return Command::DeleteFence(DeleteFence {
+                namespace,
+                register,
+                reason: self.reason(client),
+            });
+        }
+        Command::AcceptFence(AcceptFence { namespace, register, fence })
     }
 
     fn query(&self, client: usize, dice: &mut Dice) -> Query {
@@ -412,7 +418,11 @@ impl World {
             5 => Query::Sessions { namespace, after: 0, len_max: 10 },
             6 => {
                 let register = RegisterName::new("register-0").expect("a plain name");
-                Query::Register { namespace, register }
+                if dice.percent(40) {
+                    Query::Registers { namespace, after: Some(register), len_max: 10 }
+                } else {
+                    Query::Register { namespace, register }
+                }
             }
             7 => Query::Graph { namespace, waits_max: 100 },
             8 => Query::Overview { namespace, len_max: 10 },

@@ -37,6 +37,7 @@ enum Change {
     Opened(Namespace, LeaseId),
     Ttl(Namespace, LeaseId, Millis),
     Accepted(Namespace, RegisterName, Fence),
+    Deleted(Namespace, RegisterName, Arc<str>),
     Revoked(Arc<str>),
     FileRemoved(Namespace, u64),
     /// By its holder.
@@ -102,7 +103,8 @@ impl Asks {
                 Change::Revoked(_) | Change::FileRemoved(..),
                 Answer::Broken { grants } | Answer::FileRemoved { grants, .. },
             ) if *grants > 0 => self.done.get(change).is_some_and(|at| asked <= *at),
-            (Change::Revoked(_), Answer::SessionClosed { .. }) => self.done.contains_key(change),
+            (Change::Deleted(..), Answer::FenceDeleted { .. })
+            | (Change::Revoked(_), Answer::SessionClosed { .. }) => self.done.contains_key(change),
             _ => true,
         };
         if has {
@@ -120,7 +122,7 @@ impl Asks {
             let what = format!("{change:?} is in the log");
             return Err(Verdict::new(now, "what was answered as not applied never happens", what));
         }
-        if matches!(change, Change::Revoked(_) | Change::FileRemoved(..)) {
+        if matches!(change, Change::Deleted(..) | Change::Revoked(_) | Change::FileRemoved(..)) {
             self.done.insert(change, now);
         }
         Ok(())
@@ -171,6 +173,10 @@ fn asked_for(command: &Command) -> Option<Change> {
             let (namespace, register) = (accept.namespace.clone(), accept.register.clone());
             Some(Change::Accepted(namespace, register, accept.fence))
         }
+        Command::DeleteFence(delete) => {
+            let (namespace, register) = (delete.namespace.clone(), delete.register.clone());
+            Some(Change::Deleted(namespace, register, delete.reason.clone()))
+        }
         Command::Break(broken) => Some(Change::Revoked(broken.reason.clone())),
         Command::BreakSession(broken) => Some(Change::Revoked(broken.reason.clone())),
         Command::RemoveFile(remove) => {
@@ -199,6 +205,9 @@ fn made_by(transition: &Transition) -> Option<Change> {
         }
         Transition::FenceAccepted { namespace, register, fence } => {
             Some(Change::Accepted(namespace.clone(), register.clone(), *fence))
+        }
+        Transition::FenceDeleted { namespace, register, reason } => {
+            Some(Change::Deleted(namespace.clone(), register.clone(), reason.clone()))
         }
         Transition::LeaseEnded { namespace, lease, ending }
         | Transition::GrantEnded { namespace, lease, ending, .. }

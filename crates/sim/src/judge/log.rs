@@ -12,7 +12,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use leasehold_core::{
     Claim, Ending, Epoch, Fence, Granted, Key, LeaseId, Limits, LockTable, Millis, Namespace,
-    Owner, RequestId, Scope, Transition, invariant,
+    Owner, RegisterName, RequestId, Scope, Transition, invariant,
 };
 use leasehold_store::{Batch, Seq};
 
@@ -36,6 +36,8 @@ pub(crate) struct Log {
     sessions: BTreeMap<(Namespace, u64), LeaseId>,
     /// The last grant that each request with an id has led to.
     requests: BTreeMap<(Namespace, Owner, RequestId), Fence>,
+    /// The highest token that each fence register has ever accepted.
+    marks: BTreeMap<(Namespace, RegisterName), Fence>,
     /// What has ended without its holder's doing, until histories are told: the grant, or one key of it.
     taken: Vec<(Fence, Option<Key>)>,
     /// When the last two records were durable.
@@ -87,6 +89,7 @@ impl Log {
             by_lease: BTreeMap::new(),
             sessions: BTreeMap::new(),
             requests: BTreeMap::new(),
+            marks: BTreeMap::new(),
             taken: Vec::new(),
             durable: [Moment(0); 2],
         }
@@ -122,6 +125,11 @@ impl Log {
         if let Some(grant) = self.grants.get_mut(&fence) {
             grant.told.get_or_insert(now);
         }
+    }
+
+    /// The highest token that the register has ever accepted, deleted since or not.
+    pub(crate) fn mark(&self, namespace: &Namespace, register: &RegisterName) -> Option<Fence> {
+        self.marks.get(&(namespace.clone(), register.clone())).copied()
     }
 
     /// The session with this number.
@@ -197,9 +205,17 @@ impl Log {
                 }
             }
             Transition::Jumped { fence, .. } => self.fence = self.fence.max(*fence),
+            Transition::FenceAccepted { namespace, register, fence } => {
+                if *fence > self.fence {
+                    let what = format!("{register} at {fence}, the last token is {}", self.fence);
+                    return Err(Verdict::new(now, "a register takes issued tokens only", what));
+                }
+                let mark = self.marks.entry((namespace.clone(), register.clone())).or_default();
+                *mark = (*mark).max(*fence);
+            }
             Transition::EpochBegan { .. }
             | Transition::RangeEnded { .. }
-            | Transition::FenceAccepted { .. } => {}
+            | Transition::FenceDeleted { .. } => {}
         }
         Ok(())
     }
@@ -235,7 +251,8 @@ impl Log {
             | Transition::Granted(_)
             | Transition::TtlChanged { .. }
             | Transition::LeaseLapsed { .. }
-            | Transition::FenceAccepted { .. } => return,
+            | Transition::FenceAccepted { .. }
+            | Transition::FenceDeleted { .. } => return,
         };
         if matches!(ending, Ending::Revoked(_) | Ending::FileRemoved) {
             for fence in self.by_lease.get(&name).into_iter().flatten() {

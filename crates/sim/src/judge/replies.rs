@@ -150,7 +150,8 @@ impl Judge {
                 self.renewed(now, asked, &attach.namespace, attach.session, renewed.ttl)
             }
             (Command::AcceptFence(accept), Answer::FenceAccepted { high_water }) => {
-                let durable = self.log.table().register(&accept.namespace, &accept.register);
+                // It may have been deleted since.
+                let durable = self.log.mark(&accept.namespace, &accept.register);
                 if durable < Some(*high_water) {
                     let what = format!(
                         "register {} at {high_water}, durable {durable:?}",
@@ -320,6 +321,7 @@ impl Judge {
                 .iter()
                 .try_for_each(|holder| self.holder_durable(now, holder)),
             View::Register(_)
+            | View::Registers(_)
             | View::Session(_)
             | View::Sessions(_)
             | View::Tree(_)

@@ -143,6 +143,7 @@ impl Onlooker {
             .map_err(|broken| (broken.promise, broken.seen))?;
         self.replay(table, step)?;
         self.in_order(after, step)?;
+        self.reclaimed_is_own(table, step)?;
         self.nobody_too_late(after, step)?;
         no_false_alarm(table, step)
     }
@@ -191,6 +192,36 @@ impl Onlooker {
         Ok(())
     }
 
+    /// A reclaim brings a new grant only of what its owner may take back in a reclaim window. Where it is unknown who held
+    /// what, it is believed.
+    fn reclaimed_is_own(&self, table: &LockTable, step: &Step) -> Checked {
+        let is_believed = table.grace().is_some_and(|grace| !grace.is_known);
+        if !self.asked.reclaims || is_believed {
+            return Ok(());
+        }
+        let has_waited = |granted: &&Granted| {
+            step.effects.iter().any(|effect| match effect {
+                Effect::Granted { grant, .. } => grant.fence == granted.fence,
+                _ => false,
+            })
+        };
+        let fresh = step.transitions.iter().filter_map(granted).filter(|one| !has_waited(one));
+        for granted in fresh {
+            let is_own = |claim: &Claim| {
+                self.before.holds.iter().any(|hold| {
+                    (&hold.owner, &hold.namespace) == (&granted.owner, &granted.namespace)
+                        && (hold.is_over || lapses(step, hold.lease))
+                        && hold.scope.overlaps(&claim.scope)
+                })
+            };
+            if let Some(claim) = granted.claims.iter().find(|claim| !is_own(claim)) {
+                let seen = format!("{} reclaimed {}", granted.owner, claim.scope);
+                return Err(("nobody reclaims what was never held", seen));
+            }
+        }
+        Ok(())
+    }
+
     /// The place in line of the one that was granted, if it stood in line.
     fn place_of(&self, after: &Sketch, granted: &Granted) -> Option<Ticket> {
         // Whoever comes back for a place that was kept has stood there all the time.
@@ -217,20 +248,13 @@ impl Onlooker {
 
     /// Whoever holds bytes of a file already, or may take a scope back, need not stand in line for it.
     fn may_overtake(&self, granted: &Granted, claim: &Claim, step: &Step) -> bool {
-        let lapses = |lease: LeaseId| {
-            let is_it = |transition: &Transition| match transition {
-                Transition::LeaseLapsed { lease: lapsed, .. } => *lapsed == lease,
-                _ => false,
-            };
-            step.transitions.iter().any(is_it)
-        };
         let (looked_at, is_range) = match &claim.scope {
             Scope::Range { inode, .. } => (Scope::inode(*inode), true),
             Scope::Key(_) => (claim.scope.clone(), false),
         };
         let held = self.before.holds.iter().any(|hold| {
             hold.owner == granted.owner
-                && (is_range || hold.is_over || lapses(hold.lease))
+                && (is_range || hold.is_over || lapses(step, hold.lease))
                 && hold.namespace == granted.namespace
                 && hold.scope.overlaps(&looked_at)
         });
@@ -269,6 +293,14 @@ impl Onlooker {
     }
 }
 
+/// Whether the lease lapses into its reclaim windows in this step.
+fn lapses(step: &Step, lease: LeaseId) -> bool {
+    step.transitions.iter().any(|transition| match transition {
+        Transition::LeaseLapsed { lease: lapsed, .. } => *lapsed == lease,
+        _ => false,
+    })
+}
+
 fn granted(transition: &Transition) -> Option<&Granted> {
     match transition {
         Transition::Granted(granted) => Some(granted),
@@ -289,7 +321,8 @@ fn touched(transition: &Transition) -> Option<(&Namespace, LeaseId)> {
         | Transition::RangeEnded { namespace, lease, .. } => Some((namespace, *lease)),
         Transition::EpochBegan { .. }
         | Transition::Jumped { .. }
-        | Transition::FenceAccepted { .. } => None,
+        | Transition::FenceAccepted { .. }
+        | Transition::FenceDeleted { .. } => None,
     }
 }
 

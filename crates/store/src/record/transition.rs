@@ -22,6 +22,7 @@ mod tag {
     pub(super) const RANGE_ENDED: u8 = 9;
     pub(super) const FENCE_ACCEPTED: u8 = 10;
     pub(super) const KEY_ENDED: u8 = 11;
+    pub(super) const FENCE_DELETED: u8 = 12;
     /// Beside one of those about a lease: it is that of the transition before, and left out.
     pub(super) const SAME_LEASE: u8 = 0x80;
 }
@@ -116,6 +117,12 @@ impl Encoder {
                 self.namespace(namespace);
                 self.text(register.text().as_bytes());
                 self.fence(*fence);
+            }
+            Transition::FenceDeleted { namespace, register, reason } => {
+                self.byte(tag::FENCE_DELETED);
+                self.namespace(namespace);
+                self.text(register.text().as_bytes());
+                self.text(reason.as_bytes());
             }
         }
     }
@@ -296,6 +303,11 @@ impl Decoder<'_> {
                     namespace: self.namespace()?,
                     register: self.name("register", RegisterName::stored)?,
                     fence: self.fence()?,
+                },
+                tag::FENCE_DELETED => Transition::FenceDeleted {
+                    namespace: self.namespace()?,
+                    register: self.name("register", RegisterName::stored)?,
+                    reason: self.shared_text("reason")?,
                 },
                 _ => return Err(self.fault("transition", start)),
             },

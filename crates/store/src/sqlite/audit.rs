@@ -116,7 +116,8 @@ impl Audit {
             | Transition::GrantEnded { .. }
             | Transition::KeyEnded { .. }
             | Transition::RangeEnded { .. }
-            | Transition::FenceAccepted { .. } => {}
+            | Transition::FenceAccepted { .. }
+            | Transition::FenceDeleted { .. } => {}
         }
     }
 

@@ -12,7 +12,7 @@
 //! One writer does well below a million grants a second and cannot start a thousand times a second, so this is
 //! above everything handed out since, as long as the wall clock of this machine is not hours behind that of the one
 //! where the backup was taken: 2^32 fences alone are more than an hour of a million grants a second. Even a year
-//! costs 2^48 of the 2^53 fences there are. A backup that seems older than 400 days is more likely a clock that is
+//! costs 2^48 of the 2^53 fences there are, and a restore that would leave fewer than 2^32 of them is refused. A backup that seems older than 400 days is more likely a clock that is
 //! wrong, and is refused unless the caller knows better and names a fence to stay above.
 //!
 //! What was stored in a plain copy of the file, made while no server ran, can be restored in the same way: the time
@@ -57,6 +57,7 @@ pub struct Restored {
 /// `fence_above` is a fence that the caller knows to have been handed out. The restored store goes on above it in
 /// any case.
 pub fn restore(from: &Path, to: &Path, fence_above: Option<Fence>) -> Result<Restored, Error> {
+    check_headroom(fence_above.map_or(0, Fence::get))?;
     let to = schema::resolve_new(to).map_err(|error| {
         Error::unavailable("the file to restore to cannot be made").because(error)
     })?;
@@ -89,11 +90,21 @@ fn jump(found: &Audit, fence_above: Option<Fence>) -> Result<Restored, Error> {
     let fence = fence.max(fence_above.map_or(0, Fence::get));
     Ok(Restored {
         epoch: Epoch(found.epoch.0.saturating_add(epoch_jump)),
-        fence: Fence::new(fence)
-            .ok_or_else(|| Error::unavailable("there are no fences left to jump to"))?,
+        fence: check_headroom(fence)?,
         last: found.last,
         age,
     })
+}
+
+/// A server must be able to go on above a token for long.
+fn check_headroom(token: u64) -> Result<Fence, Error> {
+    match Fence::new(token).filter(|fence| *fence <= Fence::JUMP_MAX) {
+        Some(fence) => Ok(fence),
+        None => Err(Error::unavailable(format!(
+            "fencing tokens would go on above {token}, which leaves too few: {} is the highest to go on above",
+            Fence::JUMP_MAX
+        ))),
+    }
 }
 
 /// Writes the jump as a record of its own, and an empty one behind it: only a last record may be found torn and left

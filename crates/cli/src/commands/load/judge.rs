@@ -58,6 +58,8 @@ struct Seen {
     believer: Option<(u64, Moment)>,
     /// The highest token that its register is known to have accepted.
     written: u64,
+    /// A write was sent, whatever came of it.
+    is_written_to: bool,
 }
 
 impl Judge {
@@ -129,7 +131,17 @@ impl Judge {
 
     /// The highest token that the register has accepted for certain, before a write is sent.
     pub(super) fn before_write(&self, lock: u32) -> u64 {
-        self.seen(lock).written
+        let mut seen = self.seen(lock);
+        seen.is_written_to = true;
+        seen.written
+    }
+
+    /// The locks whose registers may exist.
+    pub(super) fn written_to(&self) -> impl Iterator<Item = u32> {
+        (0_u32..)
+            .zip(&self.locks)
+            .map(|(lock, _)| lock)
+            .filter(|lock| self.seen(*lock).is_written_to)
     }
 
     /// A token whose holder is gone, and the one that came after it; if there were two.

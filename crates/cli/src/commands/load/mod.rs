@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use leasehold_api::{Code, DeleteFenceRequest};
 use leasehold_client::Client;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -21,6 +22,10 @@ use crate::output::{Output, Style, counted};
 use judge::{Broken, Judge};
 use worker::{Counts, Worker};
 pub(super) use worker::{histogram, record};
+
+const DELETIONS_AT_ONCE: usize = 64;
+/// After so many registers that cannot be deleted the rest stays.
+const GIVE_UP_AFTER: u32 = 3;
 
 /// What came of it.
 #[derive(Debug, Serialize)]
@@ -87,18 +92,62 @@ pub(super) async fn measure(out: &Output, client: &Client, args: &Load) -> Resul
         let (judge, stopped) = (judge.clone(), stopped.clone());
         workers.spawn(Worker::new(number, run, client.clone(), args, judge, stopped).run());
     }
-    let mut counts = Counts::new();
+    let mut counts = Ok(Counts::new());
     tokio::select! {
         () = wait(out, args.duration, &judge) => {}
         // None ends before it is told, unless it cannot go on.
-        Some(ended) = workers.join_next() => counts.add(&joined(ended)?),
+        Some(ended) = workers.join_next() => counts = added(counts, ended),
     }
     stop.send_replace(true);
     let seconds = start.elapsed().as_secs_f64();
     while let Some(ended) = workers.join_next().await {
-        counts.add(&joined(ended)?);
+        counts = added(counts, ended);
     }
-    Ok(report(args, &counts, seconds, &judge.broken()))
+    delete_registers(out, client, &args.prefix, run, &judge).await;
+    Ok(report(args, &counts?, seconds, &judge.broken()))
+}
+
+/// Removes what the workers wrote to, several at a time.
+async fn delete_registers(out: &Output, client: &Client, prefix: &str, run: u32, judge: &Judge) {
+    let mut names = judge.written_to().map(|lock| lock_name(prefix, run, lock));
+    let mut deletions = JoinSet::new();
+    let (mut left, mut last) = (0_u32, None);
+    loop {
+        while deletions.len() < DELETIONS_AT_ONCE
+            && left < GIVE_UP_AFTER
+            && let Some(name) = names.next()
+        {
+            let client = client.clone();
+            deletions.spawn(async move {
+                let request = DeleteFenceRequest { reason: "made by leasehold load".into() };
+                client.api().delete_fence(&name, &request).await
+            });
+        }
+        match deletions.join_next().await {
+            None => break,
+            Some(Ok(Err(error))) if error.code() != Some(Code::NotFound) => {
+                left += 1;
+                last = Some(error);
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some(error) = last {
+        out.say(&format!("fence registers of this load are left: {error}"));
+    }
+}
+
+fn lock_name(prefix: &str, run: u32, lock: u32) -> String {
+    format!("{prefix}{run:08x}/{lock}")
+}
+
+fn added(
+    counts: Result<Counts, Failure>,
+    ended: Result<leasehold_client::Result<Counts>, tokio::task::JoinError>,
+) -> Result<Counts, Failure> {
+    let mut counts = counts?;
+    counts.add(&joined(ended)?);
+    Ok(counts)
 }
 
 fn joined(

@@ -260,7 +260,7 @@ impl Worker {
     }
 
     fn name(&self, lock: u32) -> String {
-        format!("{}{:08x}/{lock}", self.prefix, self.run)
+        super::lock_name(&self.prefix, self.run, lock)
     }
 
     /// A small generator of our own: load needs variety, not secrets.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use leasehold_core::{
     AcceptFence, Acquire, Adapter, Attach, BeginEpoch, Break, BreakSession, ByOwner, Cancel, Claim,
-    CloseSession, Command, Disconnect, Epoch, Fence, GracePolicy, Jump, KeepAlive, LeaseId,
-    OnDisconnect, OpenSession, OwnerAction, RegisterName, Release, RemoveFile, Renew, RequestId,
-    Scope, Ticket, Under, Unlock, Wait, Withdraw,
+    CloseSession, Command, DeleteFence, Disconnect, Epoch, Fence, GracePolicy, Jump, KeepAlive,
+    LeaseId, OnDisconnect, OpenSession, OwnerAction, RegisterName, Release, RemoveFile, Renew,
+    RequestId, Scope, Ticket, Under, Unlock, Wait, Withdraw,
 };
 
 use super::World;
@@ -49,6 +49,11 @@ impl World {
                 session: self.session(wanted),
             }),
             "accept" => accept(wanted),
+            "delete" => Command::DeleteFence(DeleteFence {
+                namespace: wanted.namespace(),
+                reason: wanted.option("reason").unwrap_or("asked to").into(),
+                register: register(wanted),
+            }),
             "break" => Command::Break(Break {
                 namespace: wanted.namespace(),
                 fence: wanted.number("fence").map(|number| fence(wanted, number)),
@@ -232,6 +237,7 @@ impl World {
         let grace = match wanted.word("the policy") {
             "conflicting" => GracePolicy::Conflicting,
             "strict" => GracePolicy::Strict,
+            "strict-unknown" => GracePolicy::StrictUnknown,
             word => wanted.fail(&format!("`{word}` is no policy")),
         };
         Command::BeginEpoch(BeginEpoch {

@@ -1,8 +1,8 @@
 //! Steps that look at the table, and those that take it through a restart or a snapshot.
 
 use leasehold_core::{
-    Claim, Command, Entry, Graph, ListQuery, LockState, LockTable, OnDisconnect, Scope,
-    SessionView, Tested, invariant,
+    Claim, Command, Entry, Graph, ListQuery, LockState, LockTable, OnDisconnect, RegisterName,
+    Scope, SessionView, Tested, invariant,
 };
 
 use super::command::register;
@@ -23,6 +23,7 @@ impl World {
             "test" => World::test,
             "check" => World::check,
             "register" => World::register,
+            "registers" => World::registers,
             "spell" => World::spell,
             "list" => World::list,
             "graph" => World::graph,
@@ -112,6 +113,17 @@ impl World {
         let mark = self.table.register(&namespace, &register);
         let mark = mark.map_or("no mark".into(), |mark| format!("mark {mark}"));
         self.say(&format!("register {register}: {mark}"));
+    }
+
+    /// Goes on after the register that `after` names.
+    fn registers(&mut self, wanted: &Wanted<'_>) {
+        let after = wanted.option("after").map(RegisterName::new);
+        let after = after.map(|name| name.unwrap_or_else(|fault| wanted.fail(&fault.to_string())));
+        let len_max = wanted.size("len").unwrap_or(100);
+        let found = self.table.registers(&wanted.namespace(), after.as_ref(), len_max);
+        let found: Vec<String> =
+            found.iter().map(|found| format!("{} {}", found.name, found.high_water)).collect();
+        self.say(&format!("registers: {}", found.join(", ")));
     }
 
     fn list(&mut self, wanted: &Wanted<'_>) {

@@ -135,6 +135,7 @@ pub(super) fn refusal(refusal: &Refusal) -> String {
         Refusal::Deadlock { cycle: edges } => format!("deadlock: {}", cycle(edges)),
         Refusal::LeaseLost => "lease_lost".into(),
         Refusal::NotHolder(scope) => format!("not_holder: {scope}"),
+        Refusal::NothingToReclaim(scope) => format!("not_holder: nothing to reclaim on {scope}"),
         Refusal::LimitMismatch { scope, current, asked } => {
             format!("limit_mismatch: {scope} is {current}, not {asked}")
         }
@@ -144,6 +145,7 @@ pub(super) fn refusal(refusal: &Refusal) -> String {
         Refusal::StaleFence { presented, high_water } => {
             format!("stale_fence: {presented} below {high_water}")
         }
+        Refusal::RegisterNotFound(_) => "not_found".into(),
         Refusal::Limit(reached) => limit(reached),
         Refusal::Invalid(fault) => format!("invalid: {fault}"),
         Refusal::FileRemoved(inode) => format!("file_removed: inode {inode}"),
@@ -162,7 +164,9 @@ fn limit(limit: &Limit) -> String {
         Limit::LocksPerSession { .. } => "locks_per_session",
         Limit::Sessions { .. } => "session_limit",
         Limit::Registers { .. } => "registers",
+        Limit::RegistersInAll { .. } => "registers in all",
         Limit::Namespaces { .. } => "namespaces",
+        Limit::Tokens => "tokens",
     };
     format!("{name}: {limit}")
 }

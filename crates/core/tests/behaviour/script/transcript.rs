@@ -58,6 +58,7 @@ impl World {
             Command::Attach(attach) => self.memory.lease_name(attach.session).into(),
             Command::Disconnect(disconnect) => self.memory.lease_name(disconnect.session).into(),
             Command::AcceptFence(accept) => format!("register {}", accept.register),
+            Command::DeleteFence(delete) => format!("register {}", delete.register),
             Command::Break(breaking) => format!("break {}", breaking.scope),
             Command::BreakSession(breaking) => {
                 format!("break {}", self.memory.session_name(breaking.number))
@@ -140,6 +141,7 @@ impl World {
                 }
             }
             (Answer::FenceAccepted { high_water }, _) => format!("accepted, mark {high_water}"),
+            (Answer::FenceDeleted { high_water }, _) => format!("deleted, mark was {high_water}"),
             (Answer::Broken { grants }, _) => format!("grants={grants}"),
             (Answer::FileRemoved { grants, waiters }, _) => {
                 format!("removed grants={grants} waiters={waiters}")
@@ -186,11 +188,13 @@ impl World {
             | Refusal::Deadlock { .. }
             | Refusal::LeaseLost
             | Refusal::NotHolder(_)
+            | Refusal::NothingToReclaim(_)
             | Refusal::LimitMismatch { .. }
             | Refusal::RequestIdReused
             | Refusal::SessionNotFound
             | Refusal::TicketNotFound(_)
             | Refusal::StaleFence { .. }
+            | Refusal::RegisterNotFound(_)
             | Refusal::Limit(_)
             | Refusal::Invalid(_)
             | Refusal::FileRemoved(_)
@@ -263,6 +267,7 @@ impl World {
             | News::SessionOpened { .. }
             | News::Granted { .. }
             | News::FenceAccepted { .. }
+            | News::FenceDeleted { .. }
             | News::Queued { .. }
             | News::Left { .. }
             | News::Deadlock { .. } => self.watching.then(|| self.for_watchers(event)),
@@ -282,6 +287,7 @@ impl World {
                 format!("{owner} granted {scope}{mode} fence={fence} ttl {ttl}")
             }
             News::FenceAccepted { register, fence } => format!("{register} accepted {fence}"),
+            News::FenceDeleted { register, reason } => format!("{register} deleted: {reason}"),
             News::Queued { scopes, owner, .. } => {
                 format!("{owner} queued {}", shown::scopes(scopes))
             }
@@ -320,6 +326,7 @@ fn claimed(command: &Command) -> Vec<Scope> {
         | Command::Attach(_)
         | Command::Disconnect(_)
         | Command::AcceptFence(_)
+        | Command::DeleteFence(_)
         | Command::Break(_)
         | Command::BreakSession(_)
         | Command::RemoveFile(_)

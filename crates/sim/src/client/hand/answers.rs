@@ -7,7 +7,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold_core::{Acquire, Answer, Command, Grant, KeepAlive, LeaseId, Refusal, Under};
+use leasehold_core::{
+    Acquire, Answer, Command, Grant, Holder, HolderState, KeepAlive, LeaseId, Refusal, Under,
+};
 use leasehold_engine::{Call, CallError, Reply};
 use leasehold_judge::history::Kept;
 
@@ -281,9 +283,13 @@ impl World {
             places.insert(0, (place.ticket, acquire.clone()));
             places.truncate(2);
         }
-        if let (Refusal::Held(_), Some(attempt)) = (refusal, &pending.attempt) {
-            // Of a set nobody knows which of its scopes was in question; and an earlier try may still stand in line.
-            let is_refused = acquire.claims.len() == 1 && pending.tries == 1;
+        if let (Refusal::Held(conflict), Some(attempt)) = (refusal, &pending.attempt) {
+            // Of a set nobody knows which of its scopes was in question; and an earlier try may still stand in line. What
+            // a crash has brought back may have been released before.
+            let has_come_back = |holder: &Holder| holder.state == HolderState::Recovering;
+            let is_refused = acquire.claims.len() == 1
+                && pending.tries == 1
+                && !conflict.holders.iter().any(has_come_back);
             let returned = Some(self.now);
             self.judge.history.attempt(Attempt { is_refused, returned, ..attempt.clone() });
         } else {

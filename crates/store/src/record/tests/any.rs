@@ -222,6 +222,9 @@ pub(super) fn transition() -> impl Strategy<Value = Transition> {
         (namespace(), register(), fence()).prop_map(|(namespace, register, fence)| {
             Transition::FenceAccepted { namespace, register, fence }
         }),
+        (namespace(), register(), ".{0,20}").prop_map(|(namespace, register, reason)| {
+            Transition::FenceDeleted { namespace, register, reason: reason.into() }
+        }),
     ]
 }
 

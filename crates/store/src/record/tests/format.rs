@@ -80,6 +80,19 @@ fn format_of_a_session_with_a_request_id_stays_as_it_is() {
     assert_eq!(fingerprint(batch.bytes()), (66, 2_878_692_475));
 }
 
+// Came later than the rest as well.
+#[test]
+fn format_of_a_deleted_register_stays_as_it_is() {
+    let deleted = Transition::FenceDeleted {
+        namespace: Namespace::default(),
+        register: RegisterName::new("reg").unwrap(),
+        reason: "why".into(),
+    };
+    let batch = Batch::new(Epoch(3), Seq(300), &[deleted]);
+    let hex: String = batch.bytes()[6..].iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(hex, "03ac020c070064656661756c740372656703776879");
+}
+
 fn fingerprint(bytes: &[u8]) -> (usize, u32) {
     (bytes.len(), checksum(bytes))
 }
