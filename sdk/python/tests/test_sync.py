@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from leasehold import Client, Closed, Held, Lease, LeaseLost, Refused, Retry, State, TestClock, Unreachable, UsageError
+from leasehold._belief import Belief
 
 from .fake import Fake, Json, problem
 
@@ -268,3 +273,92 @@ def test_answer_of_something_else_is_no_answer(fake: Fake) -> None:
         with pytest.raises(Unreachable) as error:
             client.lock("a").acquire()
         assert error.value.outcome == "unknown"
+
+
+def test_end_of_a_program_gives_back_what_it_holds(fake: Fake) -> None:
+    program = f"from leasehold import Client; lease = Client('{fake.url}').lock('a').acquire(); print(lease.fencing_token)"
+    source = str(Path(__file__).resolve().parents[1] / "src")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "1\n"
+    assert not fake.held
+
+
+def test_client_that_is_dropped_gives_back_what_it_holds(fake: Fake) -> None:
+    client = Client(fake.url)
+    with client.lock("a"):
+        assert any(one.name == "leasehold" for one in threading.enumerate())
+    del client
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while any(one.name == "leasehold" for one in threading.enumerate()) and time.monotonic() < deadline:
+        pass
+    assert not any(one.name == "leasehold" for one in threading.enumerate())
+
+
+def test_close_answers_everybody_who_waits(fake: Fake) -> None:
+    client = Client(fake.url, patience=0.3)
+    asked = threading.Event()
+    silent = threading.Event()
+
+    def never(method: str, path: str, body: Json) -> tuple[int, Json] | None:
+        asked.set()
+        silent.wait(10)
+        return None
+
+    client.connect()
+    lease = client.lock("held").acquire()
+    fake.instead = never
+    came: list[str] = []
+
+    def call(what: str) -> None:
+        try:
+            if what == "get":
+                client.api.get("a")
+            elif what == "watch":
+                client.watch("a")
+            elif what == "acquire":
+                client.lock("a", wait=None).acquire()
+            else:
+                lease.release()
+        except (Closed, Unreachable) as error:
+            came.append(type(error).__name__)
+
+    threads = [threading.Thread(target=call, args=(what,)) for what in ("get", "watch", "acquire", "release")]
+    for thread in threads:
+        thread.start()
+    assert asked.wait(5)
+    client.close()
+    for thread in threads:
+        thread.join(5)
+    silent.set()
+    assert len(came) == 4, came
+
+
+def test_lease_under_a_session_leaves_nothing_with_it() -> None:
+    clock = TestClock()
+    session = Belief(clock)
+    for _ in range(3):
+        one, other = Belief(clock, session), Belief(clock, session)
+
+        def callback() -> None:
+            raise AssertionError("nothing was lost")
+
+        one.when(State.JEOPARDY, callback)
+        one.forget(callback)
+        other.when(State.JEOPARDY, lambda: None)
+        other.is_lost("released")
+    assert session._callbacks == []
+    under = Belief(clock, session)
+    told: list[str] = []
+    under.when(State.JEOPARDY, lambda: told.append("told"))
+    session.in_jeopardy()
+    session.is_lost("lapse")
+    assert told == ["told"]
+    assert under.state() is State.LOST
+    assert under.error(State.LOST).by == "lapse"

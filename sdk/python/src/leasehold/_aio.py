@@ -33,7 +33,7 @@ from ._spec import (
     set_up,
     several,
 )
-from ._sync import EXIT_PATIENCE, LOOK_AGAIN, VALUE, Leader, is_passing, leader_of
+from ._sync import LOOK_AGAIN, VALUE, Leader, is_passing, leader_of
 from ._watch import AsyncWatch, Feed
 from .errors import Closed, Held, LeaseholdError, LeaseLost, Refused, Unreachable
 
@@ -78,7 +78,8 @@ class AsyncClient:
             clock=clock,
         )
         self._keeper: Keeper = self._setup.keeper
-        self._finalizer = weakref.finalize(self, self._keeper.close, EXIT_PATIENCE)
+        # Nobody waits for a client that is simply dropped.
+        weakref.finalize(self, self._keeper.close, None, False).atexit = False
 
     @classmethod
     def from_env(cls, **given: Any) -> AsyncClient:
@@ -167,7 +168,7 @@ class AsyncClient:
         """What happens to locks whose canonical name starts with ``prefix``: see ``Client.watch``."""
         feed = Feed(self._keeper, self._setup.namespace, prefix, after)
         watch = AsyncWatch(feed)
-        self._keeper.spawn(feed.run)
+        self._keeper.spawn(feed.run, feed.is_over)
         await asyncio.shield(asyncio.wrap_future(feed.began))
         feed.take_error()
         return watch
@@ -281,7 +282,7 @@ class _Body:
         self._is_over = False
         self.is_cancelled = False
         # How often others had cancelled it before; since 3.11 a task keeps count.
-        self._before = task.cancelling() if hasattr(task, "cancelling") else 0
+        self._before: int = getattr(task, "cancelling", lambda: 0)()
         self.callback = lambda: _call_in(self._loop, self._cancel)
         lease._belief.when(State.JEOPARDY, self.callback)
 
@@ -295,9 +296,8 @@ class _Body:
         self._is_over = True
         if not self.is_cancelled:
             return False
-        if hasattr(self._task, "uncancel"):
-            return bool(self._task.uncancel() <= self._before)
-        return True
+        uncancel = getattr(self._task, "uncancel", None)
+        return uncancel is None or bool(uncancel() <= self._before)
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, what: Callable[..., object], *args: Any) -> None:

@@ -30,6 +30,8 @@ class Belief:
         self._problem: Problem | None = None
         self._changed = threading.Condition(threading.Lock())
         self._callbacks: list[tuple[State, Callable[[], None]]] = []
+        self._relays: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        """What its session calls back, for each who wants to be."""
         self.key: Key | None = None
 
     # What the keeper tells.
@@ -50,7 +52,11 @@ class Belief:
             self._told = state
             due = [callback for least, callback in self._callbacks if state >= least]
             self._callbacks = [one for one in self._callbacks if state < one[0]]
+            relays, self._relays = (self._relays, []) if state is State.LOST else ([], self._relays)
             self._changed.notify_all()
+        if self._session is not None:
+            for _, relay in relays:
+                self._session.forget(relay)
         for callback in due:
             callback()
 
@@ -58,7 +64,7 @@ class Belief:
         """In a child process: the lease belongs to the parent. No lock is taken, since its owner may be gone."""
         self._by, self._told = "fork", State.LOST
         self._changed = threading.Condition(threading.Lock())
-        self._callbacks = []
+        self._callbacks, self._relays = [], []
 
     # What holders ask.
 
@@ -107,9 +113,15 @@ class Belief:
         if is_due:
             callback()
         elif self._session is not None:
-            self._session.when(least, lambda: self._drop(least, callback))
 
-    def _drop(self, least: State, callback: Callable[[], None]) -> None:
+            def relay() -> None:
+                self._pass_on(least, callback)
+
+            with self._changed:
+                self._relays.append((callback, relay))
+            self._session.when(least, relay)
+
+    def _pass_on(self, least: State, callback: Callable[[], None]) -> None:
         with self._changed:
             is_there = (least, callback) in self._callbacks
             if is_there:
@@ -121,6 +133,11 @@ class Belief:
         """Nobody wants to be called back any more."""
         with self._changed:
             self._callbacks = [one for one in self._callbacks if one[1] is not callback]
+            relays = [relay for of, relay in self._relays if of is callback]
+            self._relays = [one for one in self._relays if one[0] is not callback]
+        if self._session is not None:
+            for relay in relays:
+                self._session.forget(relay)
 
     def wait(self, least: State, timeout: float | None) -> bool:
         """Waits until the belief is that bad; false if the time is over before."""

@@ -102,6 +102,14 @@ class Calls(Generic[R]):
         """The highest token that a register has seen."""
         return self._ask("GET", f"/v1/fences/{path_part(name)}{self._query}")
 
+    def list_fences(self, **query: Any) -> R:
+        """A page of the fence registers, by name: ``page_size``, ``page_token``."""
+        return self._ask("GET", self._with("/v1/fences", query))
+
+    def delete_fence(self, name: str, **body: Any) -> R:
+        """Removes a fence register, for operators: ``reason``. What it has seen is forgotten."""
+        return self._ask("DELETE", f"/v1/fences/{path_part(name)}{self._query}", body)
+
     def remove_inode(self, inode: int) -> R:
         """Drops every lock and every waiter of a file that is gone."""
         return self._ask("DELETE", f"/v1/inodes/{inode}{self._query}")

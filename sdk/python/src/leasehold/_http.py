@@ -108,13 +108,14 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         return False
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         # An answer without a length ends with the connection.
         head, self._head = self._head, None
-        if head is not None and self._stream is None and self._length(head[1]) is None and self._chunks is None:
-            self._done(Answered(head[0], bytes(self._buffer)))
-        self._break(str(error) if error else "the connection was closed")
+        if head is not None and self._stream is None and self._chunks is None and "content-length" not in head[1]:
+            self._head = head
+            self._whole(bytes(self._buffer))
+        self._break(str(exc) if exc else "the connection was closed")
         if self.on_lost is not None:
             self.on_lost(self)
 
@@ -184,7 +185,7 @@ class Connection(asyncio.Protocol):
             data, self._buffer = bytes(self._buffer), bytearray()
             self._stream(data)
             return
-        length = self._length(headers)
+        length = 0 if status in (204, 304) else self._length(headers)
         if length is None:
             if len(self._buffer) > ANSWER_BYTES_MAX:
                 raise ValueError("it is too long")
@@ -287,7 +288,7 @@ class Pool:
         self.server = server
         self._access = access
         parts = urlsplit(server)
-        self._host, self._port = parts.hostname or "", parts.port or 80
+        self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         self._authority = parts.netloc
         self._tls = access.context if parts.scheme == "https" else None
         if parts.scheme == "https" and self._tls is None:

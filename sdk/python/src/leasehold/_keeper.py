@@ -14,6 +14,7 @@ asyncio are the same code.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import os
 import queue
@@ -152,11 +153,12 @@ class Keeper:
     def ask(self, method: str, path: str, body: bytes | None) -> Future[Answered]:
         """Asks the server in use. What was not carried out, or only reads, is asked again while patience lasts."""
         done: Future[Answered] = Future()
-        self.order(self._spawn, self._ask, method, path, body, done)
+        self.order(self._start_asking, method, path, body, done)
         return done
 
-    def spawn(self, what: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        self.order(self._spawn, what, *args)
+    def spawn(self, what: Callable[[], Coroutine[Any, Any, None]], is_over: Callable[[object], None]) -> None:
+        """Runs something on the keeper's loop, and says when it has ended, however it did."""
+        self.order(lambda: self._spawn(what).add_done_callback(is_over))
 
     def call_back(self, what: Callable[[], object]) -> None:
         """Runs what a program gave us on a thread where it may block."""
@@ -167,7 +169,7 @@ class Keeper:
                 threading.Thread(target=_call_back, args=(self._callbacks,), name=name, daemon=True).start()
             self._callbacks.put(what)
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | None = None, is_waited_for: bool = True) -> None:
         """Gives everything back and waits until the server has heard it; no longer than the client's patience."""
         if self.is_of_parent:
             return
@@ -180,7 +182,7 @@ class Keeper:
             return
         if is_first:
             self._loop.call_soon_threadsafe(self._spawn, self._flush, timeout)
-        if thread is not threading.current_thread():
+        if is_waited_for and thread is not threading.current_thread():
             thread.join(timeout)
 
     def forked(self) -> None:
@@ -206,6 +208,7 @@ class Keeper:
             for task in asyncio.all_tasks(self._loop):
                 task.cancel()
             self._loop.run_until_complete(asyncio.sleep(0))
+            self._tell_those_who_wait()
             for pool in list(self._pools):
                 pool.close()
                 for connection in list(pool.all):
@@ -214,6 +217,16 @@ class Keeper:
             self._loop.close()
             if self._callbacks is not None:
                 self._callbacks.put(None)
+
+    def _tell_those_who_wait(self) -> None:
+        """What was not answered by the end never is."""
+        for key in self._machine.all_keys():
+            item: Item | None = self._machine.data(key)
+            if item is not None:
+                self._refuse(item, Closed())
+                self._is_released(item, Unreachable(f"no answer came to the release; {self._complaint}", "unknown"))
+        for done in self._waiting_for_up:
+            fail(done, Closed())
 
     def _pool_of(self, server: str) -> Pool:
         pool = Pool(self._loop, server, self._access)
@@ -378,7 +391,9 @@ class Keeper:
             self._unusable = UsageError(f"{pool.server} does not speak v1 of the interface, only {named}")
 
     def _send(self, action: Send) -> None:
-        item: Item = self._machine.data(action.key)
+        item: Item | None = self._machine.data(action.key)
+        if item is None:
+            return
         task = self._spawn(self._exchange, action.call, action.request, item, self.pool)
         self._running[action.call] = task
 
@@ -426,6 +441,10 @@ class Keeper:
         if task is not None:
             task.cancel()
             self._machine.failed(self.clock.now(), action.call, Failure.UNKNOWN)
+
+    def _start_asking(self, method: str, path: str, body: bytes | None, done: Future[Answered]) -> None:
+        # One that ends without an answer was ended by `close`.
+        self._spawn(self._ask, method, path, body, done).add_done_callback(lambda _: fail(done, Closed()))
 
     async def _ask(self, method: str, path: str, body: bytes | None, done: Future[Answered]) -> None:
         until = self.clock.now() + self.settings.patience
@@ -576,5 +595,16 @@ def _forked() -> None:
         keeper.forked()
 
 
+EXIT_PATIENCE = 2.0
+"""How long the end of a program waits for what is still to be given back, in seconds."""
+
+
+def _exiting() -> None:
+    for is_waited_for in (False, True):
+        for keeper in list(KEEPERS):
+            keeper.close(EXIT_PATIENCE, is_waited_for)
+
+
+atexit.register(_exiting)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)

@@ -40,9 +40,6 @@ from .errors import Closed, Held, LeaseholdError, LeaseLost, Refused, Unreachabl
 L = TypeVar("L", bound="Lease")
 R = TypeVar("R")
 
-EXIT_PATIENCE = 2.0
-"""How long the end of a program waits for what is still to be given back, in seconds."""
-
 
 class Client:
     """A client of one or more servers.
@@ -88,7 +85,8 @@ class Client:
             clock=clock,
         )
         self._keeper: Keeper = self._setup.keeper
-        self._finalizer = weakref.finalize(self, self._keeper.close, EXIT_PATIENCE)
+        # Nobody waits for a client that is simply dropped.
+        weakref.finalize(self, self._keeper.close, None, False).atexit = False
 
     @classmethod
     def from_env(cls, **given: Any) -> Client:
@@ -201,7 +199,7 @@ class Client:
         """What happens to locks whose canonical name starts with ``prefix``, from now on or after the cursor of an event
         or a list. When this returns, nothing that happens from then on is missed, unless a ``resync`` says so."""
         feed = Feed(self._keeper, self._setup.namespace, prefix, after)
-        self._keeper.spawn(feed.run)
+        self._keeper.spawn(feed.run, feed.is_over)
         feed.began.result()
         watch = Watch(feed)
         feed.take_error()
@@ -469,7 +467,8 @@ class Register:
         self._name = name
 
     def accept(self, token: int) -> int:
-        """Shows a token, and says which is the highest now. ``StaleFence`` if a higher one was seen."""
+        """Shows a token, and says which is the highest now. ``StaleFence`` if a higher one was seen, ``Refused`` with
+        ``invalid_request`` for one that was never issued."""
         return int(self._client.api.accept_fence(self._name, token)["high_water"])
 
     @property

@@ -138,14 +138,12 @@ class Feed:
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
         if self._is_stopped:
             return
-        try:
-            await self._follow()
-        except asyncio.CancelledError:
-            self._push(Closed("the watch is closed"))
-            raise
-        finally:
-            # It ended before it began: its only event says why.
-            settle(self.began, None)
+        await self._follow()
+
+    def is_over(self, _: object) -> None:
+        """The task has ended, and perhaps never began: the last event says why."""
+        self._push(Closed("the watch is closed"))
+        settle(self.began, None)
 
     async def _follow(self) -> None:
         since = self._loop_time()

@@ -114,17 +114,17 @@ class Refused(LeaseholdError):
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(f"{problem.code}: {problem.detail}" if problem.detail else problem.code)
-        self.problem: Problem = problem
+        self.problem = self._said = problem
         self.outcome = cast(Outcome, problem.outcome)
 
     @property
     def detail(self) -> str:
-        return self.problem.detail
+        return self._said.detail
 
     @property
     def retry_after(self) -> float | None:
         """When the server thinks that a retry makes sense, in seconds from now."""
-        hint = self.problem.recommended_retry_ms
+        hint = self._said.recommended_retry_ms
         return None if hint is None else hint / 1000
 
 
@@ -135,16 +135,16 @@ class Held(Refused):
     def holders(self) -> list[Holder]:
         """Those in the way; the first few if they are many."""
         known = Holder.__dataclass_fields__
-        listed = self.problem.fields.get("holders") or []
+        listed = self._said.fields.get("holders") or []
         return [Holder(**{name: one[name] for name in known if name in one}) for one in listed]
 
     @property
     def waiters(self) -> int:
-        return _number(self.problem.fields.get("waiters")) or 0
+        return _number(self._said.fields.get("waiters")) or 0
 
     @property
     def ticket(self) -> str | None:
-        return self.problem.ticket
+        return self._said.ticket
 
 
 class Deadlock(Refused):
@@ -153,7 +153,7 @@ class Deadlock(Refused):
     @property
     def cycle(self) -> list[WaitEdge]:
         """Who waits for which lock because of whom, all the way round."""
-        listed = self.problem.fields.get("cycle") or []
+        listed = self._said.fields.get("cycle") or []
         return [WaitEdge(one["waiter"], one["lock"], one["blocker"]) for one in listed]
 
 
@@ -162,7 +162,7 @@ class StaleFence(Refused):
 
     @property
     def high_water(self) -> int:
-        return _number(self.problem.fields.get("high_water")) or 0
+        return _number(self._said.fields.get("high_water")) or 0
 
 
 class LeaseLost(LeaseholdError):
@@ -183,7 +183,7 @@ class LeaseLost(LeaseholdError):
             "server": f"the server says {problem.code}: {problem.detail}" if problem else "the server says so",
         }
         super().__init__(f"the lease is over: {said[by]}")
-        self.by = by
+        self.by: LostBy = by
         self.problem = problem
 
     @property
