@@ -153,18 +153,10 @@ fn signal_while_waiting_ends_the_wait() {
     let server = Server::start();
     assert_eq!(code(&server.run(&["acquire", "job", "--ttl", "1m", "--owner", "other"])), 0);
     let mut wrapper = server.command(&["run", "job", "--", "true"]).spawn().unwrap();
-    let since = Instant::now();
-    while !server.says(&["get", "job", "-o", "json"]).0.contains("\"waiters_total\":1") {
-        assert!(since.elapsed() < Duration::from_secs(30), "it does not stand in line");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    server.wait_for_waiters("job", 1);
     send(libc::SIGTERM, wrapper.id());
     assert_eq!(wrapper.wait().unwrap().code(), Some(143));
-    let since = Instant::now();
-    while !server.says(&["get", "job", "-o", "json"]).0.contains("\"waiters_total\":0") {
-        assert!(since.elapsed() < Duration::from_secs(30), "its place in line stays");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    server.wait_for_waiters("job", 0);
 }
 
 /// What a command leaves in the background would go on without the lock.

@@ -4,7 +4,6 @@
 mod common;
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use common::{Server, plain, text};
 use expect_test::{Expect, expect};
@@ -299,22 +298,13 @@ fn lists_longer_than_a_page_are_whole() {
     assert_eq!(server.says(&["list", "many/", "-o", "jsonl", "--limit", "7"]).0.lines().count(), 7);
 }
 
-/// Waits until somebody stands in line for the lock.
-fn wait_for_waiter(server: &Server, lock: &str) {
-    let since = Instant::now();
-    while !server.says(&["get", lock, "-o", "json"]).0.contains("\"waiters_total\":1") {
-        assert!(since.elapsed() < Duration::from_secs(30), "nobody stands in line");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn waiters_are_drawn() {
     let server = Server::start();
     assert!(server.run(&["acquire", "job", "--ttl", "1m", "--owner", "alice"]).status.success());
     let mut waiter =
         server.command(&["acquire", "job", "-w", "1m", "--owner", "bob"]).spawn().unwrap();
-    wait_for_waiter(&server, "job");
+    server.wait_for_waiters("job", 1);
     check(
         &server,
         "graph",

@@ -62,6 +62,8 @@ const STORY: &[(&str, i32, &[&str])] = &[
     ("doctor", 0, &[]),
     ("backup --data {folder}/data {folder}/copy.db", 0, &["file", "bytes"]),
     ("restore --data {folder}/restored {folder}/copy.db", 0, &["fencing_token", "epoch"]),
+    ("backup --store sqlite:{folder}/data/leasehold.db {folder}/again.db", 0, &["file", "bytes"]),
+    ("restore --store sqlite:{folder}/other.db {folder}/again.db", 0, &["fencing_token", "epoch"]),
     ("migrate --from sqlite:{folder}/restored/leasehold.db --to sqlite:{folder}/moved.db", 0, &[]),
 ];
 
@@ -168,6 +170,10 @@ fn mistakes_are_told_with_a_way_out() {
     let at = |name: &str| folder.path().join(name).display().to_string();
     std::fs::write(at("unknown.toml"), "bogus = 1\n").unwrap();
     std::fs::write(at("text"), "not a database").unwrap();
+    // Noted by a clock that is long ahead of this one: in 2100.
+    std::fs::create_dir(at("ahead")).unwrap();
+    std::fs::write(at("ahead/token-seed"), "4102444800000000 4102444800000000\n").unwrap();
+    let ahead = at("ahead");
     let (unknown, there, nothing) = (at("unknown.toml"), at("text"), at("nothing"));
     let (new, half, store) = (at("new"), at("half"), format!("sqlite:{}", at("nothing")));
     for (words, code, hint) in [
@@ -207,6 +213,11 @@ fn mistakes_are_told_with_a_way_out() {
             vec!["serve", "--data", "x", "--store", "etcd://127.0.0.1:1"],
             78,
             "only the memory store",
+        ),
+        (
+            vec!["serve", "--listen", "127.0.0.1:0", "--store", "memory", "--data", &ahead],
+            78,
+            "set the clock",
         ),
         (vec!["backup", "--data", &nothing, &new], 74, "--data"),
         (vec!["restore", "--data", &new, &nothing], 74, "leasehold backup"),

@@ -12,11 +12,11 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold_client::{Client, Clock, SystemClock, Transport};
 
-use common::{Server, send};
+use common::{Server, polling, send};
 
 const TRIALS: usize = 50;
 const STARTED_AT_ONCE: usize = 5;
@@ -35,15 +35,23 @@ static TURN: Mutex<()> = Mutex::new(());
 fn beat() {
     let Some(file) = std::env::var_os(BEAT) else { return };
     let file = std::fs::File::create(file).unwrap();
-    loop {
+    polling::repeat(|| {
         std::os::unix::fs::FileExt::write_all_at(&file, &now().to_le_bytes(), 0).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    });
 }
 
 /// `CLOCK_BOOTTIME`, in nanoseconds.
 fn now() -> u64 {
     SystemClock.now().as_nanos()
+}
+
+fn nanos(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos()).unwrap()
+}
+
+/// Waits until the clock of the machine says so.
+fn wait_until(moment: u64) {
+    polling::until("that moment comes", || now() >= moment);
 }
 
 /// One command under `leasehold run`.
@@ -90,17 +98,15 @@ impl Trial {
 
     /// False if the lock was lost before the tree was up: on a machine this busy that may happen.
     fn is_up(&mut self) -> bool {
-        let since = Instant::now();
-        while !FILES.iter().all(|file| self.beat(file).is_some()) {
-            assert!(since.elapsed() < PATIENCE, "{}: the tree does not come up", self.lock);
-            if let Some(status) = self.wrapper.try_wait().unwrap() {
-                assert_eq!(status.code(), Some(76), "{}", self.lock);
-                assert!(self.alive().is_empty(), "{}", self.lock);
-                return false;
+        polling::found(&format!("{}: the tree is up", self.lock), || {
+            if FILES.iter().all(|file| self.beat(file).is_some()) {
+                return Some(true);
             }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        true
+            let status = self.wrapper.try_wait().unwrap()?;
+            assert_eq!(status.code(), Some(76), "{}", self.lock);
+            assert!(self.alive().is_empty(), "{}", self.lock);
+            Some(false)
+        })
     }
 
     /// The processes of the tree that are alive: all that know of the folder, but for the wrapper and its guard.
@@ -127,14 +133,8 @@ impl Trial {
     }
 
     fn ended(&mut self) -> ExitStatus {
-        let since = Instant::now();
-        loop {
-            if let Some(status) = self.wrapper.try_wait().unwrap() {
-                return status;
-            }
-            assert!(since.elapsed() < PATIENCE, "{}: the wrapper does not end", self.lock);
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let what = format!("{}: the wrapper has ended", self.lock);
+        polling::found(&what, || self.wrapper.try_wait().unwrap())
     }
 }
 
@@ -186,13 +186,13 @@ fn judge_by_rivals(server: &Server, trials: &[Trial], strike: impl Fn(&Trial) + 
     let client = Client::builder(&server.address).transport(Transport::Http);
     let client = runtime.block_on(client.connect()).unwrap();
     let spare: Mutex<Vec<i64>> = Mutex::default();
+    let begun = now();
     std::thread::scope(|scope| {
         for (number, trial) in trials.iter().enumerate() {
             let (client, runtime, spare, strike) = (&client, &runtime, &spare, &strike);
             scope.spawn(move || {
-                std::thread::sleep(
-                    TTL / 3 * u32::try_from(number).unwrap() / u32::try_from(TRIALS).unwrap(),
-                );
+                // Each at another moment between two heartbeats.
+                wait_until(begun + nanos(TTL) / 3 * number as u64 / TRIALS as u64);
                 strike(trial);
                 let request = client.lock(&trial.lock).wait(PATIENCE).acquire();
                 let _rival = runtime.block_on(request).unwrap();
@@ -242,10 +242,8 @@ fn nothing_lives_when_the_server_is_gone_for_the_length_of_the_lease() {
     let mut trials = trials(&server, folder.path());
     // No renewal can have been asked for after this that was answered.
     server.kill();
-    let over = now() + u64::try_from(TTL.as_nanos()).unwrap();
-    while now() < over {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let over = now() + nanos(TTL);
+    wait_until(over);
     let spare = trials.iter().map(|trial| trial.assert_gone_before(over, "the lease is over"));
     report("before the lease was over", spare.collect());
     for trial in &mut trials {
@@ -264,14 +262,12 @@ fn nothing_lives_after_the_length_of_a_lease_that_was_broken() {
             let done = server.run(&["break", &trial.lock, "--reason", "a trial"]);
             // One that was lost already has no holder.
             assert!(matches!(done.status.code(), Some(0 | 1)), "{}", common::text(&done.stderr));
-            now() + u64::try_from(TTL.as_nanos()).unwrap()
+            now() + nanos(TTL)
         })
         .collect();
     let mut spare = Vec::new();
     for (trial, over) in trials.iter_mut().zip(broken) {
-        while now() < over {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(over);
         spare.push(trial.assert_gone_before(over, "the lease would have been over"));
         assert_eq!(trial.ended().code(), Some(76), "{}", trial.lock);
     }
@@ -290,11 +286,8 @@ fn lock_is_given_back_when_the_wrapper_was_killed() {
         std::io::Read::read_exact(wrapper.stdout.as_mut().unwrap(), &mut ready).unwrap();
         send(libc::SIGKILL, wrapper.id());
         wrapper.wait().unwrap();
-        let since = Instant::now();
-        while !server.run(&["test", locks[0]]).status.success() {
-            assert!(since.elapsed() < PATIENCE, "the lock is not given back");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let is_free = || server.run(&["test", locks[0]]).status.success();
+        polling::until("the lock is given back", is_free);
     }
 }
 
@@ -315,7 +308,7 @@ fn guard_that_was_stopped_does_its_work() {
     let mut trial = trial(&server, folder.path(), 0);
     send(libc::SIGSTOP, guard_of(trial.wrapper.id()));
     server.kill();
-    let over = now() + u64::try_from(TTL.as_nanos()).unwrap();
+    let over = now() + nanos(TTL);
     assert_eq!(trial.ended().code(), Some(76));
     trial.assert_gone_before(over.max(now()), "the lease is over");
     assert!(trial.last_beat() < over);

@@ -115,7 +115,7 @@ fn append_that_arrives_late_is_refused() {
     block_on(async {
         let proxy = Proxy::start(server().port());
         let store = open_on(proxy.port(), "late", 1000).await;
-        shared::late_append_is_refused(&store, &proxy).await;
+        shared::late_append_is_refused(&store, &proxy, || server().is_settled()).await;
     });
 }
 
@@ -124,7 +124,7 @@ fn read_back_that_arrives_late_is_no_hindrance() {
     block_on(async {
         let proxy = Proxy::start(server().port());
         let store = open_on(proxy.port(), "late-again", 1000).await;
-        shared::late_read_back_is_no_hindrance(&store, &proxy).await;
+        shared::late_read_back_is_no_hindrance(&store, &proxy, || server().is_settled()).await;
     });
 }
 
@@ -133,9 +133,9 @@ fn appends_survive_a_server_that_crashes() {
     let mut own = Etcd::start();
     block_on(async {
         let store: shared::Store = open(&own.url("timeout_ms=3000")).await;
-        shared::appends_survive(&store, async {
+        shared::appends_survive(&store, async |mut progress| {
             for _ in 0..2 {
-                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                progress.more(50).await;
                 tokio::task::block_in_place(|| {
                     own.kill();
                     own.start_again();
@@ -154,15 +154,17 @@ fn appends_survive_members_that_fail() {
     let url = cluster.url(&format!("timeout_ms=3000&prefix=survives-{}", std::process::id()));
     block_on(async {
         let store: shared::Store = open(&url).await;
-        shared::appends_survive(&store, async {
+        shared::appends_survive(&store, async |mut progress| {
             for round in 0..3 {
-                tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+                progress.more(50).await;
+                // The leader twice; the one that is asked first, once.
+                let leader = tokio::task::block_in_place(|| cluster.leader());
+                let at = if round == 2 { Some(0) } else { leader };
+                let member = &mut cluster.members()[at.unwrap_or(0)];
+                tokio::task::block_in_place(|| member.kill());
+                // The others go on without it.
+                progress.more(20).await;
                 tokio::task::block_in_place(|| {
-                    // The leader twice; the one that is asked first, once.
-                    let at = if round == 2 { Some(0) } else { cluster.leader() };
-                    let member = &mut cluster.members()[at.unwrap_or(0)];
-                    member.kill();
-                    std::thread::sleep(std::time::Duration::from_millis(500));
                     member.start_again();
                     member.wait_until_ready();
                 });

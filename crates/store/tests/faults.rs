@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use common::*;
 use leasehold_core::{Epoch, Transition};
@@ -151,7 +150,7 @@ fn settle(journal: &dyn Journal, epoch: Epoch, batch: &Batch) -> Option<bool> {
     for _ in 0..20 {
         match block_on(journal.read_back(epoch, batch.seq())) {
             Ok(found) => return Some(found.as_ref() == Some(batch)),
-            Err(Error::Unavailable { .. }) => std::thread::sleep(Duration::from_millis(1)),
+            Err(Error::Unavailable { .. }) => {}
             Err(error) => panic!("{error:?}"),
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 mod common;
 
 use common::certificates::{Certificates, text};
-use common::shared;
+use common::{polling, shared};
 use leasehold_store::conformance::servers::{Pgbouncer, Postgres, Proxy, Way};
 use leasehold_store::conformance::{Harm, Harness, Mishap, Step};
 use leasehold_store::postgres::PostgresJournal;
@@ -170,7 +170,7 @@ fn append_that_arrives_late_is_refused() {
     block_on(async {
         let proxy = Proxy::start(server().port());
         let store = open_on(proxy.port(), "late", 1000).await;
-        shared::late_append_is_refused(&store, &proxy).await;
+        shared::late_append_is_refused(&store, &proxy, || true).await;
     });
 }
 
@@ -179,7 +179,7 @@ fn read_back_that_arrives_late_is_no_hindrance() {
     block_on(async {
         let proxy = Proxy::start(server().port());
         let store = open_on(proxy.port(), "late_again", 1000).await;
-        shared::late_read_back_is_no_hindrance(&store, &proxy).await;
+        shared::late_read_back_is_no_hindrance(&store, &proxy, || true).await;
     });
 }
 
@@ -188,9 +188,9 @@ fn appends_survive_a_server_that_crashes() {
     let mut own = Postgres::start();
     block_on(async {
         let store = open_on(own.port(), "leasehold", 5000).await;
-        shared::appends_survive(&store, async {
+        shared::appends_survive(&store, async |mut progress| {
             for _ in 0..2 {
-                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                progress.more(50).await;
                 tokio::task::block_in_place(|| own.crash());
             }
         })
@@ -198,14 +198,22 @@ fn appends_survive_a_server_that_crashes() {
     });
 }
 
-/// Its last statement looked for the function, by its name in digits.
-fn end_connection_for_appends(schema: &str) {
-    let end = format!(
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+/// Their last statement looked for the function, by its name in digits.
+fn of_connections_for_appends(schema: &str, what: &str) -> String {
+    server().sql(&format!(
+        "SELECT {what} FROM pg_stat_activity
          WHERE query LIKE '%' || encode('\"{schema}\".append', 'hex') || '%'
          AND pid <> pg_backend_pid()"
-    );
-    assert_eq!(tokio::task::block_in_place(|| server().sql(&end)), "1");
+    ))
+}
+
+fn connections_for_appends(schema: &str) -> String {
+    of_connections_for_appends(schema, "count(*)")
+}
+
+fn end_connection_for_appends(schema: &str) {
+    let end = || of_connections_for_appends(schema, "count(pg_terminate_backend(pid))");
+    assert_eq!(tokio::task::block_in_place(end), "1");
 }
 
 #[test]
@@ -216,7 +224,9 @@ fn connection_that_ended_between_two_appends_is_no_failure() {
         for seq in 1..=3 {
             store.append(common::batch(epoch, seq)).await.expect("it can be written");
             end_connection_for_appends("between");
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            let is_ended =
+                || tokio::task::block_in_place(|| connections_for_appends("between") == "0");
+            polling::until("the connection has ended", is_ended).await;
         }
     });
 }
@@ -225,9 +235,9 @@ fn connection_that_ended_between_two_appends_is_no_failure() {
 fn appends_survive_connections_that_are_ended() {
     block_on(async {
         let store = open_on(server().port(), "ended", 5000).await;
-        shared::appends_survive(&store, async {
+        shared::appends_survive(&store, async |mut progress| {
             for _ in 0..5 {
-                tokio::time::sleep(std::time::Duration::from_millis(60)).await;
+                progress.more(20).await;
                 end_connection_for_appends("ended");
             }
         })

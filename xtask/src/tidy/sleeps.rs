@@ -11,39 +11,14 @@ use super::{Found, numbered};
 const FREE: &str = "crates/e2e/";
 const POLLING: &str = "polling.rs";
 
-/// Files that still sleep, and how often at most. The list only becomes shorter.
-const LEFT: &[(&str, usize)] = &[
-    ("crates/cli/tests/common/mod.rs", 1),
-    ("crates/cli/tests/exit_codes.rs", 2),
-    ("crates/cli/tests/outputs.rs", 1),
-    ("crates/cli/tests/zombies.rs", 7),
-    ("crates/server/tests/grpc/attach.rs", 1),
-    ("crates/server/tests/grpc/world.rs", 1),
-    ("crates/server/tests/http/bad_inputs.rs", 3),
-    ("crates/server/tests/http/console.rs", 1),
-    ("crates/server/tests/http/http2.rs", 3),
-    ("crates/server/tests/http/locks.rs", 2),
-    ("crates/server/tests/http/service.rs", 4),
-    ("crates/server/tests/http/watch.rs", 1),
-    ("crates/server/tests/http/world.rs", 1),
-    ("crates/store/src/conformance/servers/process.rs", 3),
-    ("crates/store/src/conformance/servers/proxy.rs", 2),
-    ("crates/store/tests/common/shared.rs", 4),
-    ("crates/store/tests/etcd.rs", 3),
-    ("crates/store/tests/faults.rs", 1),
-    ("crates/store/tests/postgres.rs", 3),
-];
-
 pub(super) fn faults(file: &File) -> Vec<Found> {
     if file.path.starts_with(FREE) || file.name() == POLLING || is_on_paused_time(&file.text) {
         return Vec::new();
     }
-    let found: Vec<Found> = test_lines(file)
+    test_lines(file)
         .filter(|(_, line)| sleeps(line))
         .map(|(number, _)| Found::new(number, "a test sleeps: wait for the event itself"))
-        .collect();
-    let left = LEFT.iter().find(|(path, _)| *path == file.path).map_or(0, |(_, count)| *count);
-    if found.len() <= left { Vec::new() } else { found }
+        .collect()
 }
 
 /// All lines of a file of tests; of others those of their tests, which stand last.

@@ -3,7 +3,8 @@
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+
+pub(crate) mod polling;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 
@@ -30,12 +31,15 @@ impl Server {
             .spawn()
             .unwrap();
         let server = Server { child, address: format!("http://{listen}") };
-        let since = Instant::now();
-        while !server.run(&["cluster", "-q"]).status.success() {
-            assert!(since.elapsed() < Duration::from_secs(30), "the server does not get ready");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        polling::until("the server is ready", || server.run(&["cluster", "-q"]).status.success());
         server
+    }
+
+    /// Waits until so many stand in line for the lock.
+    pub(crate) fn wait_for_waiters(&self, lock: &str, number: u32) {
+        let shown = format!("\"waiters_total\":{number}");
+        let is_so = || self.says(&["get", lock, "-o", "json"]).0.contains(&shown);
+        polling::until(&format!("{number} in line for {lock}"), is_so);
     }
 
     pub(crate) fn kill(&mut self) {

@@ -5,6 +5,7 @@
 
 mod etcd;
 mod pgbouncer;
+mod polling;
 mod postgres;
 mod process;
 mod proxy;

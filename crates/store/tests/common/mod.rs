@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "no test needs all of it")]
 
 pub(crate) mod certificates;
+pub(crate) mod polling;
 pub(crate) mod shared;
 
 use std::path::{Path, PathBuf};

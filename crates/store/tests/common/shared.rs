@@ -8,6 +8,9 @@ use leasehold_store::conformance::servers::{Proxy, Way};
 use leasehold_store::{
     Batch, Campaign, Candidate, Conflict, Error, Journal, Loaded, Position, Seq,
 };
+use tokio::sync::watch;
+
+use super::polling::{again, again_unless, until};
 
 pub(crate) type Store = Arc<dyn Journal>;
 
@@ -50,28 +53,39 @@ pub(crate) async fn loaded(store: &Store, epoch: Epoch) -> Vec<u64> {
 pub(crate) async fn append_for_certain(store: &Store, batch: Batch) -> Result<bool, Error> {
     match store.append(batch.clone()).await {
         Ok(()) => Ok(true),
-        Err(Error::OutcomeUnknown { .. }) => loop {
-            match store.read_back(batch.epoch(), batch.seq()).await {
-                Ok(found) => return Ok(found.is_some()),
-                Err(error @ Error::Conflict(_)) => return Err(error),
-                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-            }
-        },
+        Err(Error::OutcomeUnknown { .. }) => {
+            let read_back = || store.read_back(batch.epoch(), batch.seq());
+            let is_enough = |error: &Error| matches!(error, Error::Conflict(_));
+            Ok(again_unless(read_back, is_enough).await?.is_some())
+        }
         Err(Error::Unavailable { .. }) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
+/// How far the appending has come.
+pub(crate) struct Progress(watch::Receiver<u64>);
+
+impl Progress {
+    /// Waits until so many more records are written.
+    pub(crate) async fn more(&mut self, records: u64) {
+        let until = *self.0.borrow() + records;
+        self.0.wait_for(|written| *written >= until).await.expect("the appending goes on");
+    }
+}
+
 /// Appends while `trouble` happens, again and again; each record is there exactly once in the end.
-pub(crate) async fn appends_survive(store: &Store, trouble: impl Future<Output = ()>) {
+pub(crate) async fn appends_survive(store: &Store, trouble: impl AsyncFnOnce(Progress)) {
     let epoch = lead(store, "node-1").await;
     let over = std::sync::atomic::AtomicBool::new(false);
+    let (written, progress) = watch::channel(0);
     let appending = async {
         let mut seq = 1;
         let mut after = 0;
         while after < 20 {
             let batch = super::batch(epoch, seq);
             if append_for_certain(store, batch).await.expect("it leads") {
+                written.send_replace(seq);
                 seq += 1;
                 after += u32::from(over.load(std::sync::atomic::Ordering::SeqCst));
             }
@@ -79,7 +93,7 @@ pub(crate) async fn appends_survive(store: &Store, trouble: impl Future<Output =
         seq - 1
     };
     let trouble = async {
-        trouble.await;
+        trouble(Progress(progress)).await;
         over.store(true, std::sync::atomic::Ordering::SeqCst);
     };
     let (last, ()) = tokio::join!(appending, trouble);
@@ -122,7 +136,11 @@ pub(crate) async fn answers_are_lost(store: &Store, other: &Store, proxy: &Proxy
 }
 
 /// What hangs on its way arrives after it was read back as unwritten: it must not count.
-pub(crate) async fn late_append_is_refused(store: &Store, proxy: &Proxy) {
+pub(crate) async fn late_append_is_refused(
+    store: &Store,
+    proxy: &Proxy,
+    is_settled: impl Fn() -> bool,
+) {
     let epoch = lead(store, "node-1").await;
     store.append(super::batch(epoch, 1)).await.expect("it can be written");
     proxy.set(Way::OldSilent);
@@ -131,7 +149,8 @@ pub(crate) async fn late_append_is_refused(store: &Store, proxy: &Proxy) {
     assert_eq!(again(|| store.read_back(epoch, Seq(2))).await, None);
     // Now it goes on to the server, whose answer nobody waits for.
     proxy.set(Way::Open);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    tokio::task::block_in_place(|| proxy.wait_until_late_ones_are_over());
+    until("what arrived late is settled", is_settled).await;
     assert_eq!(loaded(store, epoch).await, [1]);
     let instead = Batch::new(epoch, Seq(2), []);
     store.append(instead.clone()).await.expect("its number is still free");
@@ -139,7 +158,11 @@ pub(crate) async fn late_append_is_refused(store: &Store, proxy: &Proxy) {
 }
 
 /// The same with what was to settle it: a `read_back` that arrives after a later one must not be in the way for ever.
-pub(crate) async fn late_read_back_is_no_hindrance(store: &Store, proxy: &Proxy) {
+pub(crate) async fn late_read_back_is_no_hindrance(
+    store: &Store,
+    proxy: &Proxy,
+    is_settled: impl Fn() -> bool,
+) {
     let epoch = lead(store, "node-1").await;
     store.append(super::batch(epoch, 1)).await.expect("it can be written");
     proxy.set(Way::OldSilent);
@@ -150,19 +173,9 @@ pub(crate) async fn late_read_back_is_no_hindrance(store: &Store, proxy: &Proxy)
     // This one hangs too, and is asked again on a new connection.
     again(|| store.read_back(epoch, Seq(2))).await;
     proxy.set(Way::Open);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    tokio::task::block_in_place(|| proxy.wait_until_late_ones_are_over());
+    until("what arrived late is settled", is_settled).await;
     let written = again(|| store.append(super::batch(epoch, 2))).await;
     assert_eq!(written, ());
     assert_eq!(loaded(store, epoch).await, [1, 2]);
-}
-
-/// Until the way there is open again.
-async fn again<T>(call: impl Fn() -> leasehold_store::Pending<T>) -> T {
-    loop {
-        match call().await {
-            Ok(answer) => return answer,
-            Err(Error::Unavailable { .. }) => tokio::time::sleep(Duration::from_millis(20)).await,
-            Err(error) => panic!("{error:?}"),
-        }
-    }
 }

@@ -5,7 +5,8 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::process::{Process, folder, free_port, program, wait_until};
+use super::polling::wait_until;
+use super::process::{Process, folder, free_port, program};
 
 /// A member of an etcd cluster; by itself a cluster of one.
 #[derive(Debug)]
@@ -99,6 +100,12 @@ impl Etcd {
 
     pub fn wait_until_ready(&mut self) {
         self.process.wait_until_ready(|| is_healthy(self.port));
+    }
+
+    /// Nothing that it was asked to write is on its way through the cluster.
+    pub fn is_settled(&self) -> bool {
+        let metric = "etcd_server_proposals_pending 0";
+        get(self.port, "/metrics").is_some_and(|text| text.contains(metric))
     }
 
     pub fn log(&self) -> String {

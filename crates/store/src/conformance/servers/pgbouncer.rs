@@ -3,7 +3,8 @@
 use std::net::TcpStream;
 
 use super::Postgres;
-use super::process::{Account, Process, folder, free_port, program, wait_until};
+use super::polling::wait_until;
+use super::process::{Account, Process, folder, free_port, program};
 
 /// A pgbouncer with transaction pooling: each transaction may get another connection.
 #[derive(Debug)]

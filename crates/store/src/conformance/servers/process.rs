@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+
+use super::polling::wait_until;
 
 const WARDEN: &str = r#"
 folder=$1; shift
@@ -34,9 +35,6 @@ if [ -n "$child" ]; then
 fi
 rm -rf "$folder"
 "#;
-
-/// How long a server may take to be ready, or to be gone.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server, its folder and its warden.
 #[derive(Debug)]
@@ -134,15 +132,14 @@ impl Process {
 
     /// Waits until it is ready. If it has ended instead, because somebody had its port for a moment, it is started again.
     pub(super) fn wait_until_ready(&mut self, mut is_ready: impl FnMut() -> bool) {
-        let since = Instant::now();
-        while !is_ready() {
-            assert!(since.elapsed() < PATIENCE, "the server does not get ready: {}", self.log());
-            std::thread::sleep(Duration::from_millis(10));
-            if self.is_gone() {
-                std::thread::sleep(Duration::from_millis(200));
+        let what = format!("the server of {} is ready", self.folder.display());
+        wait_until(&what, || {
+            let is_ready = is_ready();
+            if !is_ready && self.is_gone() {
                 self.start_again();
             }
-        }
+            is_ready
+        });
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -177,14 +174,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         drop(self.orders.take());
         let _ = self.warden.wait();
-    }
-}
-
-pub(super) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !is_so() {
-        assert!(since.elapsed() < PATIENCE, "{what}: it takes too long");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
