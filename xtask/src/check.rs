@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::Chore;
 use crate::cargo::{cargo, run};
-use crate::{console, docs, needs, test, tidy};
+use crate::{console, docs, needs, sdk, test, tidy};
 
 pub(crate) const CHORE: Chore = Chore {
     name: "check",
@@ -19,6 +19,7 @@ pub(crate) const CHORE: Chore = Chore {
   types     those in the comments of the console's scripts, only where npm is installed
   clippy    over all targets, warnings are errors
   tests     cargo test --workspace, after installing what it needs: see `cargo xtask needs --help`
+  sdk       those in other languages than Rust: see `cargo xtask sdk --help`
   pages     the runnable blocks of the documentation: see `cargo xtask docs --help`
   docs      cargo doc, warnings are errors
   deny      licences and sources of the dependencies, only where cargo-deny is installed
@@ -35,6 +36,7 @@ fn check(root: &Path) -> Result<()> {
     console::types(root)?;
     clippy(root)?;
     test::test(root, &["--locked".into()])?;
+    sdk::check(root)?;
     docs::run_pages(root, &test::server(root), &[])?;
     api_docs(root)?;
     deny(root)

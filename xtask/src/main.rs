@@ -10,6 +10,7 @@ mod docs;
 mod fuzz;
 mod needs;
 mod planted;
+mod sdk;
 mod sim;
 mod tidy;
 mod vectors;
@@ -45,6 +46,7 @@ const CHORES: &[Chore] = &[
     fuzz::CHORE,
     tidy::CHORE,
     vectors::CHORE,
+    sdk::CHORE,
     console::SCREENSHOTS,
 ];
 

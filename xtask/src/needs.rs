@@ -60,6 +60,13 @@ const PYTHON_TOOLS: &[&str] = &[
     "hypothesis==6.170.15",
     "prometheus-client==0.26.0",
     "openapi-python-client==0.29.1",
+    // For the SDK for Python, and what it has helpers for.
+    "pytest==9.2.0",
+    "mypy==2.4.1",
+    "ruff==0.17.5",
+    "hatchling==1.33.0",
+    "celery==5.7.0",
+    "apscheduler==3.11.3",
 ];
 
 /// From npm, pinned. All of them are JavaScript: scripts of packages are not run, so none can fetch a program.
@@ -69,6 +76,7 @@ const NPM_TOOLS: &[&str] = &[
     "openapi-typescript@7.13.0",
     "openapi-fetch@0.17.0",
     "typescript@5.9.3",
+    "pyright@1.1.414",
 ];
 
 /// Where programs lie that are not on everybody's path. `*` stands for the one version that is installed.
@@ -180,7 +188,7 @@ fn python_can_make_folders() -> bool {
 }
 
 /// `tools` in the target folder: the tests look for it beside themselves.
-fn tools_folder() -> Result<PathBuf> {
+pub(crate) fn tools_folder() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let target = program.ancestors().nth(2).context("we lie in target/<profile>")?;
     Ok(target.join("tools"))

@@ -12,6 +12,7 @@ pub mod client;
 pub mod browser;
 pub mod server;
 pub mod worker;
+pub mod driver;
 pub mod cluster;
 pub mod faults;
 pub mod proxy;

@@ -1,0 +1,89 @@
+//! What every SDK promises, each driven through its own driver against the real server: the scenarios of `sdk/README.md`.
+
+#[path = "sdks/harness.rs"]
+mod harness;
+#[path = "sdks/basics.rs"]
+mod basics;
+#[path = "sdks/faults.rs"]
+mod faults;
+#[path = "sdks/planted.rs"]
+mod planted;
+
+macro_rules! for_every_sdk {
+    ($($module:ident::$test:ident),* $(,)?) => {
+        for_every_sdk!(@ rust, Sdk::Rust, $($module::$test),*);
+        for_every_sdk!(@ rust_http, Sdk::RustHttp, $($module::$test),*);
+        for_every_sdk!(@ python_asyncio, Sdk::PythonAsyncio, $($module::$test),*);
+        for_every_sdk!(@ python_sync, Sdk::PythonSync, $($module::$test),*);
+    };
+    (@ $sdk:ident, $kind:expr, $($module:ident::$test:ident),*) => {
+        mod $sdk {
+            use super::harness::{Sdk, Stage};
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() -> anyhow::Result<()> {
+                super::$module::$test(Stage::of($kind).await?).await
+            })*
+        }
+    };
+}
+
+for_every_sdk!(
+    basics::a_lock_is_held_by_one_at_a_time,
+    basics::who_waits_is_granted_when_it_comes_free,
+    basics::shared_permits_ranges_and_paths,
+    basics::a_set_is_all_or_nothing,
+    basics::one_session_keeps_many_locks,
+    basics::a_deadlock_is_refused_with_its_cycle,
+    basics::retries_are_bounded,
+    basics::a_release_says_what_happened,
+    basics::a_lease_without_heartbeats_is_lost_by_the_clock,
+    basics::fences_turn_stale_tokens_away,
+    basics::leaders_follow_each_other,
+    basics::everything_is_given_back_on_close,
+    basics::a_dropped_guard_is_given_back,
+    basics::a_canceled_wait_leaves_the_queue,
+    basics::low_level_calls_answer_as_the_interface_does,
+    faults::a_lease_outlives_its_ttl_by_heartbeats,
+    faults::a_lease_counts_from_before_it_was_asked_for,
+    faults::work_is_told_to_stop_at_half_of_the_ttl,
+    faults::a_body_that_outlives_its_lease_ends_with_its_loss,
+    faults::a_broken_lock_is_lost_with_the_next_heartbeat,
+    faults::who_slept_through_the_ttl_knows_at_once,
+    faults::a_stopped_process_believes_in_nothing_when_it_goes_on,
+    faults::a_program_that_blocks_loses_no_lock,
+    faults::a_lease_survives_a_restart_of_the_server,
+    faults::a_wait_survives_a_restart_of_the_server,
+    faults::a_grant_whose_answer_was_lost_is_got_again,
+    faults::unreachable_is_not_refused,
+    faults::what_may_have_been_granted_is_given_back,
+    faults::a_killed_holder_is_outlived_by_its_ttl_alone,
+    faults::watchers_miss_nothing,
+    faults::tls_and_tokens_are_spoken,
+    faults::a_fork_holds_nothing,
+);
+
+mod examples {
+    use super::harness::{Sdk, Stage};
+
+    #[tokio::test]
+    async fn of_the_python_sdk_run() -> anyhow::Result<()> {
+        let stage = Stage::of(Sdk::PythonSync).await?;
+        stage.run_example("migrate.py", "step 2 with token").await?;
+        stage.run_example("leader.py", "elected with token").await
+    }
+}
+
+/// Bugs that are put into a copy of a port must be found, or real ones would not be either.
+mod planted_bugs {
+    use super::harness::Sdk;
+    use super::planted::{Bug, is_found};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn are_found_in_the_python_sdk() -> anyhow::Result<()> {
+        for bug in Bug::ALL {
+            is_found(bug, Sdk::PythonAsyncio).await?;
+            is_found(bug, Sdk::PythonSync).await?;
+        }
+        Ok(())
+    }
+}

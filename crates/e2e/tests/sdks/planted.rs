@@ -1,0 +1,124 @@
+//! Bugs on purpose, in a copy of a port: each must be found by the vectors or by a scenario.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use super::harness::{Sdk, Stage};
+use super::{basics, faults};
+
+/// What is wrong in the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// A lease counts from its answer.
+    CountFromAnswer,
+    /// The work is told to stop when the ttl is over.
+    JeopardyLate,
+    /// Each try is a request of its own.
+    NoRequestId,
+    /// A renewal that was refused is tried again.
+    RetryAfterRefusal,
+    /// Work that ended after its lease is fine.
+    SwallowLoss,
+}
+
+impl Bug {
+    pub(crate) const ALL: [Bug; 5] = [
+        Bug::CountFromAnswer,
+        Bug::JeopardyLate,
+        Bug::NoRequestId,
+        Bug::RetryAfterRefusal,
+        Bug::SwallowLoss,
+    ];
+
+    /// File below `src/leasehold`, what stands there, and what is put in its place.
+    fn patches(self) -> &'static [(&'static str, &'static str, &'static str)] {
+        match self {
+            Bug::CountFromAnswer => &[(
+                "_machine/machine.py",
+                "Standing.counted(sent.sent, answer.ttl, answer.left))",
+                "Standing.counted(now, answer.ttl, answer.left))",
+            )],
+            Bug::JeopardyLate => &[(
+                "_machine/types.py",
+                "return self.since + self.ttl // 2",
+                "return self.since + self.ttl",
+            )],
+            Bug::NoRequestId => &[(
+                "_payload.py",
+                "\"request_id\": self.request_id, \"wait_ms\"",
+                "\"request_id\": __import__(\"secrets\").token_hex(16), \"wait_ms\"",
+            )],
+            Bug::RetryAfterRefusal => &[(
+                "_machine/machine.py",
+                "            if not says_nothing_of_the_lease(problem.code):\n                self._end(sent.key, lost(Loss.TOLD, problem))\n            elif",
+                "            if",
+            )],
+            Bug::SwallowLoss => &[
+                (
+                    "_sync.py",
+                    "        if lost is not None and error is None:\n            raise lost\n",
+                    "",
+                ),
+                (
+                    "_aio.py",
+                    "            raise lost from None\n        if error is None:\n            raise lost\n",
+                    "            return True\n",
+                ),
+            ],
+        }
+    }
+
+    /// The scenario that has to fail.
+    async fn scenario(self, stage: Stage) -> Result<()> {
+        match self {
+            Bug::CountFromAnswer => {
+                faults::a_lease_counts_from_before_it_was_asked_for(stage).await
+            }
+            Bug::JeopardyLate => faults::work_is_told_to_stop_at_half_of_the_ttl(stage).await,
+            Bug::NoRequestId => faults::a_grant_whose_answer_was_lost_is_got_again(stage).await,
+            Bug::RetryAfterRefusal => {
+                faults::a_broken_lock_is_lost_with_the_next_heartbeat(stage).await
+            }
+            Bug::SwallowLoss => {
+                faults::a_body_that_outlives_its_lease_ends_with_its_loss(stage).await
+            }
+        }
+    }
+}
+
+/// The copy does what it should in general, and fails where the bug is.
+pub(crate) async fn is_found(bug: Bug, sdk: Sdk) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let copy = patched(bug, &folder)?;
+    let stage = Stage::of_copy(sdk, Some(&copy)).await?;
+    basics::who_waits_is_granted_when_it_comes_free(stage)
+        .await
+        .with_context(|| format!("{sdk:?} with {bug:?} does not work at all"))?;
+    let stage = Stage::of_copy(sdk, Some(&copy)).await?;
+    // An assertion that fails is a thread that panics.
+    let trial = std::thread::spawn(move || -> Result<()> {
+        tokio::runtime::Runtime::new()?.block_on(bug.scenario(stage))
+    });
+    let found = tokio::task::spawn_blocking(move || trial.join()).await?;
+    ensure!(!matches!(found, Ok(Ok(()))), "{sdk:?}: nothing fails with {bug:?}");
+    Ok(())
+}
+
+fn patched(bug: Bug, folder: &TempDir) -> Result<PathBuf> {
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
+    let copy = folder.path().join("sdk");
+    let copied = Command::new("cp").arg("-r").arg(&sdk).arg(&copy).status()?;
+    ensure!(copied.success(), "the SDK cannot be copied");
+    for (file, before, after) in bug.patches() {
+        let path = copy.join("src/leasehold").join(file);
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {file}"))?;
+        let count = text.matches(before).count();
+        ensure!(count == 1, "{bug:?}: what is to be patched in {file} is there {count} times");
+        fs::write(&path, text.replace(before, after))?;
+    }
+    Ok(copy)
+}
