@@ -103,6 +103,7 @@ pub struct Limits {
     pub registers_max: u64,
     pub namespaces_max: u64,
     pub ticket_kept_ms: u64,
+    pub kept_places_max: u64,
     pub body_bytes_max: u64,
     pub connections_max: u64,
     pub connections_per_peer_max: u64,

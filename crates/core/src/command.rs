@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::effect::Grant;
 use crate::fence::Fence;
 use crate::id::{
-    Adapter, CallId, Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId, Ticket,
+    Adapter, CallId, Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId, SecretTicket,
 };
 use crate::mode::Mode;
 use crate::range::ByteRange;
@@ -89,8 +89,8 @@ pub struct Acquire {
     pub wait: Wait,
     /// When the wait runs out, keep the place in the queue for a while: the refusal carries a ticket.
     pub keep_place: bool,
-    /// Comes back for a place that was kept.
-    pub ticket: Option<Ticket>,
+    /// Comes back for a place that was kept, or that is about to be.
+    pub ticket: Option<SecretTicket>,
     pub request_id: Option<RequestId>,
     /// How long after the lease lapsed only this owner may take the scope back.
     pub reclaim_window: Duration,
@@ -180,6 +180,8 @@ pub struct Unlock {
 pub struct Cancel {
     pub namespace: Namespace,
     pub call: CallId,
+    /// Its connection broke and it may come back: its place is kept for a while.
+    pub keep_place: bool,
 }
 
 /// Opens a lease under which any number of grants can be taken.

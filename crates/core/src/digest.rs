@@ -1,11 +1,12 @@
 //! Short numbers that stand for long things: a request, or the whole lasting state of a table.
 //!
-//! Both are the same on every machine and in every run; neither is a secret or a proof.
+//! They are the same on every machine and in every run. None is a proof, and only that of a ticket is a secret: it comes
+//! from one.
 
 use std::hash::{Hash, Hasher};
 
 use crate::command::{Acquire, OpenSession, Under};
-use crate::id::{LeaseId, Namespace};
+use crate::id::{LeaseId, Namespace, Ticket};
 use crate::snapshot::Entry;
 use crate::table::LockTable;
 
@@ -59,6 +60,13 @@ pub(crate) fn digest_of_opening(open: &OpenSession) -> u64 {
     open.adapter.hash(&mut hasher);
     open.on_disconnect.hash(&mut hasher);
     open.metadata.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Half of the bits of an id at least stay unknown to whoever is told this number.
+pub(crate) fn secret_of(ticket: Ticket, id: LeaseId) -> u64 {
+    let mut hasher = Fnv::default();
+    (id, ticket).hash(&mut hasher);
     hasher.finish()
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::fence::Fence;
 use crate::id::{
-    Adapter, CallId, Epoch, LeaseId, Namespace, Owner, RegisterName, Revision, Ticket,
+    Adapter, CallId, Epoch, LeaseId, Namespace, Owner, RegisterName, Revision, SecretTicket, Ticket,
 };
 use crate::mode::Mode;
 use crate::range::ByteRange;
@@ -107,7 +107,7 @@ pub struct Renewed {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queued {
-    pub ticket: Ticket,
+    pub ticket: SecretTicket,
     /// How many waiters stand before it in its longest queue, plus one.
     pub position: usize,
 }

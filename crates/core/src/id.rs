@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::digest::secret_of;
 use crate::name::{self, NameError};
 use crate::text::Text;
 
@@ -101,9 +102,31 @@ impl fmt::Debug for LeaseId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// A waiter's number: its place in the order of arrival, and what a client shows to keep that place.
+/// A waiter's number: its place in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
+
+/// A ticket as its client has it: the number of a place, and a secret that nobody else can show.
+///
+/// The secret comes from the random id that the first request for the place brought, of its session or of the lease it
+/// would have opened. It does not tell that id. `Debug` does not print it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SecretTicket {
+    pub ticket: Ticket,
+    pub secret: u64,
+}
+
+impl SecretTicket {
+    pub fn new(ticket: Ticket, id: LeaseId) -> SecretTicket {
+        SecretTicket { ticket, secret: secret_of(ticket, id) }
+    }
+}
+
+impl fmt::Debug for SecretTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretTicket({}, secret)", self.ticket.0)
+    }
+}
 
 /// The number of the authority now deciding; it rises on every start and takeover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -19,7 +19,6 @@ use crate::inode::{Party, Piece};
 use crate::lease::{Grant, Held, LeaseNo, LeaseState};
 use crate::mode::Mode;
 use crate::owners::OwnerNo;
-use crate::queue::Standing;
 use crate::scope::{Key, Scope, ScopeKind};
 use crate::sketch::{Earlier, Sketch};
 use crate::space::{Known, Space, SpaceNo};
@@ -87,7 +86,7 @@ fn check_facts(table: &LockTable, facts: &Facts<'_>) -> Checked {
     invariant_every_waiter_waits_for_somebody(table)?;
     invariant_waiters_stand_in_the_queue_of_each_claim(table)?;
     invariant_a_waiter_has_a_live_session_and_caller(table)?;
-    invariant_parked_waiters_stand_in_no_queue(table)?;
+    invariant_a_kept_place_is_no_waiter(table)?;
     invariant_nobody_is_deadlocked(table)?;
     invariant_sets_hold_nothing_while_they_wait(table)?;
     invariant_ranges_are_canonical(table)?;
@@ -208,7 +207,7 @@ fn invariant_contenders_of_a_semaphore_agree_on_its_limit(facts: &Facts<'_>) -> 
     for (_, space, facts) in &facts.0 {
         let mut limits: BTreeMap<&Scope, Option<u32>> = BTreeMap::new();
         let held = facts.iter().map(|fact| (&fact.scope, fact.mode));
-        let waiting = space.waiters.values().filter(|waiter| waiter.is_waiting());
+        let waiting = space.waiters.values();
         let wanted = waiting.flat_map(|w| w.request.claims.iter().map(|c| (&c.scope, c.mode)));
         for (scope, mode) in held.chain(wanted) {
             if matches!(scope, Scope::Range { .. }) {
@@ -269,7 +268,7 @@ pub fn invariant_no_lease_is_past_its_deadline_unnoticed(table: &LockTable) -> C
 }
 
 pub fn invariant_every_deadline_has_its_timer(table: &LockTable) -> Checked {
-    let mut timers = 0;
+    let (mut timers, mut places) = (0, 0);
     for (no, space) in spaces(table) {
         for (number, lease) in space.leases.iter() {
             timers += 1;
@@ -280,14 +279,22 @@ pub fn invariant_every_deadline_has_its_timer(table: &LockTable) -> Checked {
             })?;
         }
         for (&ticket, waiter) in &space.waiters {
-            if let Some(timer) = waiter.timer() {
+            if let Some(timer) = waiter.deadline {
                 let there = table.wait_timers.contains(&(timer, ticket, no));
                 ensure(there, "every deadline has its timer", || format!("ticket {}", ticket.0))?;
             }
         }
+        for (&ticket, place) in &space.kept {
+            places += 1;
+            let there = table.place_timers.contains(&(place.until, ticket, no));
+            ensure(there, "every kept place has its timer", || format!("ticket {}", ticket.0))?;
+        }
     }
     ensure(timers == table.lease_timers.len(), "every timer has its lease", || {
         format!("{} timers for {timers} leases", table.lease_timers.len())
+    })?;
+    ensure(places == table.place_timers.len(), "every timer has its place", || {
+        format!("{} timers for {places} places", table.place_timers.len())
     })
 }
 
@@ -340,7 +347,7 @@ pub fn invariant_registers_hold_issued_tokens(table: &LockTable) -> Checked {
 pub fn invariant_every_waiter_waits_for_somebody(table: &LockTable) -> Checked {
     let withheld = table.suspended || table.is_strict_grace();
     for (_, space) in spaces(table) {
-        for (&ticket, waiter) in space.waiters.iter().filter(|(_, waiter)| waiter.is_waiting()) {
+        for (&ticket, waiter) in &space.waiters {
             let mut claims = waiter.request.claims.iter();
             let blocked = claims
                 .any(|claim| !space.blockers(claim, waiter.asker(ticket), Want::One).is_empty());
@@ -357,7 +364,7 @@ pub fn invariant_every_waiter_waits_for_somebody(table: &LockTable) -> Checked {
 pub fn invariant_waiters_stand_in_the_queue_of_each_claim(table: &LockTable) -> Checked {
     for (_, space) in spaces(table) {
         let mut expected: Vec<(Scope, Ticket, Mode)> = Vec::new();
-        for (&ticket, waiter) in space.waiters.iter().filter(|(_, waiter)| waiter.is_waiting()) {
+        for (&ticket, waiter) in &space.waiters {
             let claims = waiter.request.claims.iter();
             expected.extend(claims.map(|claim| (claim.scope.clone(), ticket, claim.mode)));
         }
@@ -392,7 +399,7 @@ pub fn invariant_a_waiter_has_a_live_session_and_caller(table: &LockTable) -> Ch
                 crate::command::Under::NewLease { .. } => true,
             };
             let calls = waiter.calls.iter().all(|call| space.calls.get(call) == Some(&ticket));
-            let caller = calls && (waiter.is_waiting() != waiter.calls.is_empty());
+            let caller = calls && !waiter.calls.is_empty();
             ensure(session && caller, "a waiter is still there", || {
                 format!("{} with ticket {}", waiter.request.owner, ticket.0)
             })?;
@@ -405,16 +412,12 @@ pub fn invariant_a_waiter_has_a_live_session_and_caller(table: &LockTable) -> Ch
     Ok(())
 }
 
-pub fn invariant_parked_waiters_stand_in_no_queue(table: &LockTable) -> Checked {
+/// What stands in the queues are the waiters, and nothing else: that is another invariant.
+pub fn invariant_a_kept_place_is_no_waiter(table: &LockTable) -> Checked {
     for (_, space) in spaces(table) {
-        for (&ticket, waiter) in &space.waiters {
-            let queued = waiter.request.claims.iter().any(|claim| {
-                space.queue(&claim.scope).is_some_and(|queue| queue.mode(ticket).is_some())
-            });
-            let parked = matches!(waiter.standing, Standing::Parked { .. });
-            ensure(queued != parked, "a kept place blocks nobody", || {
-                format!("ticket {}", ticket.0)
-            })?;
+        for ticket in space.kept.keys() {
+            let is_waiter = space.waiters.contains_key(ticket);
+            ensure(!is_waiter, "a kept place blocks nobody", || format!("ticket {}", ticket.0))?;
         }
     }
     Ok(())
@@ -514,6 +517,9 @@ pub fn invariant_request_ids_lead_to_their_grant_or_waiter(table: &LockTable) ->
                 Known::Waiting(ticket) => space.waiters.get(ticket).is_some_and(|waiter| {
                     waiter.owner == *owner && waiter.request.request_id.as_ref() == Some(id)
                 }),
+                Known::Kept(ticket) => space.kept.get(ticket).is_some_and(|place| {
+                    place.owner == *owner && place.request_id.as_ref() == Some(id)
+                }),
                 Known::Opened { lease, .. } => space.leases.get(lease.0).is_some_and(|lease| {
                     let request = lease.session.as_ref().map(|session| &session.terms.request);
                     lease.owner == *owner
@@ -536,8 +542,10 @@ pub fn invariant_request_ids_lead_to_their_grant_or_waiter(table: &LockTable) ->
 pub fn invariant_limits_are_kept(table: &LockTable) -> Checked {
     let limits = &table.limits;
     let sessions = table.sessions.values().all(|&len| len <= limits.sessions_per_adapter_max);
-    let waiters = table.waiters_len() <= limits.waiters_max;
-    let mut kept = sessions && waiters;
+    // Whoever comes back to a kept place was let in before.
+    let waiters = table.waiters_len() <= limits.waiters_max + limits.kept_places_max;
+    let places = table.place_timers.len() <= limits.kept_places_max;
+    let mut kept = sessions && waiters && places;
     kept &= table.registers.len() <= limits.registers_max;
     for (namespace, _, _) in table.registers.iter() {
         kept &= table.registers.len_in(namespace) <= limits.registers_per_namespace_max;
@@ -644,7 +652,8 @@ fn invariant_owners_are_mentioned(space: &Space) -> Checked {
     let known = space.owners.iter().map(|(owner, _)| owner);
     let holds = known.flat_map(|owner| space.owners.holds(owner).map(move |_| owner));
     let waiters = space.waiters.values().map(|waiter| waiter.owner);
-    for owner in leases.chain(holds).chain(waiters) {
+    let places = space.kept.values().map(|place| place.owner);
+    for owner in leases.chain(holds).chain(waiters).chain(places) {
         *mentions.entry(owner).or_insert(0) += 1;
     }
     let known: BTreeMap<OwnerNo, u32> =

@@ -22,8 +22,10 @@ pub struct Limits {
     /// Fence registers in all namespaces.
     pub registers_max: usize,
     pub namespaces_max: usize,
-    /// How long a place in the queue is kept for a caller that means to come back.
+    /// How long a place in the queue is kept for a caller that may come back.
     pub ticket_kept: Duration,
+    /// How many places are kept at a time. One more and the oldest is forgotten.
+    pub kept_places_max: usize,
     /// How many deadlines one command works off at most, so that a million at once do not stop the service.
     pub deadlines_per_step_max: usize,
 }
@@ -48,6 +50,7 @@ impl Default for Limits {
             registers_max: 100_000,
             namespaces_max: 10_000,
             ticket_kept: Duration::from_secs(10),
+            kept_places_max: 100_000,
             deadlines_per_step_max: 500,
         }
     }

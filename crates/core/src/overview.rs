@@ -32,7 +32,7 @@ impl LockTable {
         overview.grants = at.grants_len;
         overview.sessions = at.sessions.len();
         overview.waiters = at.waiters.len();
-        let waiting = at.waiters.iter().filter(|(_, waiter)| waiter.is_waiting()).take(len_max);
+        let waiting = at.waiters.iter().take(len_max);
         overview.longest_waits = waiting
             .map(|(&ticket, waiter)| {
                 self.waiter_view(space, ticket, &waiter.request.claims[0].scope)

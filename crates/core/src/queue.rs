@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::command::Acquire;
 use crate::conflict::Asker;
-use crate::id::{CallId, Ticket};
+use crate::id::{CallId, RequestId, Ticket};
 use crate::lease::LeaseNo;
 use crate::mode::Mode;
 use crate::owners::OwnerNo;
@@ -18,18 +18,24 @@ pub(crate) struct Waiter {
     pub(crate) lease: Option<LeaseNo>,
     pub(crate) request: Acquire,
     pub(crate) digest: u64,
+    /// What its ticket must be shown with.
+    pub(crate) secret: u64,
     /// Everybody who awaits the answer: a retry with the same request id joins the first call.
     pub(crate) calls: Vec<CallId>,
     pub(crate) since: Timestamp,
-    pub(crate) standing: Standing,
+    /// When it stops waiting by itself.
+    pub(crate) deadline: Option<Timestamp>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// In the queues; until the deadline, if it has one.
-    Waiting { deadline: Option<Timestamp> },
-    /// The caller is away but may come back: in no queue and in nobody's way, the place is remembered.
-    Parked { until: Timestamp },
+/// The place of a caller who is away but may come back: in no queue, in nobody's way, granted nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptPlace {
+    pub(crate) owner: OwnerNo,
+    pub(crate) digest: u64,
+    pub(crate) secret: u64,
+    pub(crate) request_id: Option<RequestId>,
+    pub(crate) since: Timestamp,
+    pub(crate) until: Timestamp,
 }
 
 impl Waiter {
@@ -38,20 +44,8 @@ impl Waiter {
         Asker { owner: Some(self.owner), lease: self.lease, ticket, arriving: false }
     }
 
-    pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self.standing, Standing::Waiting { .. })
-    }
-
-    /// When the timers have to look at it.
-    pub(crate) fn timer(&self) -> Option<Timestamp> {
-        match self.standing {
-            Standing::Waiting { deadline } => deadline,
-            Standing::Parked { until } => Some(until),
-        }
-    }
-
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        self.timer().is_some_and(|moment| moment < now)
+        self.deadline.is_some_and(|moment| moment < now)
     }
 }
 

@@ -269,6 +269,7 @@ impl LockTable {
             stats.grants += space.grants_len;
             stats.leases += space.leases.len();
             stats.waiters += space.waiters.len();
+            stats.kept_places += space.kept.len();
             for (&kind, modes) in ScopeKind::ALL.iter().zip(space.standing) {
                 let len = modes.iter().sum();
                 stats.held += len;
@@ -396,7 +397,7 @@ impl LockTable {
             mode: claim.mode,
             ticket,
             since: waiter.since,
-            deadline: waiter.timer(),
+            deadline: waiter.deadline,
         }
     }
 }

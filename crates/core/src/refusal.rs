@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fence::Fence;
-use crate::id::{Adapter, Epoch, Namespace, Owner, RegisterName, Ticket};
+use crate::id::{Adapter, Epoch, Namespace, Owner, RegisterName, SecretTicket, Ticket};
 use crate::mode::Mode;
 use crate::scope::Scope;
 use crate::time::{Millis, Timestamp};
@@ -37,7 +37,7 @@ pub enum Refusal {
     RequestIdReused,
     #[error("there is no such session")]
     SessionNotFound,
-    #[error("place {} in the queue is no longer kept", .0.0)]
+    #[error("there is no such place in the queue, or it is no longer kept")]
     TicketNotFound(Ticket),
     #[error("fence {presented} is lower than {high_water}")]
     StaleFence { presented: Fence, high_water: Fence },
@@ -80,7 +80,7 @@ impl Conflict {
 /// A kept place in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    pub ticket: Ticket,
+    pub ticket: SecretTicket,
     /// How many waiters stand before it, plus one.
     pub position: usize,
 }

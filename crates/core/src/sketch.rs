@@ -1,7 +1,7 @@
 //! What has to be remembered of a table to judge the step that follows: far less than a copy of it.
 
 use crate::fence::Fence;
-use crate::id::{Epoch, LeaseId, Namespace, Owner, RegisterName, Revision, Ticket};
+use crate::id::{Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId, Revision, Ticket};
 use crate::lease::LeaseState;
 use crate::mode::Mode;
 use crate::queue::Waiter;
@@ -22,6 +22,7 @@ pub struct Sketch {
     pub leases: Vec<LeaseSketch>,
     pub holds: Vec<HoldSketch>,
     pub waits: Vec<WaitSketch>,
+    pub kept: Vec<KeptSketch>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,16 @@ pub struct HoldSketch {
     pub is_over: bool,
 }
 
-/// One scope that somebody waits for, or has a place for.
+/// A place that is kept for somebody who is away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptSketch {
+    pub namespace: Namespace,
+    pub owner: Owner,
+    pub ticket: Ticket,
+    pub request_id: Option<RequestId>,
+}
+
+/// One scope that somebody waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitSketch {
     pub namespace: Namespace,
@@ -52,8 +62,6 @@ pub struct WaitSketch {
     pub ticket: Ticket,
     pub scope: Scope,
     pub mode: Mode,
-    /// Stands in line; otherwise its place is kept for it.
-    pub is_waiting: bool,
     /// When it stops waiting by itself.
     pub deadline: Option<Timestamp>,
     calls_len: usize,
@@ -115,6 +123,13 @@ impl Sketch {
         for (&ticket, waiter) in &space.waiters {
             self.add_waiter(namespace, ticket, waiter);
         }
+        let kept = space.kept.iter().map(|(&ticket, place)| KeptSketch {
+            namespace: namespace.clone(),
+            owner: space.owners.name(place.owner).clone(),
+            ticket,
+            request_id: place.request_id.clone(),
+        });
+        self.kept.extend(kept);
     }
 
     fn add_waiter(&mut self, namespace: &Namespace, ticket: Ticket, waiter: &Waiter) {
@@ -125,8 +140,7 @@ impl Sketch {
                 ticket,
                 scope: claim.scope.clone(),
                 mode: claim.mode,
-                is_waiting: waiter.is_waiting(),
-                deadline: waiter.timer(),
+                deadline: waiter.deadline,
                 calls_len: waiter.calls.len(),
             });
         }
@@ -150,7 +164,7 @@ impl Sketch {
         &'a self,
         namespace: &'a Namespace,
     ) -> impl Iterator<Item = &'a WaitSketch> + 'a {
-        self.waits.iter().filter(move |wait| wait.is_waiting && wait.namespace == *namespace)
+        self.waits.iter().filter(move |wait| wait.namespace == *namespace)
     }
 }
 

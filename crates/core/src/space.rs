@@ -11,7 +11,7 @@ use crate::inode::{Inode, Party};
 use crate::lease::{ByteRequest, Lease, LeaseNo};
 use crate::mode::Mode;
 use crate::owners::{OwnerNo, Owners};
-use crate::queue::{InQueue, Queue, Waiter};
+use crate::queue::{InQueue, KeptPlace, Queue, Waiter};
 use crate::scope::{Key, Scope, ScopeKind};
 use crate::slab::Slab;
 use crate::time::Millis;
@@ -53,8 +53,10 @@ pub(crate) struct Space {
     /// The waiters whose grant is to stand under a lease that is there.
     pub(crate) waits_under: BTreeSet<(LeaseNo, Ticket)>,
     pub(crate) calls: BTreeMap<CallId, Ticket>,
+    /// Places of callers who are away; none of them is a waiter.
+    pub(crate) kept: BTreeMap<Ticket, KeptPlace>,
 
-    /// Request ids of what is held or waited for.
+    /// Request ids of what is held or waited for, or has a place kept.
     pub(crate) requests: BTreeMap<(OwnerNo, RequestId), Known>,
 }
 
@@ -64,6 +66,7 @@ pub(crate) enum Known {
     Granted { lease: LeaseNo, fence: Fence, digest: u64 },
     Opened { lease: LeaseNo, digest: u64 },
     Waiting(Ticket),
+    Kept(Ticket),
 }
 
 /// Who holds one name, path or subtree; all in the same mode. Nearly always one, so that one takes 16 bytes.
@@ -179,12 +182,13 @@ impl Space {
             waits: BTreeSet::new(),
             waits_under: BTreeSet::new(),
             calls: BTreeMap::new(),
+            kept: BTreeMap::new(),
             requests: BTreeMap::new(),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.leases.len() == 0 && self.waiters.is_empty()
+        self.leases.len() == 0 && self.waiters.is_empty() && self.kept.is_empty()
     }
 
     pub(crate) fn lease_no(&self, id: LeaseId) -> Option<LeaseNo> {
@@ -304,7 +308,7 @@ impl Space {
         self.owners.holds(owner).next().is_some()
     }
 
-    /// An owner's waiters by place, parked ones too.
+    /// An owner's waiters by place.
     pub(crate) fn waits_of(&self, owner: OwnerNo) -> impl Iterator<Item = Ticket> + '_ {
         let all = (owner, Ticket(0))..=(owner, Ticket(u64::MAX));
         self.waits.range(all).map(|&(_, ticket)| ticket)
@@ -321,7 +325,7 @@ impl Space {
         let newer = |before: &Known| match (before, granted) {
             (Known::Granted { fence: before, .. }, Known::Granted { fence, .. }) => *before < fence,
             (Known::Opened { .. }, _) => false,
-            (Known::Granted { .. } | Known::Waiting(_), _) => true,
+            (Known::Granted { .. } | Known::Waiting(_) | Known::Kept(_), _) => true,
         };
         let key = (owner, id);
         if self.requests.get(&key).is_none_or(newer) {
@@ -443,9 +447,7 @@ impl Space {
     }
 
     fn mark_entangled(&mut self, ticket: Ticket, inode: u64) {
-        let Some(waiter) = self.waiters.get(&ticket).filter(|waiter| waiter.is_waiting()) else {
-            return;
-        };
+        let Some(waiter) = self.waiters.get(&ticket) else { return };
         let Some(at) = self.inodes.get_mut(&inode) else {
             return;
         };
@@ -460,12 +462,8 @@ impl Space {
 
     fn waits_on(&self, ticket: Ticket, inode: u64) -> bool {
         self.waiters.get(&ticket).is_some_and(|waiter| {
-            waiter.is_waiting()
-                && waiter
-                    .request
-                    .claims
-                    .iter()
-                    .any(|claim| matches!(claim.scope, Scope::Range { inode: i, .. } if i == inode))
+            let mut claims = waiter.request.claims.iter();
+            claims.any(|claim| matches!(claim.scope, Scope::Range { inode: i, .. } if i == inode))
         })
     }
 

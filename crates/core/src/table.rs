@@ -45,6 +45,8 @@ pub struct LockTable {
 
     pub(crate) lease_timers: BTreeSet<(Timestamp, SpaceNo, LeaseNo)>,
     pub(crate) wait_timers: BTreeSet<(Timestamp, Ticket, SpaceNo)>,
+    /// When places are forgotten. All are kept equally long, so the first is the oldest.
+    pub(crate) place_timers: BTreeSet<(Timestamp, Ticket, SpaceNo)>,
     pub(crate) last_ticket: Ticket,
     pub(crate) grace: Option<Grace>,
     /// Leases of the last epoch that have not come back yet.
@@ -86,6 +88,7 @@ impl LockTable {
             sessions: BTreeMap::new(),
             lease_timers: BTreeSet::new(),
             wait_timers: BTreeSet::new(),
+            place_timers: BTreeSet::new(),
             last_ticket: Ticket(0),
             grace: None,
             recovering: 0,
@@ -119,8 +122,9 @@ impl LockTable {
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let lease = self.lease_timers.first().map(|&(moment, ..)| moment);
         let wait = self.wait_timers.first().map(|&(moment, ..)| moment);
+        let place = self.place_timers.first().map(|&(moment, ..)| moment);
         let grace = self.grace.map(|grace| grace.ends_at);
-        let first = [lease, wait, grace].into_iter().flatten().min()?;
+        let first = [lease, wait, place, grace].into_iter().flatten().min()?;
         Some(first.plus(Millis::new(1)))
     }
 

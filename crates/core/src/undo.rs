@@ -112,7 +112,7 @@ impl LockTable {
     fn refuse_unfit_waiters(&mut self, step: &mut Step) {
         let mut unfit = Vec::new();
         for (space, at) in self.spaces_by_name() {
-            for (&ticket, waiter) in at.waiters.iter().filter(|(_, waiter)| waiter.is_waiting()) {
+            for (&ticket, waiter) in &at.waiters {
                 unfit.extend(at.unfit_after_undo(ticket, waiter).map(|why| (space, ticket, why)));
             }
         }

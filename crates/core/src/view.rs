@@ -213,6 +213,8 @@ pub struct Stats {
     pub sessions: usize,
     pub recovering: usize,
     pub waiters: usize,
+    /// Places kept for callers who are away.
+    pub kept_places: usize,
     /// Grants whose lease is not over, by namespace and kind.
     pub kinds: Vec<(Namespace, ScopeKind, usize)>,
     /// The same by namespace and mode, as in [`Mode::KINDS`].

@@ -24,7 +24,7 @@ use std::time::Duration;
 use leasehold_core::planted;
 use leasehold_core::{
     Answer, CallId, Cancel, Command, Effect, Ending, Epoch, Event, Fence, LeaseId, LockTable,
-    Namespace, News, Outcome, Refusal, Revision, Scope, Step, Timestamp, Transition,
+    Namespace, News, Outcome, Queued, Refusal, Revision, Scope, Step, Timestamp, Transition,
 };
 use leasehold_store::Seq;
 
@@ -97,6 +97,11 @@ pub enum Output {
         undo: Option<Undo>,
     },
     Event(Published),
+    /// A call stands in line, with the ticket that keeps its place.
+    Queued {
+        call: CallId,
+        queued: Queued,
+    },
     /// A holder should hear that its lease, or one grant of it, is gone.
     Lost {
         namespace: Namespace,
@@ -136,7 +141,11 @@ impl Output {
     fn is_awaited(&self) -> bool {
         match self {
             Output::Reply { .. } | Output::Lost { .. } => true,
-            Output::Event(_) | Output::Wanted { .. } | Output::Began(_) | Output::Ended => false,
+            Output::Event(_)
+            | Output::Queued { .. }
+            | Output::Wanted { .. }
+            | Output::Began(_)
+            | Output::Ended => false,
         }
     }
 }
@@ -223,7 +232,8 @@ impl Engine {
         let waiting = std::mem::take(&mut self.waiting);
         for (call, about) in waiting {
             if let About::Grant { namespace, .. } = about {
-                self.run(now, Command::Cancel(Cancel { namespace, call }));
+                let cancel = Cancel { namespace, call, keep_place: false };
+                self.run(now, Command::Cancel(cancel));
                 self.reply(call, Err(why.clone()));
             }
         }
@@ -307,8 +317,10 @@ impl Engine {
         step.clear();
         let outcome = self.handle(now, command, &mut step);
         let answer = match outcome {
-            Outcome::Queued(_) => {
+            Outcome::Queued(queued) => {
                 self.waiting.insert(id, about);
+                // No place in line is lasting, so it rests on nothing that could still be lost.
+                self.ready.push(Output::Queued { call: id, queued });
                 None
             }
             Outcome::Answered(Answer::Granted(grant)) => {

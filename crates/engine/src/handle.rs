@@ -37,13 +37,15 @@ pub(crate) enum Wish {
 }
 
 impl Handle {
-    /// Asks for scopes, waiting as long as the request says. Dropping the future leaves the queue; a grant that nobody
+    /// Asks for scopes, waiting as long as the request says. Dropping the future leaves the queue; the place is kept for a
+    /// while if the request has a ticket or an id by which a retry can find it. A grant that nobody
     /// takes delivery of is given back at once, unless the request has an id by which a retry will find it.
     pub async fn acquire(&self, mut acquire: Acquire) -> Result<Grant, CallError> {
         let id = self.next_call();
         acquire.call = id;
-        let mut leaving =
-            Leaving { handle: self, namespace: acquire.namespace.clone(), id, armed: true };
+        let namespace = acquire.namespace.clone();
+        let keep_place = acquire.ticket.is_some() || acquire.request_id.is_some();
+        let mut leaving = Leaving { handle: self, namespace, id, keep_place, armed: true };
         let call = Call::Command(Command::Acquire(acquire));
         let reply = self.send(&self.lanes.ordinary, id, call).await;
         leaving.armed = false;
@@ -186,13 +188,16 @@ struct Leaving<'a> {
     handle: &'a Handle,
     namespace: Namespace,
     id: CallId,
+    /// Its caller can come back to where it stood.
+    keep_place: bool,
     armed: bool,
 }
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if self.armed {
-            let cancel = Cancel { namespace: self.namespace.clone(), call: self.id };
+            let (namespace, call) = (self.namespace.clone(), self.id);
+            let cancel = Cancel { namespace, call, keep_place: self.keep_place };
             let call = Call::Command(Command::Cancel(cancel));
             let asked = Asked { id: self.handle.next_call(), call, reply: None };
             // If the lane is full the engine still finds out: nobody takes delivery of the grant.

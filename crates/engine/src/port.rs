@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use leasehold_core::{CallId, Command, LeaseId};
+use leasehold_core::{CallId, Command, LeaseId, Queued};
 use tokio::sync::mpsc::error::TrySendError;
 
 use crate::call::{Call, CallError, Reply};
@@ -30,6 +30,12 @@ pub enum Delivered {
         reply: Result<Reply, CallError>,
         /// How to take it back, if it turns out that nobody will hear of it.
         undo: Option<Undo>,
+    },
+    /// A call waits, and has a ticket: its reply comes later.
+    Queued {
+        /// The number that the call was asked with.
+        number: u32,
+        queued: Queued,
     },
     /// For the holder of a lease that was granted through this port, or that it follows.
     Notice { lease: LeaseId, notice: Notice },
@@ -249,7 +255,7 @@ impl Delivered {
     pub(crate) fn into_undo(self) -> Option<Undo> {
         match self {
             Delivered::Reply { undo, .. } => undo,
-            Delivered::Notice { .. } => None,
+            Delivered::Queued { .. } | Delivered::Notice { .. } => None,
         }
     }
 }

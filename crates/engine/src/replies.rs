@@ -106,6 +106,13 @@ impl Replies {
                 }
             },
             Output::Event(event) => self.events.push(event),
+            Output::Queued { call, queued } => {
+                if let Some((port, number)) = port_of(call)
+                    && let Some(open) = self.ports.get_mut(&port)
+                {
+                    gather(&mut self.touched, port, open, Delivered::Queued { number, queued });
+                }
+            }
             Output::Began(beginning) => {
                 publisher.publish(&mut self.events);
                 publisher.begin(beginning);

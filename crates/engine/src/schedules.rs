@@ -101,7 +101,7 @@ fn asked() -> (Port, Engine) {
 fn numbers(taken: VecDeque<Delivered>) -> Vec<u32> {
     let number = |letter| match letter {
         Delivered::Reply { number, .. } => number,
-        Delivered::Notice { .. } => panic!("nobody sends notices"),
+        Delivered::Queued { .. } | Delivered::Notice { .. } => panic!("nobody sends notices"),
     };
     taken.into_iter().map(number).collect()
 }

@@ -32,7 +32,18 @@ fn send(port: &mut Port) {
     port.send(|number, error| panic!("{number} was not taken: {error}"));
 }
 
+/// What comes next, but for tickets.
 async fn take(port: &mut Port) -> Vec<Delivered> {
+    loop {
+        let mut taken = take_all(port).await;
+        taken.retain(|letter| !matches!(letter, Delivered::Queued { .. }));
+        if !taken.is_empty() {
+            return taken;
+        }
+    }
+}
+
+async fn take_all(port: &mut Port) -> Vec<Delivered> {
     let mut taken = VecDeque::new();
     let taking = poll_fn(|cx| port.poll_take(cx, &mut taken));
     let more = tokio::time::timeout(Duration::from_secs(10), taking).await;
@@ -46,7 +57,7 @@ async fn reply(port: &mut Port) -> (u32, Result<Reply, CallError>) {
     assert_eq!(taken.len(), 1, "{taken:?}");
     match taken.remove(0) {
         Delivered::Reply { number, reply, .. } => (number, reply),
-        Delivered::Notice { .. } => panic!("a reply was expected"),
+        other => panic!("a reply was expected: {other:?}"),
     }
 }
 
@@ -91,7 +102,7 @@ async fn calls_sent_together_are_answered_together() {
                 granted(reply);
                 number
             }
-            Delivered::Notice { .. } => panic!("nothing was lost"),
+            other => panic!("only replies were expected: {other:?}"),
         })
         .collect();
     numbers.sort_unstable();
@@ -125,13 +136,47 @@ async fn a_release_is_not_overtaken_by_the_acquire_behind_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_waits_is_told_its_ticket_which_keeps_its_place_when_the_port_is_gone() {
+    let journal = MoodyJournal::new();
+    let (handle, _stop) = engine(&journal).await;
+    let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
+    let mut gone = handle.port();
+    ask_acquire(&mut gone, 1, acquire("b", "job/x", Wait::Forever));
+    send(&mut gone);
+    let told = take_all(&mut gone).await;
+    let [Delivered::Queued { number: 1, queued }] = told[..] else { panic!("{told:?}") };
+    assert_eq!(queued.position, 1);
+    let mut other = handle.port();
+    ask_acquire(&mut other, 1, acquire("c", "job/x", Wait::Forever));
+    send(&mut other);
+    take_all(&mut other).await;
+    let (namespace, call) = (Namespace::default(), gone.call_id(1));
+    let left = Cancel { namespace, call, keep_place: true };
+    gone.ask(2, Call::Command(Command::Cancel(left)));
+    drop(gone);
+
+    let mut back = handle.port();
+    let again = Acquire { ticket: Some(queued.ticket), ..acquire("b", "job/x", Wait::Forever) };
+    ask_acquire(&mut back, 7, again);
+    send(&mut back);
+    let told = take_all(&mut back).await;
+    assert!(
+        matches!(told[..], [Delivered::Queued { number: 7, queued: q }] if q == queued),
+        "it stands where it stood: {told:?}"
+    );
+    handle.command(release("job/x", &held)).await.unwrap();
+    assert_eq!(granted(reply(&mut back).await.1).owner.as_str(), "b");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_waits_can_be_cancelled_and_gets_no_answer() {
     let journal = MoodyJournal::new();
     let (handle, _stop) = engine(&journal).await;
     let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
     let mut port = handle.port();
     ask_acquire(&mut port, 1, acquire("b", "job/x", Wait::Forever));
-    let cancel = Cancel { namespace: Namespace::default(), call: port.call_id(1) };
+    let (namespace, call) = (Namespace::default(), port.call_id(1));
+    let cancel = Cancel { namespace, call, keep_place: false };
     port.ask(2, Call::Command(Command::Cancel(cancel.clone())));
     send(&mut port);
     let (number, answer) = reply(&mut port).await;

@@ -337,6 +337,7 @@ struct LimitsFile {
     registers_max: Option<usize>,
     namespaces_max: Option<usize>,
     ticket_kept: Option<Length>,
+    kept_places_max: Option<usize>,
 }
 
 /// A length of time: `"30s"`, or a whole number of seconds.
@@ -413,6 +414,7 @@ impl LimitsFile {
         set(&mut limits.registers_max, self.registers_max);
         set(&mut limits.namespaces_max, self.namespaces_max);
         set_length(&mut limits.ticket_kept, self.ticket_kept);
+        set(&mut limits.kept_places_max, self.kept_places_max);
     }
 }
 

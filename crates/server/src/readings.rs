@@ -46,6 +46,7 @@ impl Readings {
         self.status.epoch = self.status.epoch.max(other.status.epoch);
         self.stats.held += other.stats.held;
         self.stats.waiters += other.stats.waiters;
+        self.stats.kept_places += other.stats.kept_places;
         self.stats.kinds.extend(other.stats.kinds);
         self.stats.modes.extend(other.stats.modes);
         self.stats.adapters.extend(other.stats.adapters);
@@ -150,6 +151,11 @@ impl Collector for Gauges {
         )?;
         out.sessions(&stats.adapters)?;
         out.gauge("leasehold_waiters", "Requests that wait in a queue", stats.waiters as u64)?;
+        out.gauge(
+            "leasehold_kept_places",
+            "Places in queues that are kept for callers who are away",
+            stats.kept_places as u64,
+        )?;
         out.counter("leasehold_deadlocks", "Deadlocks found and refused", counts.totals.deadlocks)?;
         out.gauge(
             "leasehold_locks_grace_period_active",

@@ -359,6 +359,7 @@ fn limits(dice: &mut Dice, ttl: Micros) -> Limits {
         registers_max: 3 * room,
         namespaces_max: 2,
         ticket_kept: ttl / 4,
+        kept_places_max: 2 * room,
         deadlines_per_step_max: if dice.percent(30) { 1 } else { 500 },
     }
 }

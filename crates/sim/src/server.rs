@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold_core::{CallId, Cancel, Command, Disconnect, Fence, LeaseId, Namespace, Timestamp};
+use leasehold_core::{
+    CallId, Cancel, Command, Disconnect, Fence, LeaseId, Namespace, SecretTicket, Timestamp,
+};
 use leasehold_engine::{
     Asking, Call, CallError, Member, Output, Plan as MemberPlan, Portion, Recovery, Reply,
     Response, Undo,
@@ -73,6 +75,8 @@ pub struct Told {
 pub struct Said {
     pub told: Vec<Told>,
     pub asks: Vec<Asking>,
+    /// Whoever stands in line learns how to come back.
+    pub queued: Vec<(Wire, SecretTicket)>,
     pub began: bool,
     pub lost: Vec<(LeaseId, Option<Fence>)>,
     pub withdrawn: usize,
@@ -207,7 +211,9 @@ impl Server {
             {
                 let namespace = acquire.namespace.clone();
                 self.cancels += 1;
-                self.run(now, Command::Cancel(Cancel { namespace, call: id }));
+                // Whoever has neither could not come back. A stream has told its waiters their tickets.
+                let keep_place = acquire.ticket.is_some() || acquire.request_id.is_some();
+                self.run(now, Command::Cancel(Cancel { namespace, call: id, keep_place }));
             }
         }
     }
@@ -279,6 +285,10 @@ impl Server {
                     }
                 }
             },
+            Output::Queued { call, queued } => {
+                let wire = self.callers.get(&call).map(|caller| caller.wire);
+                said.queued.extend(wire.map(|wire| (wire, queued.ticket)));
+            }
             Output::Lost { lease, fence, .. } => said.lost.push((lease, fence)),
             Output::Began(_) => said.began = true,
             Output::Event(_) | Output::Wanted { .. } | Output::Ended => {}

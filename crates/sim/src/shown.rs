@@ -87,7 +87,8 @@ fn shown_acquire(acquire: &Acquire) -> String {
         Wait::Forever => ", waits".into(),
     };
     let id = acquire.request_id.as_ref().map(|id| format!(", id {id}")).unwrap_or_default();
-    let ticket = acquire.ticket.map(|ticket| format!(", ticket {}", ticket.0)).unwrap_or_default();
+    let ticket =
+        acquire.ticket.map(|ticket| format!(", ticket {}", ticket.ticket.0)).unwrap_or_default();
     let reclaim = if acquire.reclaim { ", reclaims" } else { "" };
     let window = if acquire.reclaim_window.is_zero() {
         String::new()

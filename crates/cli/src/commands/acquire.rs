@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold_api::{AcquireRequest, AcquireSetRequest, Claim, Code};
+use leasehold_api::{AcquireRequest, AcquireSetRequest, Claim, Code, Happened};
+use leasehold_client::Error;
 
 use super::{Answered, default_owner, millis, waiting};
 use crate::args::Acquire;
@@ -12,6 +13,8 @@ use crate::output::{Output, short, shown};
 
 /// The server waits no longer in one request; a ticket keeps the place for the next.
 const WAIT_MAX: Duration = Duration::from_secs(50);
+/// After a broken connection.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 pub(crate) async fn run(server: &Server, args: &Acquire) -> Answered {
     match args.locks.as_slice() {
@@ -21,22 +24,25 @@ pub(crate) async fn run(server: &Server, args: &Acquire) -> Answered {
 }
 
 async fn one(server: &Server, args: &Acquire, lock: &str) -> Answered {
-    let request = |wait_ms, ticket| AcquireRequest {
+    let request_id = request_id();
+    let request = |wait: Duration, ticket| AcquireRequest {
         owner_id: owner(args),
         ttl_ms: ttl_ms(args),
-        wait_ms,
+        wait_ms: millis(wait),
         mode: args.mode.mode(),
         permits: args.mode.permits,
         session_id: args.session.clone(),
-        request_id: None,
+        request_id: Some(request_id.clone()),
         reclaim_ms: 0,
         reclaim: false,
         ticket,
         metadata: args.metadata.clone(),
     };
     let grant = in_line(server, args, async |wait: Duration, ticket| {
-        let request = request(millis(wait), ticket);
-        server.ask_waiting(server.client.api().acquire(lock, &request), wait).await
+        let asked = until_answered(wait, async |wait| {
+            server.client.api().acquire(lock, &request(wait, ticket.clone())).await
+        });
+        server.ask_waiting(asked, wait).await
     })
     .await?;
     server.out.answer(&grant, |out| {
@@ -51,21 +57,24 @@ async fn set(server: &Server, args: &Acquire) -> Answered {
         mode: args.mode.mode(),
         permits: args.mode.permits,
     };
-    let request = |wait_ms, ticket| AcquireSetRequest {
+    let request_id = request_id();
+    let request = |wait: Duration, ticket| AcquireSetRequest {
         locks: args.locks.iter().map(claim).collect(),
         owner_id: owner(args),
         ttl_ms: ttl_ms(args),
-        wait_ms,
+        wait_ms: millis(wait),
         session_id: args.session.clone(),
-        request_id: None,
+        request_id: Some(request_id.clone()),
         reclaim_ms: 0,
         reclaim: false,
         ticket,
         metadata: args.metadata.clone(),
     };
     let grant = in_line(server, args, async |wait: Duration, ticket| {
-        let request = request(millis(wait), ticket);
-        server.ask_waiting(server.client.api().acquire_set(&request), wait).await
+        let asked = until_answered(wait, async |wait| {
+            server.client.api().acquire_set(&request(wait, ticket.clone())).await
+        });
+        server.ask_waiting(asked, wait).await
     })
     .await?;
     let locks: Vec<&str> = grant.locks.iter().map(|claim| claim.lock.as_str()).collect();
@@ -74,6 +83,29 @@ async fn set(server: &Server, args: &Acquire) -> Answered {
         told(out, &locks, &grant.lease_id, grant.fencing_token, &grant.owner_id, grant.ttl_ms)
     });
     Ok(0)
+}
+
+/// Under the same id a repeated request is the same one: it gets the same grant, or stands where it stood.
+fn request_id() -> String {
+    format!("cli-{:016x}", getrandom::u64().unwrap_or_default())
+}
+
+/// Asks again when the connection broke while there is time: the server keeps the place for a while.
+async fn until_answered<T>(
+    wait: Duration,
+    ask: impl AsyncFn(Duration) -> leasehold_client::Result<T>,
+) -> leasehold_client::Result<T> {
+    let until = Instant::now() + wait;
+    loop {
+        match ask(until.saturating_duration_since(Instant::now())).await {
+            Err(Error::Unreachable { outcome: Happened::Unknown, .. })
+                if Instant::now() + ASK_AGAIN < until =>
+            {
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+            answered => return answered,
+        }
+    }
 }
 
 fn owner(args: &Acquire) -> String {

@@ -42,6 +42,10 @@ impl Driver {
             match push.news {
                 Some(push::News::Lost(lost)) => self.take_in_lost(now, &lost),
                 Some(push::News::Wanted(wanted)) => self.take_in_wanted(wanted),
+                Some(push::News::Queued(place)) => {
+                    let call = CallId::from_u64(place.command_id);
+                    self.machine.queued(now, call, place.ticket);
+                }
                 None => {}
             }
         }

@@ -300,6 +300,19 @@ impl<T> Machine<T> {
         self.rearm(sent.key);
     }
 
+    /// A request stands in line; the ticket leads back to its place should the connection break.
+    pub fn queued(&mut self, now: Moment, call: CallId, ticket: String) {
+        self.work_off(now);
+        let Some(&Call { key, link, .. }) = self.calls.get(call.0) else { return };
+        self.heard(now, link);
+        if let Some(entry) = self.entries.get_mut(key)
+            && entry.call == Some(call)
+            && let Phase::Acquiring(acquiring) = &mut entry.phase
+        {
+            acquiring.ticket = Some(ticket);
+        }
+    }
+
     /// No answer came, though the connection may go on.
     pub fn failed(&mut self, now: Moment, call: CallId, failure: Failure) {
         self.work_off(now);

@@ -123,6 +123,13 @@ impl Hands {
         panic!("nothing happens");
     }
 
+    /// The request that was sent last stands in line.
+    fn queued(&mut self, ticket: &str) -> String {
+        let &(call, ..) = self.calls.last().expect("something was sent");
+        self.machine.queued(self.now, call, ticket.into());
+        self.done()
+    }
+
     fn acquire(&mut self, name: &'static str, wait: Wait) -> (Key, String) {
         let ask = Ask::Lease { ttl: TTL, wait, is_kept: true };
         let key = self.machine.acquire(self.now, name, ask);
@@ -448,6 +455,45 @@ fn a_place_in_the_queue_is_kept_across_answers() {
     assert_eq!(hands.refuse(Code::TicketNotFound), "a acquire wait=70s ticket=-");
     hands.at(120_000);
     assert_eq!(hands.refuse(Code::LockHeld), "a refused lock_held");
+}
+
+#[test]
+fn whoever_stands_in_line_comes_back_to_its_place_after_a_broken_connection() {
+    let mut hands = Hands::connected();
+    hands.acquire("a", Wait::UpTo(Duration::from_secs(60)));
+    assert_eq!(hands.queued("t1"), "");
+    hands.at(2000);
+    hands.down();
+    hands.at(2100);
+    assert_eq!(hands.up(), "a acquire wait=57.9s ticket=t1");
+    // The server tells the same ticket again. Even if that is not heard, it is shown again.
+    hands.at(3000);
+    hands.down();
+    hands.at(3100);
+    assert_eq!(hands.up(), "a acquire wait=56.9s ticket=t1");
+    assert_eq!(hands.answer(granted()), "a granted");
+}
+
+#[test]
+fn another_leader_does_not_know_the_place_and_is_asked_anew() {
+    let mut hands = Hands::connected();
+    hands.acquire("a", Wait::UpTo(Duration::from_secs(60)));
+    hands.queued("t1");
+    hands.at(2000);
+    hands.down();
+    hands.at(2100);
+    assert_eq!(hands.up(), "a acquire wait=57.9s ticket=t1");
+    assert_eq!(hands.refuse(Code::TicketNotFound), "a acquire wait=57.9s ticket=-");
+}
+
+#[test]
+fn ticket_of_a_request_that_was_answered_meanwhile_is_of_no_use() {
+    let mut hands = Hands::connected();
+    hands.acquire("a", Wait::UpTo(Duration::from_secs(60)));
+    let (call, ..) = hands.calls[0];
+    assert_eq!(hands.answer(granted()), "a granted");
+    hands.machine.queued(hands.now, call, "t1".into());
+    assert_eq!(hands.done(), "");
 }
 
 #[test]

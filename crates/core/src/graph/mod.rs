@@ -264,10 +264,10 @@ impl Space {
         owner: OwnerNo,
         requester: Option<&Requester<'a>>,
     ) -> Vec<Wanted<'a>> {
-        let waiting = self.waits_of(owner).filter_map(|ticket| {
+        let waiting = self.waits_of(owner).map(|ticket| {
             let waiter = &self.waiters[&ticket];
             let claims = &waiter.request.claims[..];
-            waiter.is_waiting().then_some((ticket, waiter.lease, claims))
+            (ticket, waiter.lease, claims)
         });
         let requester = requester.filter(|requester| requester.owner == owner);
         let requester = requester.map(|r| (r.ticket, r.lease, r.claims));

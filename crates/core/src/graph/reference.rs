@@ -148,9 +148,7 @@ impl Graph<'_> {
             let mut needs = Vec::new();
             for ticket in space.waits_of(owner) {
                 let waiter = &space.waiters[&ticket];
-                if waiter.is_waiting() {
-                    needs.extend(space.needs_of(waiter.asker(ticket), &waiter.request.claims));
-                }
+                needs.extend(space.needs_of(waiter.asker(ticket), &waiter.request.claims));
             }
             if let Some(requester) = requester.filter(|requester| requester.owner == owner) {
                 let Requester { lease, ticket, claims, .. } = *requester;
@@ -273,7 +271,7 @@ fn table(chance: &mut Chance) -> LockTable {
         let acquire = chance.acquire(1_000 + number, Wait::Forever);
         if fits(table.space(space), &acquire) {
             table.last_ticket = Ticket(table.last_ticket.0 + 1);
-            table.add_waiter(space, table.last_ticket, acquire, 0, later);
+            table.add_waiter(space, table.last_ticket, acquire, (0, 0), later);
         }
     }
     table

@@ -28,7 +28,7 @@ impl Space {
             if budget.take(1).is_err() {
                 return (waits, true);
             }
-            for claim in waiter.request.claims.iter().filter(|_| waiter.is_waiting()) {
+            for claim in &waiter.request.claims {
                 let wanted = Wanted { ticket, lease: waiter.lease, claim };
                 if waits.len() >= len_max {
                     return (waits, true);

@@ -9,13 +9,12 @@ use std::time::Duration;
 use crate::command::{Acquire, Claim, GracePolicy, Under, Wait};
 use crate::conflict::{Asker, Blocker, Blockers, Want};
 use crate::digest::digest_of;
-use crate::effect::{Answer, Effect, Grant, Outcome, Queued, Step};
+use crate::effect::{Answer, Effect, Grant, Outcome, Step};
 use crate::fence::Fence;
 use crate::id::Ticket;
 use crate::inode::{Party, Piece, is_covered};
 use crate::lease::{LeaseNo, LeaseState};
 use crate::owners::OwnerNo;
-use crate::queue::Standing;
 use crate::range::ByteRange;
 use crate::refusal::{Conflict, Holder, HolderState, Invalid, Limit, Place, Refusal};
 use crate::scope::Scope;
@@ -50,8 +49,9 @@ impl LockTable {
             return Err(Refusal::Suspended);
         }
         self.check_tokens_left()?;
+        let place = self.find_place(space, request, digest, step)?;
+        let place = place.filter(|_| !planted!("kept-place-goes-to-the-back"));
         self.check_session_room(space, request)?;
-        let place = self.take_up_place(space, request, digest)?;
         self.grant_or_wait(space, request, digest, place, step)
     }
 
@@ -114,6 +114,7 @@ impl LockTable {
                 Err(Refusal::RequestIdReused)
             }
             Known::Opened { .. } => Err(Refusal::RequestIdReused),
+            Known::Kept(_) => Ok(None),
             Known::Granted { lease, fence, .. } => {
                 let grant = self.grant_again(space, lease, owner, fence);
                 Ok(Some(Outcome::Answered(Answer::Granted(Box::new(grant)))))
@@ -134,16 +135,15 @@ impl LockTable {
         if waiter.digest != digest {
             return Err(Refusal::RequestIdReused);
         }
-        let Standing::Waiting { deadline } = waiter.standing else { return Ok(None) };
         if request.wait == Wait::Never {
             let asker = self.asker(space, request, ticket, false);
             return Err(self.refusal_for(space, request, asker, None, self.now));
         }
         waiter.calls.push(request.call);
+        let deadline = waiter.deadline;
         at.calls.insert(request.call, ticket);
         self.wait_longer(space, ticket, deadline, request.wait);
-        let position = self.position(space, ticket);
-        Ok(Some(Outcome::Queued(Queued { ticket, position })))
+        Ok(Some(Outcome::Queued(self.queued(space, ticket))))
     }
 
     /// Whether anything that was granted with this token is still held under its lease.
@@ -231,8 +231,8 @@ impl LockTable {
             each.sum()
         };
         let held = at.lease(lease);
-        let waits = at.waits_under(lease).filter(|ticket| Some(*ticket) != request.ticket);
-        let wanted: usize = waits.map(|ticket| room_for(&at.waiters[&ticket].request.claims)).sum();
+        let wanted: usize =
+            at.waits_under(lease).map(|ticket| room_for(&at.waiters[&ticket].request.claims)).sum();
         let max = self.limits.locks_per_session_max;
         if held.held.len() + wanted + room_for(&request.claims) > max {
             return Err(Refusal::Limit(Limit::LocksPerSession { max }));
@@ -387,26 +387,6 @@ impl LockTable {
         Ok(())
     }
 
-    /// The place in the order of arrival: a new one, or one that was kept.
-    fn take_up_place(
-        &mut self,
-        space: SpaceNo,
-        request: &Acquire,
-        digest: u64,
-    ) -> Result<Option<Ticket>, Refusal> {
-        let Some(ticket) = request.ticket else {
-            return Ok(None);
-        };
-        let at = self.space(space);
-        let kept = at.waiters.get(&ticket).is_some_and(|waiter| {
-            !waiter.is_waiting()
-                && !waiter.is_due(self.now)
-                && waiter.digest == digest
-                && waiter.request.owner == request.owner
-        });
-        if kept { Ok(Some(ticket)) } else { Err(Refusal::TicketNotFound(ticket)) }
-    }
-
     fn grant_or_wait(
         &mut self,
         space: SpaceNo,
@@ -422,15 +402,19 @@ impl LockTable {
             self.check_limits_match(space, request)?;
         }
         if !strict && !self.is_blocked_on_arrival(space, request, ticket, step) {
-            let since = place.map(|ticket| self.remove_waiter(space, ticket).since);
+            let since = place.map(|ticket| self.forget_place(space, ticket).since);
             let grant = self.grant(space, request, digest, since.unwrap_or(self.now), step);
             return Ok(Outcome::Answered(Answer::Granted(Box::new(grant))));
         }
         self.check_limits_match(space, request)?;
         if request.wait == Wait::Never || self.is_reclaim_in_strict_grace(request) {
             let asker = self.asker(space, request, ticket, true);
-            let since = place.map_or(self.now, |kept| self.space(space).waiters[&kept].since);
-            let place = place.map(|ticket| self.park(space, ticket));
+            let since = place.map_or(self.now, |kept| self.space(space).kept[&kept].since);
+            let place = place.and_then(|kept| {
+                let position = self.position(space, request, kept);
+                self.keep_place_on(space, kept);
+                self.place_shown(space, kept, position)
+            });
             return Err(self.refusal_for(space, request, asker, place, since));
         }
         self.start_to_wait(space, request, digest, place, step)

@@ -19,6 +19,7 @@ impl LockTable {
     pub(super) fn anything_due(&self) -> bool {
         self.lease_timers.first().is_some_and(|&(moment, ..)| moment < self.now)
             || self.wait_timers.first().is_some_and(|&(moment, ..)| moment < self.now)
+            || self.place_timers.first().is_some_and(|&(moment, ..)| moment < self.now)
     }
 
     pub(super) fn work_off_deadlines(&mut self, step: &mut Step) {
@@ -37,6 +38,13 @@ impl LockTable {
             budget -= 1;
             self.wait_ran_out(space, ticket, step);
             self.wake_waiters(step);
+        }
+        while budget > 0
+            && let Some(&(moment, ticket, space)) = self.place_timers.first()
+            && moment < self.now
+        {
+            budget -= 1;
+            self.forget_place(space, ticket);
         }
         while budget > 0 {
             let due = self.due_leases(budget);

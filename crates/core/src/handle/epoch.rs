@@ -37,6 +37,9 @@ impl LockTable {
         for (space, ticket) in waiting {
             self.remove_waiter(space, ticket);
         }
+        while let Some(&(_, ticket, space)) = self.place_timers.first() {
+            self.forget_place(space, ticket);
+        }
         self.freed.clear();
     }
 

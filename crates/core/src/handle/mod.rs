@@ -6,6 +6,7 @@ mod deadlines;
 mod epoch;
 mod fences;
 mod operator;
+mod places;
 mod release;
 mod renew;
 mod sessions;

@@ -60,7 +60,7 @@ impl LockTable {
         let Some(at) = self.space_named(&open.namespace) else { return Ok(None) };
         let Some(owner) = at.owners.find(&open.owner) else { return Ok(None) };
         match at.requests.get(&(owner, request.id.clone())).copied() {
-            None => Ok(None),
+            None | Some(Known::Kept(_)) => Ok(None),
             Some(Known::Granted { lease, .. }) if at.lease(lease).is_over() => Ok(None),
             Some(Known::Opened { lease, digest }) if digest == request.digest => {
                 let held = at.lease(lease);
@@ -150,7 +150,7 @@ impl LockTable {
             }
             OnDisconnect::Keep(length) => {
                 session.kept = true;
-                self.refuse_session_waiters(space, lease, step);
+                self.keep_session_places(space, lease, step);
                 let length = Millis::from_duration(length).unwrap_or(Millis::new(u32::MAX));
                 let deadline = self.now.plus(length);
                 self.set_deadline(space, lease, deadline);

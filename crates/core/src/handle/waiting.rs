@@ -6,17 +6,19 @@ use std::ops::ControlFlow;
 use crate::budget::{Budget, Cut};
 use crate::command::{Acquire, Cancel, Claim, Under, Wait};
 use crate::conflict::{Asker, Want};
-use crate::digest::digest_of;
+use crate::digest::{digest_of, secret_of};
 use crate::effect::{Answer, Effect, News, Outcome, Queued, Step};
 use crate::graph::Requester;
-use crate::id::{Owner, Ticket};
+use crate::id::{Owner, SecretTicket, Ticket};
 use crate::mode::Mode;
-use crate::queue::{Queue, Standing, Waiter};
-use crate::refusal::{Invalid, Limit, Place, Refusal};
+use crate::queue::{Queue, Waiter};
+use crate::refusal::{Invalid, Limit, Refusal};
 use crate::scope::{Key, Scope};
 use crate::space::{Known, Space, SpaceNo};
 use crate::table::LockTable;
 use crate::time::{Millis, Timestamp};
+
+use super::places::id_of;
 
 /// How much the deadlock check of one request may look at. A check that would need more refuses the wait.
 const CHECK_STEPS: usize = 40_000;
@@ -36,13 +38,16 @@ impl LockTable {
         if place.is_none() {
             self.check_deadlock(space, request, ticket, step)?;
         }
-        let since = match place {
-            Some(kept) => self.remove_waiter(space, kept).since,
-            None => self.now,
+        let (since, secret) = match place {
+            Some(kept) => {
+                let place = self.forget_place(space, kept);
+                (place.since, place.secret)
+            }
+            None => (self.now, secret_of(ticket, id_of(request))),
         };
         let digest = if digest == 0 { digest_of(request) } else { digest };
         self.last_ticket = self.last_ticket.max(ticket);
-        self.add_waiter(space, ticket, request.clone(), digest, since);
+        self.add_waiter(space, ticket, request.clone(), (digest, secret), since);
         if place.is_some() {
             self.check_deadlock_in_place(space, ticket, step)?;
         }
@@ -53,8 +58,7 @@ impl LockTable {
             ticket,
         };
         self.tell(request.namespace.clone(), told, step);
-        let position = self.position(space, ticket);
-        Ok(Outcome::Queued(Queued { ticket, position }))
+        Ok(Outcome::Queued(self.queued(space, ticket)))
     }
 
     fn check_room(
@@ -118,7 +122,6 @@ impl LockTable {
             Ok(Some(cycle)) => Ok(cycle.edges(at)),
             Err(Cut) => Err(Refusal::Limit(Limit::TooTangled)),
         };
-        self.tell_left(space, ticket, step);
         let request = self.remove_waiter(space, ticket).request;
         let cycle = cycle?;
         let told = News::Deadlock { victim: request.owner, cycle: cycle.clone() };
@@ -136,8 +139,7 @@ impl LockTable {
                 return;
             }
             let Some(owner) = at.owners.find(owner) else { return };
-            let waiting = |ticket: &Ticket| at.waiters[ticket].is_waiting();
-            let Some(last) = at.waits_of(owner).filter(waiting).last() else { return };
+            let Some(last) = at.waits_of(owner).last() else { return };
             let cycle = match at.find_cycle(owner, None, &mut budget) {
                 Ok(None) => return,
                 Ok(Some(cycle)) => cycle,
@@ -171,7 +173,7 @@ impl LockTable {
             self.wait_timers.insert((deadline, ticket, space));
         }
         let waiter = self.space_mut(space).waiters.get_mut(&ticket);
-        waiter.expect("it was just found").standing = Standing::Waiting { deadline };
+        waiter.expect("it was just found").deadline = deadline;
     }
 
     fn wait_deadline(&self, wait: Wait) -> Option<Timestamp> {
@@ -189,7 +191,7 @@ impl LockTable {
         space: SpaceNo,
         ticket: Ticket,
         request: Acquire,
-        digest: u64,
+        (digest, secret): (u64, u64),
         since: Timestamp,
     ) {
         let deadline = self.wait_deadline(request.wait);
@@ -209,8 +211,7 @@ impl LockTable {
         };
         at.waits_under.extend(lease.map(|lease| (lease, ticket)));
         let calls = vec![request.call];
-        let standing = Standing::Waiting { deadline };
-        let waiter = Waiter { owner, lease, request, digest, calls, since, standing };
+        let waiter = Waiter { owner, lease, request, digest, secret, calls, since, deadline };
         at.waiters.insert(ticket, Box::new(waiter));
         at.enqueue(ticket);
     }
@@ -220,8 +221,8 @@ impl LockTable {
         self.leave_queues(space, ticket);
         let at = &mut self.spaces[space.0];
         let waiter = at.waiters.remove(&ticket).expect("only waiters that are there are removed");
-        if let Some(timer) = waiter.timer() {
-            self.wait_timers.remove(&(timer, ticket, space));
+        if let Some(deadline) = waiter.deadline {
+            self.wait_timers.remove(&(deadline, ticket, space));
         }
         at.waits.remove(&(waiter.owner, ticket));
         for call in &waiter.calls {
@@ -241,12 +242,10 @@ impl LockTable {
 
     fn leave_queues(&mut self, space: SpaceNo, ticket: Ticket) {
         let at = &mut self.spaces[space.0];
-        if at.waiters[&ticket].is_waiting() {
-            at.dequeue(ticket);
-            let claims = &at.waiters[&ticket].request.claims;
-            if !planted!("wake-up-lost-on-cancel") {
-                self.freed.extend(claims.iter().map(|claim| (space, claim.scope.clone())));
-            }
+        at.dequeue(ticket);
+        let claims = &at.waiters[&ticket].request.claims;
+        if !planted!("wake-up-lost-on-cancel") {
+            self.freed.extend(claims.iter().map(|claim| (space, claim.scope.clone())));
         }
     }
 
@@ -263,7 +262,7 @@ impl LockTable {
         }
     }
 
-    fn tell_left(&self, space: SpaceNo, ticket: Ticket, step: &mut Step) {
+    pub(super) fn tell_left(&self, space: SpaceNo, ticket: Ticket, step: &mut Step) {
         let request = &self.space(space).waiters[&ticket].request;
         let told = News::Left {
             scopes: request.claims.iter().map(|claim| claim.scope.clone()).collect(),
@@ -273,45 +272,16 @@ impl LockTable {
         self.tell(request.namespace.clone(), told, step);
     }
 
-    /// Takes a waiter out of the queues but remembers its place for a while.
-    pub(super) fn park(&mut self, space: SpaceNo, ticket: Ticket) -> Place {
-        let position = self.position(space, ticket);
-        self.leave_queues(space, ticket);
-        let kept = Millis::from_duration(self.limits.ticket_kept).unwrap_or_default();
-        let until = self.now.plus(kept);
-        let at = &mut self.spaces[space.0];
-        let waiter = at.waiters.get_mut(&ticket).expect("only waiters that are there are parked");
-        if let Some(timer) = waiter.timer() {
-            self.wait_timers.remove(&(timer, ticket, space));
-        }
-        waiter.standing = Standing::Parked { until };
-        // From here on it is known by its ticket alone.
-        if let Some(id) = &waiter.request.request_id {
-            let key = (waiter.owner, id.clone());
-            if at.requests.get(&key) == Some(&Known::Waiting(ticket)) {
-                at.requests.remove(&key);
-            }
-        }
-        for call in std::mem::take(&mut waiter.calls) {
-            at.calls.remove(&call);
-        }
-        self.wait_timers.insert((until, ticket, space));
-        Place { ticket, position }
-    }
-
-    /// A wait or the keeping of a place has run out.
+    /// A wait has run out; the place may be kept for a caller that means to come back.
     pub(super) fn wait_ran_out(&mut self, space: SpaceNo, ticket: Ticket, step: &mut Step) {
+        self.tell_left(space, ticket, step);
         let waiter = &self.space(space).waiters[&ticket];
-        if !waiter.is_waiting() {
-            self.tell_left(space, ticket, step);
-            self.remove_waiter(space, ticket);
-            return;
-        }
         let (request, calls, since) = (waiter.request.clone(), waiter.calls.clone(), waiter.since);
         let place = if request.keep_place {
-            Some(self.park(space, ticket))
+            let position = self.position(space, &request, ticket);
+            self.keep_place(space, ticket);
+            self.place_shown(space, ticket, position)
         } else {
-            self.tell_left(space, ticket, step);
             self.remove_waiter(space, ticket);
             None
         };
@@ -333,11 +303,12 @@ impl LockTable {
         };
         let waiter = at.waiters.get_mut(&ticket).expect("a call leads to its waiter");
         waiter.calls.retain(|call| *call != cancel.call);
-        if waiter.calls.is_empty() {
-            if waiter.request.ticket.is_some() {
-                self.park(space, ticket);
+        let stays = cancel.keep_place && planted!("kept-place-stays-in-line");
+        if waiter.calls.is_empty() && !stays {
+            self.tell_left(space, ticket, step);
+            if cancel.keep_place {
+                self.keep_place(space, ticket);
             } else {
-                self.tell_left(space, ticket, step);
                 self.remove_waiter(space, ticket);
             }
         }
@@ -360,7 +331,7 @@ impl LockTable {
                 return;
             };
             let at = self.space(space);
-            let Some(waiter) = at.waiters.get(&ticket).filter(|waiter| waiter.is_waiting()) else {
+            let Some(waiter) = at.waiters.get(&ticket) else {
                 continue;
             };
             let next = match &lane {
@@ -416,12 +387,15 @@ impl LockTable {
         self.freed.extend(freed);
     }
 
-    pub(super) fn position(&self, space: SpaceNo, ticket: Ticket) -> usize {
+    pub(super) fn queued(&self, space: SpaceNo, ticket: Ticket) -> Queued {
+        let waiter = &self.space(space).waiters[&ticket];
+        let position = self.position(space, &waiter.request, ticket);
+        Queued { ticket: SecretTicket { ticket, secret: waiter.secret }, position }
+    }
+
+    pub(super) fn position(&self, space: SpaceNo, request: &Acquire, ticket: Ticket) -> usize {
         let at = self.space(space);
-        let Some(waiter) = at.waiters.get(&ticket) else {
-            return 0;
-        };
-        let queues = waiter.request.claims.iter().filter_map(|claim| at.queue(&claim.scope));
+        let queues = request.claims.iter().filter_map(|claim| at.queue(&claim.scope));
         queues.map(|queue| queue.position(ticket)).max().unwrap_or(1)
     }
 

@@ -376,14 +376,14 @@ fn request_of_a_range_is_known_when_it_has_merged() {
 }
 
 #[test]
-fn retry_of_a_kept_place_needs_its_ticket() {
+fn retry_stands_at_the_place_that_was_kept_for_it() {
     check(
         "
         0s a acquire job/x ttl=60s
         1s b acquire job/x id=r1 wait=5s keep
         2s c acquire job/x wait
         6.001s tick
-        7s b acquire job/x id=r1 wait=5s keep ticket
+        7s b acquire job/x id=r1 wait=5s keep
         8s a release job/x
         ",
         expect![[r#"

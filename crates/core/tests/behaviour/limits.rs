@@ -85,8 +85,112 @@ fn kept_place_may_be_taken_up_at_the_limit() {
             0s a granted job/x fence=1 until 60s
             0s b queued job/x at 1
             6s b refused held: job/x by a fence=1 since 0s until 60s, waited 6s, place 1 kept
-            6s c refused waiters: 1 requests wait on this server already
+            6s c queued job/x at 1
             7s b queued job/x at 1
+        "#]],
+    );
+}
+
+#[test]
+fn kept_places_take_no_room_from_those_who_wait() {
+    check_with(
+        |limits| {
+            limits.waiters_max = 1;
+            limits.waiters_per_scope_max = 1;
+        },
+        "
+        0s a acquire job/x ttl=60s
+        0s b acquire job/x wait=1ms keep
+        0.002s c acquire job/x wait=1ms keep
+        0.004s d acquire job/x wait=1ms keep
+        0.006s e acquire job/x wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 60s
+            0s b queued job/x at 1
+            0.002s b refused held: job/x by a fence=1 since 0s until 60s, waited 0.002s, place 1 kept
+            0.002s c queued job/x at 1
+            0.004s c refused held: job/x by a fence=1 since 0s until 60s, waited 0.002s, place 1 kept
+            0.004s d queued job/x at 1
+            0.006s d refused held: job/x by a fence=1 since 0s until 60s, waited 0.002s, place 1 kept
+            0.006s e queued job/x at 1
+        "#]],
+    );
+}
+
+#[test]
+fn kept_places_are_limited_and_the_oldest_goes_first() {
+    check_with(
+        |limits| limits.kept_places_max = 2,
+        "
+        0s a acquire job/x ttl=60s
+        1s b acquire job/x wait
+        1s c acquire job/x wait
+        1s d acquire job/x wait
+        2s c break-off job/x
+        3s b break-off job/x
+        4s d break-off job/x
+        5s c acquire job/x wait ticket
+        5s d acquire job/x wait ticket
+        5s b acquire job/x wait ticket
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 60s
+            1s b queued job/x at 1
+            1s c queued job/x at 2
+            1s d queued job/x at 3
+            2s c cancelled
+            3s b cancelled
+            4s d cancelled
+            5s c refused ticket_not_found
+            5s d queued job/x at 1
+            5s b queued job/x at 1
+        "#]],
+    );
+}
+
+#[test]
+fn no_places_are_kept_where_none_may_be() {
+    check_with(
+        |limits| limits.kept_places_max = 0,
+        "
+        0s a acquire job/x ttl=60s
+        1s b acquire job/x wait=1s keep
+        1s c acquire job/x wait
+        2.001s tick
+        3s c acquire job/x wait ticket
+        4s a release job/x
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 60s
+            1s b queued job/x at 1
+            1s c queued job/x at 2
+            2.001s b refused held: job/x by a fence=1 since 0s until 60s, 1 waiting, waited 1.001s
+            3s c refused ticket_not_found
+            4s a released job/x held 4s
+            4s c granted job/x fence=2 until 14s waited 3s
+        "#]],
+    );
+}
+
+#[test]
+fn kept_places_take_no_room_in_a_session() {
+    check_with(
+        |limits| limits.locks_per_session_max = 1,
+        "
+        0s b acquire job/x ttl=60s
+        0s a open s ttl=60s
+        1s a acquire job/x session=s wait=1s keep
+        2.001s a acquire job/y session=s
+        3s a acquire job/x session=s wait ticket
+        ",
+        expect![[r#"
+            0s b granted job/x fence=1 until 60s
+            0s s opened until 60s
+            1s a queued job/x at 1
+            2.001s a refused held: job/x by b fence=1 since 0s until 60s, waited 1.001s, place 1 kept
+            2.001s a granted job/y fence=2 until 60s
+            3s a refused locks_per_session: the session holds 1 locks already
         "#]],
     );
 }

@@ -14,7 +14,7 @@
 //! | `O acquire` | a scope or a `{set}` | `shared permits=N ttl=D wait wait=D keep ticket ticket=N id=R window=D reclaim session=NAME lease=NAME meta=TEXT as=NAME call=NAME` |
 //! | `O renew` `O release` `O check` `O withdraw` | a scope | `fence=N lease=NAME of=OWNER grant=NAME`, `ttl=D` to renew, `leased` to check with the lease |
 //! | `O unlock` | a byte range | `session=NAME` |
-//! | `O cancel` | a scope | `call=NAME` |
+//! | `O cancel`, or `O break-off` if its connection broke | a scope | `call=NAME` |
 //! | `O open` | a new session's name | `ttl=D adapter=NAME keep=D meta=TEXT lease=NAME` |
 //! | `keepalive` `close` `attach` `disconnect` `session` | a session or lease by name | `ttl=D` to keep alive |
 //! | `accept` | a register and a fence | |

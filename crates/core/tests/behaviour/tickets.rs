@@ -165,17 +165,158 @@ fn ticket_that_never_was_is_refused() {
 }
 
 #[test]
-fn ticket_of_one_who_still_waits_is_no_kept_place() {
+fn caller_may_notice_before_the_server_that_its_connection_broke() {
+    check(
+        "
+        0s a acquire job/x ttl=60s
+        1s b acquire job/x wait call=first
+        2s c acquire job/x wait
+        3s b acquire job/x wait ticket call=second
+        4s b break-off call=first
+        5s a release job/x
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 60s
+            1s b (first) queued job/x at 1
+            2s c queued job/x at 2
+            3s b (second) queued job/x at 1
+            3s b (first) refused ticket_not_found
+            4s b (first) cancelled nothing
+            5s a released job/x held 5s
+            5s b (second) granted job/x fence=2 until 15s waited 4s
+        "#]],
+    );
+}
+
+#[test]
+fn number_of_a_place_is_not_enough_to_take_it() {
+    check(
+        "
+        0s a acquire job/x ttl=60s
+        1s b acquire job/x wait call=first
+        2s b acquire job/x wait ticket=1
+        3s b break-off call=first
+        4s b acquire job/x wait ticket=1
+        5s b acquire job/x wait ticket
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 60s
+            1s b (first) queued job/x at 1
+            2s b refused ticket_not_found
+            3s b (first) cancelled
+            4s b refused ticket_not_found
+            5s b queued job/x at 1
+        "#]],
+    );
+}
+
+#[test]
+fn place_is_kept_when_the_connection_breaks() {
     check(
         "
         0s a acquire job/x ttl=60s
         1s b acquire job/x wait
-        2s b acquire job/x wait ticket=1
+        2s c acquire job/x wait
+        3s b break-off job/x
+        4s b acquire job/x wait ticket
+        5s a release job/x
         ",
         expect![[r#"
             0s a granted job/x fence=1 until 60s
             1s b queued job/x at 1
-            2s b refused ticket_not_found
+            2s c queued job/x at 2
+            3s b cancelled
+            4s b queued job/x at 1
+            5s a released job/x held 5s
+            5s b granted job/x fence=2 until 15s waited 4s
+        "#]],
+    );
+}
+
+#[test]
+fn request_id_leads_back_to_the_place_when_no_ticket_was_heard() {
+    check(
+        "
+        0s a acquire job/x ttl=60s
+        1s b acquire job/x id=r1 wait
+        2s c acquire job/x wait
+        3s b break-off job/x
+        4s b acquire job/x id=r1 wait
+        5s a release job/x
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 60s
+            1s b queued job/x at 1
+            2s c queued job/x at 2
+            3s b cancelled
+            4s b queued job/x at 1
+            5s a released job/x held 5s
+            5s b granted job/x fence=2 until 15s waited 4s
+        "#]],
+    );
+}
+
+#[test]
+fn other_request_under_the_same_id_does_not_take_the_place() {
+    check(
+        "
+        0s a acquire job/x ttl=60s
+        1s b acquire job/x id=r1 wait
+        2s c acquire job/x wait
+        3s b break-off job/x
+        4s b acquire job/x id=r1 ttl=20s wait
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 60s
+            1s b queued job/x at 1
+            2s c queued job/x at 2
+            3s b cancelled
+            4s b queued job/x at 2
+        "#]],
+    );
+}
+
+#[test]
+fn those_behind_a_broken_connection_are_served_at_once() {
+    check(
+        "
+        0s a acquire job/x ttl=60s
+        1s b acquire job/x wait
+        2s c acquire job/x wait
+        3s b break-off job/x
+        4s a release job/x
+        5s b acquire job/x wait ticket
+        6s c release job/x
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 60s
+            1s b queued job/x at 1
+            2s c queued job/x at 2
+            3s b cancelled
+            4s a released job/x held 4s
+            4s c granted job/x fence=2 until 14s waited 2s
+            5s b queued job/x at 1
+            6s c released job/x held 2s
+            6s b granted job/x fence=3 until 16s waited 5s
+        "#]],
+    );
+}
+
+#[test]
+fn kept_place_is_no_waiter() {
+    check(
+        "
+        0s a acquire job/x ttl=60s
+        1s b acquire job/x wait=1s keep
+        2.001s stats
+        3s get job/x
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 60s
+            1s b queued job/x at 1
+            2.001s b refused held: job/x by a fence=1 since 0s until 60s, waited 1.001s, place 1 kept
+            2.001s stats epoch=0 fence=1 namespaces=1 grants=1 leases=1 sessions=0 recovering=0 waiters=0
+            3s get job/x: held by a fence=1 since 0s until 60s
         "#]],
     );
 }
@@ -206,7 +347,7 @@ fn try_with_a_ticket_keeps_the_place() {
 }
 
 #[test]
-fn cancelling_a_call_with_a_ticket_keeps_the_place() {
+fn cancelled_request_has_no_place_any_more() {
     check(
         "
         0s a acquire job/x ttl=60s
@@ -225,9 +366,9 @@ fn cancelling_a_call_with_a_ticket_keeps_the_place() {
             6.001s b refused held: job/x by a fence=1 since 0s until 60s, 1 waiting, waited 5.001s, place 1 kept
             7s b queued job/x at 1
             8s b cancelled
-            9s b queued job/x at 1
+            9s b refused ticket_not_found
             10s a released job/x held 10s
-            10s b granted job/x fence=2 until 20s waited 9s
+            10s c granted job/x fence=2 until 20s waited 8s
         "#]],
     );
 }
@@ -280,7 +421,7 @@ fn place_of_a_set_is_kept_in_every_queue() {
 }
 
 #[test]
-fn kept_place_goes_with_its_stream() {
+fn place_is_kept_when_the_stream_of_a_kept_session_breaks() {
     check(
         "
         0s a acquire job/x ttl=60s
@@ -300,7 +441,7 @@ fn kept_place_goes_with_its_stream() {
             6.001s b refused held: job/x by a fence=1 since 0s until 60s, waited 5.001s, place 1 kept
             7s s disconnected, kept until 67s
             8s s renewed until 68s
-            8s b refused ticket_not_found
+            8s b queued job/x at 1
         "#]],
     );
 }

@@ -126,7 +126,7 @@ impl Config {
             }
             Outcome::Queued(queued) => {
                 count(&self.seen.waits);
-                world.calls.push(Call { call, to, attempt, lease, ticket: queued.ticket.0 });
+                world.calls.push(Call { call, to, attempt, lease, ticket: queued.ticket.ticket.0 });
             }
             Outcome::Refused(Refusal::Deadlock { .. }) => count(&self.seen.deadlocks),
             // Who is refused and does not hear of it gives up some time.
@@ -233,7 +233,8 @@ impl Config {
         let gone: Vec<Call> = world.calls.extract_if(.., |call| call.attempt == attempt).collect();
         for Call { call, .. } in gone {
             count(&self.seen.cancels);
-            let cancel = Cancel { namespace: Namespace::default(), call: CallId(call) };
+            let namespace = Namespace::default();
+            let cancel = Cancel { namespace, call: CallId(call), keep_place: false };
             let outcome = self.handle(world, Command::Cancel(cancel));
             // Its wait may have run out just now, in this very step.
             if !matches!(outcome, Outcome::Answered(Answer::Cancelled { .. })) {

@@ -312,7 +312,8 @@ impl Mirror {
             return Vec::new();
         };
         let namespace = Namespace::default();
-        let (outcome, woken) = self.handle(Command::Cancel(Cancel { namespace, call }));
+        let (outcome, woken) =
+            self.handle(Command::Cancel(Cancel { namespace, call, keep_place: false }));
         let waited = Outcome::Answered(Answer::Cancelled { waiting: true });
         assert_eq!(outcome, waited);
         woken

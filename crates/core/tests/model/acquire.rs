@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::conflict::View;
 use super::retry::asked;
-use super::{Held, Lease, LeaseState, Model, Set, Waiter, millis};
+use super::{Held, Kept, Lease, LeaseState, Model, Set, Waiter, millis};
 use leasehold_core::*;
 
 impl Model {
@@ -32,8 +32,8 @@ impl Model {
             return Err(Refusal::Suspended);
         }
         self.check_tokens_left()?;
-        self.check_locks(ask)?;
         let waiter = self.arrival(ask)?;
+        self.check_locks(ask)?;
         self.check_limits_agree(ask)?;
         self.grant_or_wait(ask, waiter)
     }
@@ -56,44 +56,59 @@ impl Model {
 
     /// A try is told who is in the way; one that came back for its place keeps it a while longer.
     fn refuse_try(&mut self, ask: &Acquire, waiter: Waiter) -> Refusal {
-        let mut refusal = self.why_not(ask, &waiter, View::Arriving);
-        if waiter.returned {
-            refusal = self.with_place(refusal, &waiter);
-            self.forget_place(&waiter);
-            self.park(waiter);
+        let refusal = self.why_not(ask, &waiter, View::Arriving);
+        if !waiter.returned {
+            return refusal;
         }
-        refusal
+        self.keep_place(waiter.clone());
+        self.with_place(refusal, &waiter)
     }
 
     /// The request as a waiter: at the end of the queue, or at the place that was kept for it.
-    fn arrival(&self, ask: &Acquire) -> Result<Waiter, Refusal> {
-        let Some(ticket) = ask.ticket else {
+    fn arrival(&mut self, ask: &Acquire) -> Result<Waiter, Refusal> {
+        let fits = |waiter: &Waiter| {
+            waiter.ask.namespace == ask.namespace
+                && waiter.ask.owner == ask.owner
+                && asked(&waiter.ask) == asked(ask)
+        };
+        let by_id = |kept: &&Kept| {
+            ask.request_id.is_some() && kept.by_id == ask.request_id && fits(&kept.waiter)
+        };
+        let by_ticket = |waiter: &Waiter| Some(waiter.shown()) == ask.ticket && fits(waiter);
+        if let Some(kept) = self.kept.iter().find(by_id) {
+            return Ok(self.returned(kept, ask));
+        }
+        let Some(shown) = ask.ticket else {
             return Ok(Waiter {
                 ticket: Ticket(self.tickets + 1),
                 ask: ask.clone(),
                 calls: vec![ask.call],
                 since: self.now,
                 until: self.wait_limit(ask),
-                parked_until: None,
+                id: id_of(ask),
                 returned: false,
             });
         };
-        let kept = self.waiters.iter().find(|waiter| {
-            waiter.ticket == ticket
-                && waiter.parked_until.is_some()
-                && waiter.ask.namespace == ask.namespace
-                && waiter.ask.owner == ask.owner
-                && asked(&waiter.ask) == asked(ask)
-        });
-        let kept = kept.ok_or(Refusal::TicketNotFound(ticket))?;
-        Ok(Waiter {
+        let not_found = Refusal::TicketNotFound(shown.ticket);
+        if let Some(waiter) = self.waiters.iter().find(|waiter| by_ticket(waiter)) {
+            // Its caller has noticed first that the connection broke.
+            let waiter = self.take_waiter(waiter.ticket);
+            self.tell_left(&waiter);
+            self.keep_place(waiter.clone());
+            self.refuse_waiter(&waiter, &not_found);
+        }
+        let kept = self.kept.iter().find(|kept| by_ticket(&kept.waiter)).ok_or(not_found)?;
+        Ok(self.returned(kept, ask))
+    }
+
+    fn returned(&self, kept: &Kept, ask: &Acquire) -> Waiter {
+        Waiter {
             ask: ask.clone(),
             calls: vec![ask.call],
             until: self.wait_limit(ask),
-            parked_until: None,
             returned: true,
-            ..kept.clone()
-        })
+            ..kept.waiter.clone()
+        }
     }
 
     /// The waiter's turn has come.
@@ -153,11 +168,8 @@ impl Model {
     }
 
     fn still_waits(&self, namespace: &Namespace, owner: &Owner) -> bool {
-        self.waiters.iter().any(|waiter| {
-            waiter.parked_until.is_none()
-                && waiter.ask.namespace == *namespace
-                && waiter.ask.owner == *owner
-        })
+        let mut waiters = self.waiters.iter();
+        waiters.any(|waiter| waiter.ask.namespace == *namespace && waiter.ask.owner == *owner)
     }
 
     fn grant_view(
@@ -250,6 +262,13 @@ impl Model {
 
 pub(crate) fn granted(grant: Grant) -> Outcome {
     Outcome::Answered(Answer::Granted(Box::new(grant)))
+}
+
+/// The random id that a request brings.
+fn id_of(ask: &Acquire) -> LeaseId {
+    match ask.under {
+        Under::NewLease { id, .. } | Under::Session(id) => id,
+    }
 }
 
 pub(crate) fn scopes(ask: &Acquire) -> Vec<Scope> {

@@ -95,10 +95,11 @@ impl Model {
         Ok(())
     }
 
-    /// Namespaces in which anything is held or waited for; fence registers use none up.
+    /// Namespaces in which anything is held, waited for or kept; fence registers use none up.
     pub(crate) fn namespaces(&self) -> Vec<Namespace> {
         let leases = self.leases.iter().map(|lease| &lease.namespace);
-        let waiters = self.waiters.iter().map(|waiter| &waiter.ask.namespace);
+        let kept = self.kept.iter().map(|kept| &kept.waiter);
+        let waiters = self.waiters.iter().chain(kept).map(|waiter| &waiter.ask.namespace);
         let mut used: Vec<Namespace> = leases.chain(waiters).cloned().collect();
         used.sort();
         used.dedup();
@@ -148,9 +149,7 @@ impl Model {
             each.sum()
         };
         let waits = self.waiters.iter().filter(|waiter| {
-            waiter.ask.namespace == ask.namespace
-                && waiter.ask.under == ask.under
-                && Some(waiter.ticket) != ask.ticket
+            waiter.ask.namespace == ask.namespace && waiter.ask.under == ask.under
         });
         let wanted: usize = waits.map(|waiter| room_for(&waiter.ask)).sum();
         let max = self.limits.locks_per_session_max;
@@ -165,7 +164,7 @@ impl Model {
         self.held.iter().filter(under).count()
     }
 
-    /// Queues have an end too; a place that was kept is counted already.
+    /// Queues have an end too; whoever comes back to a kept place was let in before.
     pub(crate) fn check_queues(&self, ask: &Acquire, waiter: &Waiter) -> Result<(), Refusal> {
         let max = self.limits.waiters_max;
         if !waiter.returned && self.waiters.len() >= max {

@@ -52,8 +52,7 @@ impl Model {
     /// "A waiter whose scope conflicts with no holder and no earlier waiter is granted at once, whatever else is
     /// queued", but only if it is still there, its session is live, and grants are made at all.
     pub(crate) fn may_be_granted(&self, waiter: &Waiter) -> bool {
-        waiter.parked_until.is_none()
-            && waiter.until.is_none_or(|until| self.now <= until)
+        waiter.until.is_none_or(|until| self.now <= until)
             && !self.suspended
             && !self.strict_grace()
             && self.session_is_live(waiter)
@@ -90,8 +89,7 @@ impl Model {
     ) -> Blockers {
         let Asker { namespace, owner, lease } = asker;
         let in_front = |waiter: &&Waiter| {
-            waiter.parked_until.is_none()
-                && waiter.ask.namespace == *namespace
+            waiter.ask.namespace == *namespace
                 && waiter.ticket < ticket
                 && !(is_bytes(claim)
                     && waiter.ask.owner == *owner

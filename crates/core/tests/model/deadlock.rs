@@ -45,7 +45,7 @@ impl Model {
     fn without_those_who_finish(&self, namespace: &Namespace) -> Model {
         let mut rest = self.clone();
         // Nobody has to give up a reclaim window for it to end.
-        rest.waiters.retain(|w| w.ask.namespace == *namespace && w.parked_until.is_none());
+        rest.waiters.retain(|w| w.ask.namespace == *namespace);
         loop {
             let finishing: Vec<Owner> =
                 rest.owners(namespace).into_iter().filter(|owner| rest.can_finish(owner)).collect();
@@ -85,9 +85,7 @@ impl Model {
     pub(crate) fn edges_of(&self, namespace: &Namespace, owner: &Owner) -> Vec<Edge> {
         let rest = self.after_the_windows_of_others(owner);
         let mut edges = Vec::new();
-        let waiting = |w: &&Waiter| {
-            w.ask.namespace == *namespace && w.ask.owner == *owner && w.parked_until.is_none()
-        };
+        let waiting = |w: &&Waiter| w.ask.namespace == *namespace && w.ask.owner == *owner;
         for waiter in rest.waiters.iter().filter(waiting) {
             for claim in &waiter.ask.claims {
                 let blockers = rest.queued_blockers(waiter, claim);

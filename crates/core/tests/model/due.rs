@@ -1,13 +1,14 @@
 //! What time alone brings about.
 
 use super::conflict::View;
-use super::{Held, Lease, LeaseState, Model, Waiter};
+use super::{Held, Lease, LeaseState, Model};
 use leasehold_core::*;
 
 /// Something whose moment has passed.
 enum Due {
-    /// A wait, or the keeping of a place.
     Wait(Ticket),
+    /// A place that was kept long enough.
+    Place(Ticket),
     Lease(Namespace, LeaseId),
     Windows(Namespace, LeaseId),
     Grace,
@@ -21,6 +22,9 @@ impl Model {
         for _ in 0..self.limits.deadlines_per_step_max {
             match self.first_due() {
                 Some(Due::Wait(ticket)) => self.end_wait(ticket),
+                Some(Due::Place(ticket)) => {
+                    self.kept.retain(|kept| kept.waiter.ticket != ticket);
+                }
                 Some(Due::Lease(namespace, id)) => self.lapse(&namespace, id),
                 Some(Due::Windows(namespace, id)) => self.end_windows(&namespace, id),
                 Some(Due::Grace) => self.end_grace(),
@@ -37,9 +41,13 @@ impl Model {
         let wait = self
             .waiters
             .iter()
-            .filter(|waiter| waiter.timer().is_some_and(|timer| timer < now))
-            .min_by_key(|waiter| (waiter.timer(), waiter.ticket))
+            .filter(|waiter| waiter.until.is_some_and(|until| until < now))
+            .min_by_key(|waiter| (waiter.until, waiter.ticket))
             .map(|waiter| Due::Wait(waiter.ticket));
+        let kept = self.kept.iter().filter(|kept| kept.until < now);
+        let place = kept
+            .min_by_key(|kept| (kept.until, kept.waiter.ticket))
+            .map(|kept| Due::Place(kept.waiter.ticket));
         let lease = self
             .leases
             .iter()
@@ -53,28 +61,19 @@ impl Model {
             .min_by_key(|held| (held.window_until, held.lease))
             .map(|held| Due::Windows(held.namespace.clone(), held.lease));
         let grace = self.grace.filter(|grace| grace.ends_at < now).map(|_| Due::Grace);
-        wait.or(lease).or(window).or(grace)
+        wait.or(place).or(lease).or(window).or(grace)
     }
 
-    /// A wait has run out; the place may be kept for a caller that means to come back, and that runs out too.
+    /// A wait has run out; the place may be kept for a caller that means to come back.
     fn end_wait(&mut self, ticket: Ticket) {
         let waiter = self.take_waiter(ticket);
-        if waiter.parked_until.is_some() {
-            return self.tell_left(&waiter);
-        }
+        self.tell_left(&waiter);
         let mut refusal = self.why_not(&waiter.ask, &waiter, View::Queued);
         if waiter.ask.keep_place {
+            self.keep_place(waiter.clone());
             refusal = self.with_place(refusal, &waiter);
-            self.park(waiter.clone());
-        } else {
-            self.tell_left(&waiter);
         }
         self.refuse_waiter(&waiter, &refusal);
-    }
-
-    pub(crate) fn park(&mut self, waiter: Waiter) {
-        let until = self.now.plus(super::millis(self.limits.ticket_kept));
-        self.waiters.push(Waiter { parked_until: Some(until), calls: Vec::new(), ..waiter });
     }
 
     /// "When the lease lapses, for that long only the last owner may take the scope back."
@@ -147,11 +146,5 @@ impl Model {
                 Scope::Key(_) | Scope::Range { .. } => {}
             }
         }
-    }
-}
-
-impl Waiter {
-    pub(crate) fn timer(&self) -> Option<Timestamp> {
-        self.parked_until.or(self.until)
     }
 }

@@ -15,6 +15,7 @@ impl Model {
         }
         self.epoch = ask.epoch;
         self.waiters.clear();
+        self.kept.clear();
         self.record(Transition::EpochBegan { epoch: ask.epoch });
         self.tell(&Namespace::default(), News::EpochBegan { epoch: ask.epoch });
         let now = self.now;

@@ -79,7 +79,7 @@ impl Model {
         Ok(Answer::Unlocked { changed: !own.is_empty() })
     }
 
-    /// "A waiter that leaves is forgotten at once", unless it came back for a kept place: that is kept once more.
+    /// "A waiter that leaves is forgotten at once"; of one whose connection broke the place is kept.
     pub(crate) fn cancel(&mut self, ask: &Cancel) -> Answer {
         let found = self.waiters.iter_mut().find(|waiter| {
             waiter.ask.namespace == ask.namespace && waiter.calls.contains(&ask.call)
@@ -91,10 +91,9 @@ impl Model {
         if waiter.calls.is_empty() {
             let ticket = waiter.ticket;
             let waiter = self.take_waiter(ticket);
-            if waiter.returned {
-                self.park(waiter);
-            } else {
-                self.tell_left(&waiter);
+            self.tell_left(&waiter);
+            if ask.keep_place {
+                self.keep_place(waiter);
             }
         }
         Answer::Cancelled { waiting: true }

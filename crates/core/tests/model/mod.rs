@@ -50,6 +50,7 @@ pub(crate) struct Model {
     pub(crate) sets: Vec<Set>,
     pub(crate) known: Vec<Known>,
     pub(crate) waiters: Vec<Waiter>,
+    pub(crate) kept: Vec<Kept>,
     pub(crate) registers: Vec<Register>,
     /// Owners that lost bytes by the command in hand.
     pub(crate) bereft: Vec<(Namespace, Owner)>,
@@ -148,7 +149,7 @@ pub(crate) struct Asked {
     pub(crate) metadata: Option<Arc<str>>,
 }
 
-/// A request that stands in the queue, or has a place kept there.
+/// A request that stands in the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
     pub(crate) ticket: Ticket,
@@ -157,10 +158,20 @@ pub(crate) struct Waiter {
     pub(crate) since: Timestamp,
     /// When it stops waiting by itself.
     pub(crate) until: Option<Timestamp>,
-    /// Set while nobody waits: how long the place is kept.
-    pub(crate) parked_until: Option<Timestamp>,
-    /// Whether its caller came back with a ticket, and so may once more.
+    /// The random id that came with the first request for this place: the secret of its ticket.
+    pub(crate) id: LeaseId,
+    /// Whether its caller came back for a place that was kept.
     pub(crate) returned: bool,
+}
+
+/// The place of a caller who is away.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    /// As it stood in the queue.
+    pub(crate) waiter: Waiter,
+    pub(crate) until: Timestamp,
+    /// The request id that leads to it, unless another request has that by now.
+    pub(crate) by_id: Option<RequestId>,
 }
 
 #[derive(Clone, Debug)]
@@ -188,6 +199,7 @@ impl Model {
             sets: Vec::new(),
             known: Vec::new(),
             waiters: Vec::new(),
+            kept: Vec::new(),
             registers: Vec::new(),
             bereft: Vec::new(),
             orphans: Vec::new(),

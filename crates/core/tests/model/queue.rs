@@ -1,7 +1,7 @@
 //! Those who wait: how they start to, and where they stand.
 
 use super::acquire::scopes;
-use super::{LeaseState, Model, Waiter, millis};
+use super::{Kept, LeaseState, Model, Waiter, millis};
 use leasehold_core::*;
 
 impl Model {
@@ -15,7 +15,8 @@ impl Model {
 
     pub(crate) fn queue(&mut self, waiter: Waiter) -> Queued {
         self.tell_holders(&waiter);
-        let queued = Queued { ticket: waiter.ticket, position: self.position(&waiter) };
+        let queued = Queued { ticket: waiter.shown(), position: self.position(&waiter) };
+        self.forget_id(&waiter.ask);
         self.tickets = self.tickets.max(waiter.ticket.0);
         let news = News::Queued {
             scopes: scopes(&waiter.ask),
@@ -53,10 +54,7 @@ impl Model {
         self.waiters.pop();
         match cycle {
             Some(cycle) => {
-                if waiter.returned {
-                    self.forget_place(waiter);
-                    self.tell_left(waiter);
-                }
+                self.forget_place(waiter);
                 Err(self.deadlock(&waiter.ask, &cycle))
             }
             None => Ok(()),
@@ -64,7 +62,32 @@ impl Model {
     }
 
     pub(crate) fn forget_place(&mut self, waiter: &Waiter) {
-        self.waiters.retain(|other| other.ticket != waiter.ticket);
+        self.kept.retain(|kept| kept.waiter.ticket != waiter.ticket);
+    }
+
+    /// A caller is away: for a while it may come back to where it stood, by its ticket or its request id. Only so many
+    /// places are kept, the newest.
+    pub(crate) fn keep_place(&mut self, waiter: Waiter) {
+        self.forget_place(&waiter);
+        self.forget_id(&waiter.ask);
+        let until = self.now.plus(millis(self.limits.ticket_kept));
+        let by_id = waiter.ask.request_id.clone();
+        self.kept.push(Kept { waiter: Waiter { calls: Vec::new(), ..waiter }, until, by_id });
+        if self.kept.len() > self.limits.kept_places_max {
+            self.kept.sort_by_key(|kept| (kept.until, kept.waiter.ticket));
+            self.kept.remove(0);
+        }
+    }
+
+    /// The request id leads elsewhere from here on.
+    pub(crate) fn forget_id(&mut self, ask: &Acquire) {
+        for kept in &mut self.kept {
+            let of = &kept.waiter.ask;
+            let same = of.namespace == ask.namespace && of.owner == ask.owner;
+            if same && kept.by_id == ask.request_id {
+                kept.by_id = None;
+            }
+        }
     }
 
     pub(crate) fn take_waiter(&mut self, ticket: Ticket) -> Waiter {
@@ -83,7 +106,7 @@ impl Model {
     }
 
     pub(crate) fn place(&self, waiter: &Waiter) -> Place {
-        Place { ticket: waiter.ticket, position: self.position(waiter) }
+        Place { ticket: waiter.shown(), position: self.position(waiter) }
     }
 
     /// Those that wait for exactly this scope.
@@ -97,9 +120,7 @@ impl Model {
     }
 
     pub(crate) fn waiting(&self, namespace: &Namespace) -> impl Iterator<Item = &Waiter> {
-        self.waiters.iter().filter(move |waiter| {
-            waiter.parked_until.is_none() && waiter.ask.namespace == *namespace
-        })
+        self.waiters.iter().filter(move |waiter| waiter.ask.namespace == *namespace)
     }
 
     /// "How many requests wait for that scope": for the key, or for any of the bytes.
@@ -114,5 +135,11 @@ impl Model {
         };
         self.waiting(namespace)
             .filter(move |waiter| waiter.ask.claims.iter().any(|claim| wants(&claim.scope)))
+    }
+}
+
+impl Waiter {
+    pub(crate) fn shown(&self) -> SecretTicket {
+        SecretTicket::new(self.ticket, self.id)
     }
 }

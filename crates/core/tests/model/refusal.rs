@@ -39,6 +39,9 @@ impl Model {
 
     /// A refusal that tells of a kept place always names a conflict to tell it with.
     pub(crate) fn with_place(&self, mut refusal: Refusal, waiter: &Waiter) -> Refusal {
+        if self.kept.iter().all(|kept| kept.waiter.ticket != waiter.ticket) {
+            return refusal;
+        }
         let first = waiter.ask.claims[0].scope.clone();
         let nobody = Box::new(self.conflict(first, &Blockers::default(), waiter));
         if let Refusal::GracePeriod { conflict: conflict @ None, .. } = &mut refusal {

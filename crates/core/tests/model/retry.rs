@@ -25,7 +25,6 @@ impl Model {
             return Err(Refusal::RequestIdReused);
         }
         let (now, latest) = (self.now, self.wait_limit(ask));
-        // A kept place is known by its ticket alone.
         let Some(waiter) =
             self.waiters.iter_mut().find(|w| waits_as(w, &ask.namespace, &ask.owner, id))
         else {
@@ -42,7 +41,7 @@ impl Model {
         waiter.until = waiter.until.and_then(|until| Some(until.max(latest?)));
         let waiter = waiter.clone();
         let position = self.position(&waiter);
-        Ok(Some(Outcome::Queued(Queued { ticket: waiter.ticket, position })))
+        Ok(Some(Outcome::Queued(Queued { ticket: waiter.shown(), position })))
     }
 
     /// The grant of an earlier request with the same id, as long as its lease stands and anything of it is held.
@@ -114,6 +113,7 @@ impl Model {
         let Some(id) = ask.request_id.clone() else {
             return;
         };
+        self.forget_id(ask);
         self.known.retain(|known| {
             known.namespace != ask.namespace || known.owner != ask.owner || known.id != id
         });
@@ -145,8 +145,7 @@ impl Model {
 }
 
 fn waits_as(waiter: &Waiter, namespace: &Namespace, owner: &Owner, id: &RequestId) -> bool {
-    waiter.parked_until.is_none()
-        && waiter.ask.namespace == *namespace
+    waiter.ask.namespace == *namespace
         && waiter.ask.owner == *owner
         && waiter.ask.request_id.as_ref() == Some(id)
 }

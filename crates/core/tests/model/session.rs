@@ -170,7 +170,11 @@ impl Model {
                 session.kept = true;
                 lease.deadline = now.plus(millis(kept));
                 let kept_until = Some(lease.deadline);
-                self.fail_waiters_of(&ask.namespace, ask.session);
+                for waiter in self.take_waiters_of(&ask.namespace, ask.session) {
+                    self.tell_left(&waiter);
+                    self.keep_place(waiter.clone());
+                    self.refuse_waiter(&waiter, &Refusal::LeaseLost);
+                }
                 Ok(Answer::Disconnected { kept_until })
             }
         }

@@ -88,7 +88,8 @@ impl Model {
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let leases = self.leases.iter().filter(|lease| lease.state != LeaseState::Lapsed);
         let leases = leases.map(|lease| lease.deadline);
-        let waits = self.waiters.iter().filter_map(Waiter::timer);
+        let waits = self.waiters.iter().filter_map(|waiter| waiter.until);
+        let waits = waits.chain(self.kept.iter().map(|kept| kept.until));
         let windows = self.held.iter().filter_map(|held| held.window_until);
         let grace = self.grace.map(|grace| grace.ends_at);
         let first = leases.chain(waits).chain(windows).chain(grace).min()?;
@@ -108,6 +109,7 @@ impl Model {
             sessions: standing().filter(|lease| lease.session.is_some()).count(),
             recovering: self.recovering(),
             waiters: self.waiters.len(),
+            kept_places: self.kept.len(),
             kinds: self.kinds(),
             modes: self.modes(),
             adapters: self.adapters(),

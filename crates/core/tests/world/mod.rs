@@ -171,6 +171,7 @@ impl Setup {
             registers_max: 4 * room,
             namespaces_max: 2,
             ticket_kept: ms(15),
+            kept_places_max: 2 * room,
             deadlines_per_step_max: if self.hurried { 2 } else { 1000 },
         }
     }

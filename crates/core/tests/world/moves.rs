@@ -75,6 +75,7 @@ pub(crate) enum Move {
     },
     Cancel {
         pick: Pick,
+        keep_place: bool,
     },
     OpenSession {
         owner: u8,
@@ -199,7 +200,7 @@ fn moves() -> impl Strategy<Value = Move> {
             .prop_map(|(pick, fault, range)| Move::Release { pick, fault, range }),
         6 => (any::<Pick>(), 0..2u8, span(), fault())
             .prop_map(|(pick, inode, range, fault)| Move::Unlock { pick, inode, range, fault }),
-        5 => any::<Pick>().prop_map(|pick| Move::Cancel { pick }),
+        5 => (any::<Pick>(), any::<bool>()).prop_map(|(pick, keep_place)| Move::Cancel { pick, keep_place }),
         6 => (prop::option::weighted(0.6, any::<Pick>()), 0..4u8, 0..7u8, ttl(), window(), any::<bool>()).prop_map(
             |(pick, owner, key, ttl, window, release)| Move::ByOwner {
                 pick, owner, key, ttl, window, release

@@ -49,7 +49,7 @@ impl World {
             Move::Unlock { pick, inode, range, fault } => {
                 self.unlock(*pick, *inode, *range, *fault)
             }
-            Move::Cancel { pick } => self.cancel(*pick),
+            Move::Cancel { pick, keep_place } => self.cancel(*pick, *keep_place),
             Move::OpenSession { owner, namespace, ttl, adapter, keep, request, fault } => {
                 let on_disconnect = match keep {
                     0 | 1 => OnDisconnect::Release,
@@ -176,7 +176,8 @@ impl World {
             under,
             wait: wait_of(ask.wait),
             keep_place: ask.keep_place,
-            ticket: (ask.fault == 2).then_some(Ticket(1 + self.model.tickets / 2)),
+            ticket: (ask.fault == 2)
+                .then_some(SecretTicket { ticket: Ticket(1 + self.model.tickets / 2), secret: 0 }),
             request_id: ask.request.map(request_of),
             reclaim_window: window_of(ask.window),
             reclaim: ask.fault == 3,
@@ -237,14 +238,23 @@ impl World {
     }
 
     fn come_back(&mut self, pick: Pick, wait: u8, fault: u8) -> Command {
-        let kept = |waiter: &&Waiter| waiter.parked_until.is_some() || fault == 5;
-        let kept: Vec<Waiter> = self.model.waiters.iter().filter(kept).cloned().collect();
+        let kept: Vec<Waiter> = match fault {
+            // One that has not left the queue.
+            5 => self.model.waiters.clone(),
+            _ => self.model.kept.iter().map(|kept| kept.waiter.clone()).collect(),
+        };
         let Some(waiter) = picked(&kept, pick) else {
             return Command::Tick;
         };
         let mut ask = waiter.ask.clone();
         ask.call = self.fresh_call();
-        ask.ticket = Some(if fault == 1 { Ticket(9999) } else { waiter.ticket });
+        let mut shown = waiter.shown();
+        match fault {
+            1 if pick.is_multiple_of(2) => shown.ticket = Ticket(9999),
+            1 => shown.secret += 1,
+            _ => {}
+        }
+        ask.ticket = Some(shown);
         ask.wait = wait_of(wait);
         if fault == 2 {
             ask.owner = owner_of(0);
@@ -400,7 +410,7 @@ impl World {
         })
     }
 
-    fn cancel(&mut self, pick: Pick) -> Command {
+    fn cancel(&mut self, pick: Pick, keep_place: bool) -> Command {
         let calls = |waiter: &Waiter| {
             let namespace = waiter.ask.namespace.clone();
             waiter.calls.iter().map(move |call| (namespace.clone(), *call)).collect::<Vec<_>>()
@@ -408,7 +418,7 @@ impl World {
         let calls: Vec<_> = self.model.waiters.iter().flat_map(calls).collect();
         let gone = (Namespace::default(), CallId(0));
         let (namespace, call) = picked(&calls, pick).unwrap_or(gone);
-        Command::Cancel(Cancel { namespace, call })
+        Command::Cancel(Cancel { namespace, call, keep_place })
     }
 
     fn withdraw(&mut self, pick: Pick, fault: u8) -> Command {

@@ -77,7 +77,7 @@ fn acquire(ask: &Acquire) -> String {
     };
     line += &format!(" call={}", ask.call.0);
     if let Some(ticket) = ask.ticket {
-        line += &format!(" ticket={}", ticket.0);
+        line += &format!(" ticket={}", ticket.ticket.0);
     }
     if let Some(request) = &ask.request_id {
         line += &format!(" {request}");
@@ -103,7 +103,9 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
         Outcome::Answered(Answer::Granted(grant)) => {
             format!("granted fence={} deadline={}", grant.fence, grant.deadline)
         }
-        Outcome::Queued(queued) => format!("queued {} at {}", queued.ticket.0, queued.position),
+        Outcome::Queued(queued) => {
+            format!("queued {} at {}", queued.ticket.ticket.0, queued.position)
+        }
         Outcome::Refused(refusal) => format!("refused: {refusal}"),
         Outcome::Answered(answer) => format!("{answer:?}"),
     }

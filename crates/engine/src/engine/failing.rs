@@ -88,6 +88,7 @@ impl Engine {
                     limbo.outputs.push(output);
                 }
                 Output::Event(_)
+                | Output::Queued { .. }
                 | Output::Lost { .. }
                 | Output::Wanted { .. }
                 | Output::Began(_)
@@ -145,9 +146,11 @@ impl Engine {
             let stays = match &output {
                 Output::Event(published) => !lasts(&published.event.news),
                 Output::Wanted { .. } => true,
-                Output::Reply { .. } | Output::Lost { .. } | Output::Began(_) | Output::Ended => {
-                    false
-                }
+                Output::Reply { .. }
+                | Output::Queued { .. }
+                | Output::Lost { .. }
+                | Output::Began(_)
+                | Output::Ended => false,
             };
             if stays {
                 self.show(output);

@@ -116,7 +116,7 @@ fn conflicted(now: Timestamp, problem: Problem, conflict: &Conflict) -> Problem 
         holders: Some(holders(now, &conflict.holders)),
         waiters: Some(count(conflict.waiters)),
         waited_ms: Some(millis(conflict.waited)),
-        ticket: conflict.place.map(|place| place.ticket.0.to_string()),
+        ticket: conflict.place.map(|place| super::ticket_text(place.ticket)),
         queue_position: conflict.place.map(|place| count(place.position)),
         ..problem
     }

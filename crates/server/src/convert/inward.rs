@@ -8,7 +8,8 @@ use leasehold_api as api;
 use leasehold_api::Code;
 use leasehold_core as core;
 use leasehold_core::{
-    CallId, Claim, Fence, LeaseId, Mode, Namespace, Owner, RequestId, Scope, Ticket, Under, Wait,
+    CallId, Claim, Fence, LeaseId, Mode, Namespace, Owner, RequestId, Scope, SecretTicket, Ticket,
+    Under, Wait,
 };
 
 use crate::problem::Failure;
@@ -195,12 +196,20 @@ pub(crate) fn poll_wait(millis: u64) -> Result<Duration, Failure> {
     Ok(length)
 }
 
-pub(crate) fn ticket(text: &str) -> Result<Ticket, Failure> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    match text.parse() {
-        Ok(number) if digits => Ok(Ticket(number)),
-        Ok(_) | Err(_) => Err(Failure::field("ticket", "is not a ticket")),
-    }
+/// A ticket: the number of a place and its secret. One without a secret is of an older server, so its place is gone.
+pub(crate) fn ticket(text: &str) -> Result<SecretTicket, Failure> {
+    const OF_NO_PLACE: SecretTicket = SecretTicket { ticket: Ticket(0), secret: 0 };
+    let refused = || Failure::field("ticket", "is not a ticket");
+    let (number, secret) = text.split_once('-').map_or((text, None), |(n, s)| (n, Some(s)));
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let number = number.parse().ok().filter(|_| digits).ok_or_else(refused)?;
+    let Some(secret) = secret else { return Ok(OF_NO_PLACE) };
+    let secret = hex_digits(secret).ok_or_else(refused)?;
+    Ok(SecretTicket { ticket: Ticket(number), secret })
+}
+
+pub(crate) fn ticket_text(ticket: SecretTicket) -> String {
+    format!("{}-{:016x}", ticket.ticket.0, ticket.secret)
 }
 
 pub(crate) fn request_id(text: &str) -> Result<RequestId, Failure> {
@@ -241,6 +250,17 @@ mod tests {
         assert_eq!(wait(50_000).unwrap(), HTTP_WAIT_MAX);
         assert!(wait(50_001).is_err());
         assert!(wait(1 << 63).is_err());
+    }
+
+    #[test]
+    fn ticket_is_read_as_it_was_told() {
+        let told = SecretTicket { ticket: Ticket(17), secret: 0xbeef };
+        assert_eq!(ticket_text(told), "17-000000000000beef");
+        assert_eq!(ticket(&ticket_text(told)).unwrap(), told);
+        assert_eq!(ticket("17").unwrap().ticket, Ticket(0), "the number alone leads nowhere");
+        for wrong in ["", "-", "x", "17-", "17-beef", "-000000000000beef", "17-000000000000BEEF"] {
+            assert!(ticket(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

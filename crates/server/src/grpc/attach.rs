@@ -18,7 +18,7 @@ use leasehold_api::Code;
 use leasehold_api::grpc::COMMANDS_MAX;
 use leasehold_api::grpc::{
     self, Accepted, AttachRequest, AttachResponse, Cancelled, Closed, Command as Asked, Extended,
-    Lost, Problem, Push, Released, Reply as Said, StreamAcquire, StreamGrant, Wanted,
+    Lost, Place, Problem, Push, Released, Reply as Said, StreamAcquire, StreamGrant, Wanted,
     attach::Session as Whose, command::Ask, length, push::News, reply::Answer as Answered,
 };
 use leasehold_core::{
@@ -152,7 +152,7 @@ async fn bind(
         // Nothing else was asked yet; what else comes is news of a session that is lost already.
         let reply = letters.drain(..).find_map(|letter| match letter {
             Delivered::Reply { reply, .. } => Some(reply),
-            Delivered::Notice { .. } => None,
+            Delivered::Queued { .. } | Delivered::Notice { .. } => None,
         });
         if let Some(reply) = reply {
             reply.map_err(|error| app.failure(&error))?;
@@ -483,8 +483,7 @@ impl Attached {
             return Ok(());
         };
         let number = self.slots.put(Slot { id, watch, work: Work::Cancel { waiter, told: true } });
-        let cancel = Cancel { namespace: self.namespace.clone(), call: self.port.call_id(waiter) };
-        self.port.ask(number, Call::Command(Command::Cancel(cancel)));
+        self.cancel(number, waiter, false);
         Ok(())
     }
 
@@ -562,15 +561,20 @@ impl Attached {
         Err(Failure::field("namespace", "is the stream's: leave it out"))
     }
 
+    /// The client says nothing more: what waits leaves the queue, and may come back on another stream.
     fn cancel_all(&mut self) {
-        for (_, number) in self.waiting.drain() {
-            let call = self.port.call_id(number);
-            let cancel = Cancel { namespace: self.namespace.clone(), call };
-            let work = Work::Cancel { waiter: number, told: false };
+        for (_, waiter) in std::mem::take(&mut self.waiting) {
+            let work = Work::Cancel { waiter, told: false };
             let slot = Slot { id: 0, watch: Stopwatch::start(), work };
             let number = self.slots.put(slot);
-            self.port.ask(number, Call::Command(Command::Cancel(cancel)));
+            self.cancel(number, waiter, true);
         }
+    }
+
+    fn cancel(&mut self, number: u32, waiter: u32, keep_place: bool) {
+        let (namespace, call) = (self.namespace.clone(), self.port.call_id(waiter));
+        let cancel = Cancel { namespace, call, keep_place };
+        self.port.ask(number, Call::Command(Command::Cancel(cancel)));
     }
 
     fn send(&mut self) {
@@ -604,6 +608,7 @@ impl Attached {
         {
             match letter {
                 Delivered::Reply { number, reply, .. } => self.reply(now, number, reply),
+                Delivered::Queued { number, queued } => self.queued(number, queued),
                 Delivered::Notice { lease, notice } => self.notice(lease, notice),
             }
         }
@@ -717,6 +722,18 @@ impl Attached {
         }
     }
 
+    /// A request stands in line: its client learns how to come back should this stream break.
+    fn queued(&mut self, number: u32, queued: core::Queued) {
+        let Some(slot) = self.slots.get(number) else { return };
+        let place = Place {
+            command_id: slot.id,
+            ticket: convert::ticket_text(queued.ticket),
+            queue_position: queued.position as u64,
+        };
+        self.next.pushes.push(Push { news: Some(News::Queued(place)) });
+        self.weight += LIGHT_BYTES;
+    }
+
     fn notice(&mut self, lease: LeaseId, notice: Notice) {
         let news = match notice {
             Notice::Lost { fence, ending } => News::Lost(Lost {
@@ -787,12 +804,11 @@ impl Attached {
 }
 
 impl Drop for Attached {
-    /// Whoever waits leaves the queue; the port gives back what nobody has taken, the binding ends the session.
+    /// Whoever waits leaves the queue, but for a place that is kept; the port gives back what nobody has taken, the binding
+    /// ends the session.
     fn drop(&mut self) {
-        for (_, number) in self.waiting.drain() {
-            let call = self.port.call_id(number);
-            let cancel = Cancel { namespace: self.namespace.clone(), call };
-            self.port.ask(u32::MAX, Call::Command(Command::Cancel(cancel)));
+        for (_, waiter) in std::mem::take(&mut self.waiting) {
+            self.cancel(u32::MAX, waiter, true);
         }
     }
 }

@@ -72,6 +72,10 @@ impl Slots {
         u32::try_from(self.slots.len() - 1).expect("a stream has far fewer commands in flight")
     }
 
+    pub(super) fn get(&self, number: u32) -> Option<&Slot> {
+        self.slots.get(number as usize)?.as_ref()
+    }
+
     pub(super) fn take(&mut self, number: u32) -> Option<Slot> {
         let slot = self.slots.get_mut(number as usize)?.take()?;
         self.free.push(number);

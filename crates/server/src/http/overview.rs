@@ -127,6 +127,7 @@ pub(crate) async fn limits(State(app): State<Arc<App>>) -> Answered {
         registers_max: limits.registers_max as u64,
         namespaces_max: limits.namespaces_max as u64,
         ticket_kept_ms: convert::millis(limits.ticket_kept),
+        kept_places_max: limits.kept_places_max as u64,
         body_bytes_max: config.body_bytes_max as u64,
         connections_max: config.connections_max as u64,
         connections_per_peer_max: config.connections_per_peer_max as u64,

@@ -290,6 +290,60 @@ async fn whoever_waits_on_a_stream_that_ends_leaves_the_queue() {
 }
 
 #[tokio::test]
+async fn whoever_waits_is_told_a_ticket_that_leads_back_to_its_place() {
+    let world = World::start().await;
+    let held = world.acquire("job/x", "a").await;
+    let ask = StreamAcquire { wait: secs(60), ..plain("job/x", "b") };
+    let mut talk = world.bind(Attach::default()).await.unwrap();
+    let id = talk.ask(Ask::Acquire(Box::new(ask.clone()))).await;
+    let News::Queued(place) = talk.push().await else { panic!("it waits") };
+    assert_eq!((place.command_id, place.queue_position), (id, 1));
+    let mut other = world.bind(Attach::default()).await.unwrap();
+    let behind = StreamAcquire { wait: secs(60), ..plain("job/x", "c") };
+    let behind = other.ask(Ask::Acquire(Box::new(behind))).await;
+    let News::Queued(second) = other.push().await else { panic!("it waits") };
+    assert_eq!(second.queue_position, 2);
+    drop(talk);
+    world.wait_for_waiters(1).await;
+
+    let mut talk = world.bind(Attach::default()).await.unwrap();
+    let stolen = StreamAcquire { ticket: Some(place.ticket.clone()), ..plain("job/x", "thief") };
+    let id = talk.ask(Ask::Acquire(Box::new(stolen))).await;
+    problem(talk.answer(id).await, Code::TicketNotFound);
+    let back = StreamAcquire { ticket: Some(place.ticket.clone()), ..ask };
+    let id = talk.ask(Ask::Acquire(Box::new(back))).await;
+    let News::Queued(again) = talk.push().await else { panic!("it waits again") };
+    assert_eq!((again.ticket, again.queue_position), (place.ticket, 1));
+    world.release(&held).await;
+    granted(talk.answer(id).await);
+    assert!(!other.has_answer(behind));
+}
+
+#[tokio::test]
+async fn a_session_that_is_kept_keeps_the_places_of_its_waiters() {
+    let world = World::start().await;
+    let held = world.acquire("job/x", "a").await;
+    let mut talk = world.attach(keep("b")).await;
+    let session = talk.attached.session_id.clone();
+    talk.ask(wait_for("job/x", "b")).await;
+    let News::Queued(place) = talk.push().await else { panic!("it waits") };
+    drop(talk);
+    world.wait_for_waiters(0).await;
+    let mut talk = world.bind(again(&session)).await.unwrap();
+    let back = StreamAcquire {
+        lock: "job/x".into(),
+        owner_id: "b".into(),
+        wait_forever: true,
+        ticket: Some(place.ticket),
+        ..StreamAcquire::default()
+    };
+    let id = talk.ask(Ask::Acquire(Box::new(back))).await;
+    world.wait_for_waiters(1).await;
+    world.release(&held).await;
+    granted(talk.answer(id).await);
+}
+
+#[tokio::test]
 async fn a_client_that_has_said_everything_hears_the_rest() {
     let world = World::start().await;
     world.acquire("job/x", "a").await;

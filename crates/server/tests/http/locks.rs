@@ -1,7 +1,7 @@
 //! What users do with locks, over a real socket.
 
 use crate::polling::eventually;
-use crate::world::World;
+use crate::world::{World, config};
 
 #[tokio::test]
 async fn lock_goes_from_hand_to_hand() {
@@ -87,7 +87,6 @@ async fn ticket_keeps_the_place_of_a_wait_that_ran_out() {
     let ticket = problem["ticket"].as_str().unwrap();
     let first = format!(r#"{{"owner_id":"b","ttl_ms":30000,"wait_ms":9000,"ticket":"{ticket}"}}"#);
     let second = r#"{"owner_id":"c","ttl_ms":30000,"wait_ms":2000}"#;
-    // A place that is only kept is not one of those who still wait that long.
     let waits = async |owner: &str, left: u64| {
         let lock = world.get("/v1/locks/x").await.ok();
         let waiters = lock["waiters"].as_array().unwrap().clone();
@@ -111,6 +110,65 @@ async fn ticket_keeps_the_place_of_a_wait_that_ran_out() {
     second.problem("lock_held");
     let stale = r#"{"owner_id":"b","ttl_ms":30000,"wait_ms":50,"ticket":"999"}"#;
     world.post("/v1/locks/y/acquire", stale).await.problem("ticket_not_found");
+}
+
+/// The number alone can be guessed.
+#[tokio::test]
+async fn ticket_is_of_no_use_without_its_secret() {
+    let world = World::start().await;
+    world.acquire("x", "a").await;
+    let body = r#"{"owner_id":"b","ttl_ms":30000,"wait_ms":1}"#;
+    let problem = world.post("/v1/locks/x/acquire", body).await.problem("lock_held");
+    let ticket = problem["ticket"].as_str().unwrap();
+    let (number, secret) = ticket.split_once('-').unwrap();
+    let other = format!("{:016x}", u64::from_str_radix(secret, 16).unwrap() ^ 1);
+    for guess in [number.to_string(), format!("{number}-{other}")] {
+        let body = format!(r#"{{"owner_id":"b","ttl_ms":30000,"wait_ms":1,"ticket":"{guess}"}}"#);
+        world.post("/v1/locks/x/acquire", &body).await.problem("ticket_not_found");
+    }
+}
+
+#[tokio::test]
+async fn abandoned_waits_take_no_room_from_others() {
+    let mut config = config();
+    (config.limits.waiters_max, config.limits.waiters_per_scope_max) = (2, 2);
+    let world = World::with(config).await;
+    world.acquire("x", "a").await;
+    for number in 0..20 {
+        let body = format!(r#"{{"owner_id":"gone-{number}","ttl_ms":30000,"wait_ms":1}}"#);
+        world.post("/v1/locks/x/acquire", &body).await.problem("lock_held");
+    }
+    assert_eq!(world.sample("leasehold_waiters").await, 0.0);
+    assert_eq!(world.sample("leasehold_kept_places").await, 20.0);
+    let body = r#"{"owner_id":"b","ttl_ms":30000,"wait_ms":1}"#;
+    let problem = world.post("/v1/locks/x/acquire", body).await.problem("lock_held");
+    assert_eq!(problem["waiters"], 0);
+}
+
+#[tokio::test]
+async fn waiter_whose_connection_breaks_comes_back_to_its_place_with_its_request_id() {
+    use tokio::io::AsyncWriteExt;
+    let world = World::start().await;
+    let (lease, token) = world.acquire("x", "a").await;
+    let body = r#"{"owner_id":"b","ttl_ms":30000,"wait_ms":40000,"request_id":"r-1"}"#;
+    let mut stream = world.connect().await;
+    let head = "POST /v1/locks/x/acquire HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(request.as_bytes()).await.unwrap();
+    world.wait_for_waiters(1).await;
+    drop(stream);
+    world.wait_for_waiters(0).await;
+    let other = r#"{"owner_id":"c","ttl_ms":30000,"wait_ms":40000}"#;
+    tokio::select! {
+        _ = world.post("/v1/locks/x/acquire", other) => panic!("it stands behind the first"),
+        granted = async {
+            world.wait_for_waiters(1).await;
+            tokio::join!(world.post("/v1/locks/x/acquire", body), async {
+                world.wait_for_waiters(2).await;
+                world.release("x", "a", &lease, token).await.ok();
+            })
+        } => assert_eq!(granted.0.ok()["owner_id"], "b"),
+    }
 }
 
 #[tokio::test]

@@ -6,8 +6,7 @@ use std::time::Duration;
 use leasehold_core::{
     AcceptFence, Acquire, Adapter, Attach, Break, BreakSession, Claim, CloseSession, Command,
     DeleteFence, Disconnect, Fence, KeepAlive, ListQuery, Mode, Namespace, OnDisconnect,
-    OpenSession, Owner, RegisterName, RemoveFile, RequestId, Scope, Ticket, TreeQuery, Under,
-    Unlock, Wait,
+    OpenSession, Owner, RegisterName, RemoveFile, RequestId, Scope, TreeQuery, Under, Unlock, Wait,
 };
 use leasehold_engine::{Call, Query};
 
@@ -313,7 +312,13 @@ impl World {
     fn come_back(&mut self, client: usize, dice: &mut Dice) -> Option<Acquire> {
         let (ticket, mut acquire) = self.clients[client].places.pop()?;
         self.renew_lease_id(client, &mut acquire);
-        acquire.ticket = Some(if dice.percent(10) { Ticket(ticket.0 + 1000) } else { ticket });
+        let mut shown = ticket;
+        if dice.percent(10) {
+            shown.ticket.0 += 1000;
+        } else if dice.percent(5) {
+            shown.secret ^= 1;
+        }
+        acquire.ticket = Some(shown);
         acquire.wait = self.wait(dice);
         acquire.keep_place &= acquire.wait != Wait::Never;
         Some(acquire)

@@ -8,7 +8,7 @@ mod sdk;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use leasehold_core::{Acquire, Claim, Fence, LeaseId, Namespace, Owner, Ticket};
+use leasehold_core::{Acquire, Claim, Fence, LeaseId, Namespace, Owner, SecretTicket};
 use leasehold_engine::Call;
 
 use crate::dice::{Dice, Purpose};
@@ -57,7 +57,7 @@ pub struct Client {
     /// Requests that can be sent again, or misused.
     recent: Vec<Acquire>,
     /// Places that were kept.
-    places: Vec<(Ticket, Acquire)>,
+    places: Vec<(SecretTicket, Acquire)>,
     deeds: u64,
     sdk_deeds: u64,
     /// It comes to an end: gives back what it holds and asks for nothing more.
@@ -288,6 +288,7 @@ impl World {
                 self.sdk_broken(client, number)?;
                 self.broken(client, number, tries)
             }
+            Arrival::Queued { number, ticket } => self.sdk_queued(client, number, ticket),
             Arrival::Lost { lease, fence } => self.sdk_notice(client, lease, fence),
             Arrival::Due(due) => self.due(client, due),
             Arrival::Ask(..)

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use leasehold_core::{
     Claim, Command, Earlier, Effect, Granted, HolderState, LeaseId, LockTable, Mode, Namespace,
-    News, Owner, Scope, Sketch, Step, Ticket, Transition, WaitSketch, invariant,
+    News, Owner, RequestId, Scope, Sketch, Step, Ticket, Transition, WaitSketch, invariant,
 };
 use leasehold_engine::inspect::Watch;
 
@@ -60,6 +60,8 @@ struct Asked {
     reclaims: bool,
     /// Somebody comes back for a place that was kept.
     place: Option<(Owner, Ticket)>,
+    /// The same by the id of its request.
+    request: Option<(Owner, RequestId)>,
 }
 
 impl Watch for Onlooker {
@@ -67,7 +69,8 @@ impl Watch for Onlooker {
         self.asked = match command {
             Command::Acquire(acquire) => Asked {
                 reclaims: acquire.reclaim,
-                place: acquire.ticket.map(|ticket| (acquire.owner.clone(), ticket)),
+                place: acquire.ticket.map(|shown| (acquire.owner.clone(), shown.ticket)),
+                request: acquire.request_id.clone().map(|id| (acquire.owner.clone(), id)),
             },
             _ => Asked::default(),
         };
@@ -144,6 +147,7 @@ impl Onlooker {
         self.replay(table, step)?;
         self.in_order(after, step)?;
         self.reclaimed_is_own(table, step)?;
+        self.ticket_leads_back(after)?;
         self.nobody_too_late(after, step)?;
         no_false_alarm(table, step)
     }
@@ -222,6 +226,22 @@ impl Onlooker {
         Ok(())
     }
 
+    /// A ticket leads back to its place or nowhere: nobody who shows one is put at the end of the line.
+    fn ticket_leads_back(&self, after: &Sketch) -> Checked {
+        let Some((owner, shown)) = &self.asked.place else { return Ok(()) };
+        let is_known = |ticket: Ticket| {
+            self.before.waits.iter().any(|wait| wait.ticket == ticket)
+                || self.before.kept.iter().any(|kept| kept.ticket == ticket)
+        };
+        match after.waits.iter().find(|wait| !is_known(wait.ticket)) {
+            Some(new) => {
+                let seen = format!("{owner} showed {} and stands at {}", shown.0, new.ticket.0);
+                Err(("a ticket leads back to its place", seen))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The place in line of the one that was granted, if it stood in line.
     fn place_of(&self, after: &Sketch, granted: &Granted) -> Option<Ticket> {
         // Whoever comes back for a place that was kept has stood there all the time.
@@ -229,6 +249,16 @@ impl Onlooker {
             && *owner == granted.owner
         {
             return Some(*ticket);
+        }
+        if let Some((owner, id)) = &self.asked.request
+            && *owner == granted.owner
+            && let Some(kept) = self.before.kept.iter().find(|kept| {
+                kept.owner == *owner
+                    && kept.namespace == granted.namespace
+                    && kept.request_id.as_ref() == Some(id)
+            })
+        {
+            return Some(kept.ticket);
         }
         self.left_line(after, granted).map(|wait| wait.ticket).min()
     }
@@ -242,7 +272,7 @@ impl Onlooker {
         self.before.waiting(&granted.namespace).filter(|wait| {
             wait.owner == granted.owner
                 && granted.claims.iter().any(|claim| claim.scope == wait.scope)
-                && after.waits.iter().all(|left| !left.is_waiting || left.ticket != wait.ticket)
+                && after.waits.iter().all(|left| left.ticket != wait.ticket)
         })
     }
 

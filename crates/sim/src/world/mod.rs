@@ -14,7 +14,7 @@ use std::panic;
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold_core::{Command, Ending, Epoch, Fence, LeaseId, Transition, Under};
+use leasehold_core::{Command, Ending, Epoch, Fence, LeaseId, SecretTicket, Transition, Under};
 use leasehold_engine::{Call, CallError, Reply};
 
 use crate::agenda::Agenda;
@@ -88,6 +88,11 @@ pub(crate) enum Arrival {
         tries: u32,
         left: Duration,
         reply: Rc<Result<Reply, CallError>>,
+    },
+    /// A request stands in line.
+    Queued {
+        number: u64,
+        ticket: SecretTicket,
     },
     /// A server says, unasked, that a lease or one grant of it is gone.
     Lost {

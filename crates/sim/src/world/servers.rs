@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 
-use leasehold_core::{Answer, Fence, LeaseId, Timestamp};
+use leasehold_core::{Answer, Fence, LeaseId, SecretTicket, Timestamp};
 use leasehold_engine::{CallError, Reply, Request};
 
 use super::{Arrival, Event, World, drift_of};
 use crate::coverage;
 use crate::judge::{Queue, Verdict};
 use crate::plan::Node;
-use crate::server::{Server, Told};
+use crate::server::{Server, Told, Wire};
 use crate::store::{Links, shown};
 use crate::time::{MILLI, Moment};
 
@@ -84,6 +84,7 @@ impl World {
                 at.tick(self.now);
             }
             Arrival::Told { .. }
+            | Arrival::Queued { .. }
             | Arrival::Lost { .. }
             | Arrival::Broken { .. }
             | Arrival::Due(_) => {}
@@ -139,6 +140,9 @@ impl World {
         }
         let faults = self.faults();
         (0..said.cancels).for_each(|_| self.coverage.answered("cancel", "ok", faults));
+        for (wire, ticket) in said.queued {
+            self.tell_ticket(server, wire, ticket);
+        }
         for (lease, fence) in said.lost {
             self.coverage.mark("holder told of loss");
             self.tell_of_loss(server, lease, fence);
@@ -242,6 +246,15 @@ impl World {
             None => self.break_wire(wire),
         }
         Ok(())
+    }
+
+    /// A message that may get lost, or come when the answer is long there.
+    fn tell_ticket(&mut self, server: usize, wire: Wire, ticket: SecretTicket) {
+        let node = Node::Client(wire.client);
+        if let Some(at) = self.network.send(self.now, Node::Server(server), node).arrives {
+            let arrival = Arrival::Queued { number: wire.number, ticket };
+            self.agenda.add(at, Event::At(node, wire.life, arrival));
+        }
     }
 
     /// News of a loss go to the client that holds the lease, if it is connected to this server.

@@ -7,7 +7,7 @@ use leasehold_core::{
     AcceptFence, Acquire, Adapter, Attach, BeginEpoch, Break, BreakSession, ByOwner, Cancel, Claim,
     CloseSession, Command, DeleteFence, Disconnect, Epoch, Fence, GracePolicy, Jump, KeepAlive,
     LeaseId, OnDisconnect, OpenSession, OwnerAction, RegisterName, Release, RemoveFile, Renew,
-    RequestId, Scope, Ticket, Under, Unlock, Wait, Withdraw,
+    RequestId, Scope, SecretTicket, Ticket, Under, Unlock, Wait, Withdraw,
 };
 
 use super::World;
@@ -26,9 +26,10 @@ impl World {
             "hold" | "let-go" => self.by_owner(wanted),
             "withdraw" => self.withdraw(wanted),
             "unlock" => self.unlock(wanted),
-            "cancel" => Command::Cancel(Cancel {
+            "cancel" | "break-off" => Command::Cancel(Cancel {
                 namespace: wanted.namespace(),
                 call: self.memory.find_call(wanted),
+                keep_place: wanted.verb == "break-off",
             }),
             "open" => self.open(wanted),
             "keepalive" => Command::KeepAlive(KeepAlive {
@@ -122,7 +123,9 @@ impl World {
             grant_name: wanted.option("as").map(str::to_owned),
         };
         let comes_back = wanted.flag("ticket");
-        let number = wanted.number("ticket").map(Ticket);
+        let number = wanted
+            .number("ticket")
+            .map(|number| SecretTicket { ticket: Ticket(number), secret: 0 });
         let claims = wanted.claims();
         let scopes: Vec<Scope> = claims.iter().map(|claim| claim.scope.clone()).collect();
         let ticket = match claims.first() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::{
-    ByteRange, CallId, Fence, Grant, LeaseId, ListCursor, Namespace, Owner, Scope, Ticket,
+    ByteRange, CallId, Fence, Grant, LeaseId, ListCursor, Namespace, Owner, Scope, SecretTicket,
 };
 
 use super::step::Wanted;
@@ -20,7 +20,7 @@ pub(super) struct Memory {
     /// What each owner was granted last on a scope.
     grants: BTreeMap<(Namespace, Owner, Scope), Proof>,
     named_grants: BTreeMap<String, Proof>,
-    tickets: BTreeMap<(Namespace, Owner, Scope), Ticket>,
+    tickets: BTreeMap<(Namespace, Owner, Scope), SecretTicket>,
     pub(super) cursor: Option<ListCursor>,
     pub(super) snapshot: Option<super::reading::Snapshot>,
 }
@@ -174,14 +174,14 @@ impl Memory {
         }
     }
 
-    pub(super) fn remember_ticket(&mut self, call: CallId, ticket: Ticket) {
+    pub(super) fn remember_ticket(&mut self, call: CallId, ticket: SecretTicket) {
         let call = self.call(call);
         let key = (call.namespace.clone(), call.owner.clone(), call.scopes[0].clone());
         self.tickets.insert(key, ticket);
     }
 
     /// The ticket that the owner was given last for that scope.
-    pub(super) fn ticket(&self, wanted: &Wanted<'_>, scope: &Scope) -> Ticket {
+    pub(super) fn ticket(&self, wanted: &Wanted<'_>, scope: &Scope) -> SecretTicket {
         let key = (wanted.namespace(), wanted.owner(), scope.clone());
         match self.tickets.get(&key) {
             Some(ticket) => *ticket,

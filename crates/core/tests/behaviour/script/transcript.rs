@@ -34,6 +34,9 @@ impl World {
                 None
             }
             Outcome::Queued(queued) => {
+                if let Command::Acquire(acquire) = command {
+                    self.memory.remember_ticket(acquire.call, queued.ticket);
+                }
                 let scopes = claimed(command);
                 let (what, at) = (shown::scopes(&scopes), queued.position);
                 self.say(&format!("{about} queued {what} at {at}"));

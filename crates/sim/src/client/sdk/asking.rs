@@ -7,10 +7,11 @@ use leasehold_api::{Code, Happened, Problem};
 use leasehold_client::machine::{Answer, CallId, Key, LinkId, Request, Wait as SdkWait};
 use leasehold_core::{
     Acquire, Adapter, CloseSession, Command, KeepAlive, Namespace, OnDisconnect, OpenSession,
-    Release, Renew, Ticket, Under, Wait,
+    Release, Renew, Under, Wait,
 };
 use leasehold_engine::Call;
 
+use super::words::read_ticket;
 use super::{Exchange, Link, ends_all};
 use crate::client::Due;
 use crate::client::hand::NO_CALL;
@@ -146,7 +147,7 @@ impl World {
                         SdkWait::Forever => Wait::Forever,
                     },
                     keep_place: matches!(wait, SdkWait::UpTo(_)),
-                    ticket: ticket.as_ref().and_then(|text| text.parse().ok()).map(Ticket),
+                    ticket: ticket.as_deref().and_then(read_ticket),
                     request_id: Some(item.request_id.clone()),
                     reclaim_window: window,
                     reclaim: false,

@@ -17,6 +17,7 @@ use leasehold_client::machine::{
 };
 use leasehold_core::{
     Answer as Told, Claim, Command, Fence, LeaseId, Namespace, Owner, Refusal, RequestId, Scope,
+    SecretTicket,
 };
 use leasehold_engine::{Call, CallError, Reply};
 use leasehold_judge::history::Kept;
@@ -28,7 +29,7 @@ use crate::plan::{Node, Plan};
 use crate::server::Wire;
 use crate::time::{Micros, Moment};
 use crate::world::World;
-use words::{problem_of, word_for};
+use words::{problem_of, ticket_text, word_for};
 
 /// More than that it does not hold or want at a time.
 const ITEMS_MAX: usize = 4;
@@ -284,6 +285,22 @@ impl World {
         }
         let what = format!("client-{client} counts from {:?}, asked at {confirmed:?}", standing);
         Err(Verdict::new(now, "a client counts from before it asked", what))
+    }
+
+    /// A server said that a request stands in line.
+    pub(crate) fn sdk_queued(
+        &mut self,
+        client: usize,
+        number: u64,
+        ticket: SecretTicket,
+    ) -> Result<(), Verdict> {
+        let own = self.own(client);
+        let sdk = self.sdk(client);
+        if let Some(exchange) = sdk.calls.get(&number) {
+            let call = exchange.call;
+            sdk.machine.queued(own, call, ticket_text(ticket));
+        }
+        self.drive_sdk(client)
     }
 
     /// A server said, unasked, that a lease is gone.

@@ -2,7 +2,7 @@
 
 use leasehold_api::{Code, Happened, Problem};
 use leasehold_client::machine::{Ended, Loss};
-use leasehold_core::Refusal;
+use leasehold_core::{Refusal, SecretTicket, Ticket};
 use leasehold_engine::CallError;
 
 use crate::coverage;
@@ -21,6 +21,16 @@ pub(super) fn word_for(how: &Ended) -> String {
     }
 }
 
+pub(super) fn ticket_text(ticket: SecretTicket) -> String {
+    format!("{}-{}", ticket.ticket.0, ticket.secret)
+}
+
+pub(super) fn read_ticket(text: &str) -> Option<SecretTicket> {
+    let (number, secret) = text.split_once('-')?;
+    let ticket = Ticket(number.parse().ok()?);
+    Some(SecretTicket { ticket, secret: secret.parse().ok()? })
+}
+
 /// The problem that a client reads when a server says no.
 pub(super) fn problem_of(error: &CallError) -> Problem {
     let code = match error {
@@ -34,7 +44,7 @@ pub(super) fn problem_of(error: &CallError) -> Problem {
     let mut problem = Problem::new(code, coverage::word_for(error));
     match error {
         CallError::Refused(Refusal::Held(conflict) | Refusal::ReclaimWindow(conflict)) => {
-            problem.ticket = conflict.place.map(|place| place.ticket.0.to_string());
+            problem.ticket = conflict.place.map(|place| ticket_text(place.ticket));
         }
         CallError::NotLeader { leader, retry_after } => {
             problem.leader.clone_from(leader);
