@@ -40,7 +40,8 @@ async fn posted(http: &mut Http, path: &str, body: &Value) -> Result<Value> {
 
 #[tokio::test]
 async fn locks_are_logged_from_their_grant_to_their_end() -> Result<()> {
-    let server = Server::start_with(&["--store", "memory", "--access-log", "all"]).await?;
+    let args = ["--store", "memory", "--access-log", "all", "--log", "leasehold_engine=debug"];
+    let server = Server::start_with(&args).await?;
     let mut http = Http::new(server.address());
     let session = json!({"owner_id": "worker-a", "ttl_ms": 60_000});
     let session = posted(&mut http, "/v1/sessions", &session).await?;
@@ -62,6 +63,8 @@ async fn locks_are_logged_from_their_grant_to_their_end() -> Result<()> {
     let short = json!({"owner_id": "worker-a", "ttl_ms": 100, "reclaim_ms": 60_000});
     posted(&mut http, "/v1/locks/short/acquire", &short).await?;
     line(&server, "expired", "short").await?;
+    let swept = lines(&server, "ended what was due");
+    ensure!(swept.iter().any(|line| line["took_us"].is_u64()), "{}", server.log());
     posted(&mut http, "/v1/locks/short/acquire", &short).await?;
     line(&server, "reclaimed", "short").await?;
 

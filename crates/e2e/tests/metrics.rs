@@ -79,6 +79,8 @@ async fn counters_are_true_and_promtool_can_read_them() -> Result<()> {
         let found = samples.get(name).with_context(|| format!("{name} is not in\n{text}"))?;
         ensure!(*found == expected.to_string(), "{name} is {found}, not {expected}");
     }
+    let swept = samples.get("leasehold_sweep_seconds_count").context("no sweeps")?;
+    ensure!(swept.parse::<u32>()? > 0, "leases have expired, and nothing was swept");
     promtool(&text)?;
     openmetrics(&scrape(&server, "application/openmetrics-text; version=1.0.0").await?)
 }

@@ -45,7 +45,8 @@ pub(crate) fn connections_max(configured: usize, limit: u64) -> usize {
     // Of a very low limit a quarter is for connections: a server without any would be of no use.
     let possible = limit.saturating_sub(RESERVED).max(limit / 4);
     let max = configured.min(usize::try_from(possible).unwrap_or(usize::MAX));
-    if max < configured {
+    // Nearly as many as configured is nothing to wake an operator for.
+    if max < configured / 2 {
         tracing::warn!(
             configured,
             connections_max = max,

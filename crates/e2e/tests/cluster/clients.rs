@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use leasehold_client::wire::LockState;
-use leasehold_client::{Client, Lease, Session, State, Transport};
+use leasehold_client::wire::{LockState, News};
+use leasehold_client::{Client, Lease, Session, State, Transport, Watch};
 use leasehold_e2e::cluster::{Cluster, Store};
 use leasehold_e2e::server::binary;
 use leasehold_store::conformance::servers::Postgres;
@@ -104,6 +104,8 @@ struct Holder {
     session: Session,
     under: Lease,
     waiting: JoinHandle<leasehold_client::Result<Lease>>,
+    watch: Watch,
+    seen: u32,
 }
 
 impl Holder {
@@ -116,7 +118,8 @@ impl Holder {
         let under = session.lock(&format!("{name}/under")).acquire().await?;
         let waiter = client.lock(&lock).owner("waiter").ttl(TTL).wait(PATIENCE * 4);
         let waiting = tokio::spawn(waiter.acquire());
-        let holder = Holder { client, lease, session, under, waiting };
+        let watch = client.watch(&format!("{name}/own/seen"), None).await?;
+        let holder = Holder { client, lease, session, under, waiting, watch, seen: 0 };
         holder.is_waited_for().await?;
         Ok(holder)
     }
@@ -127,7 +130,26 @@ impl Holder {
             until_held(&self.client, lease.lock()).await?;
             ensure!(lease.state() == State::Valid, "{}: {:?}", lease.lock(), lease.lost_by());
         }
+        self.is_told_of_events().await?;
         self.is_waited_for().await
+    }
+
+    /// The watch goes on at the new leader. What happened while it was away is told, or a gap in its place.
+    async fn is_told_of_events(&mut self) -> Result<()> {
+        self.seen += 1;
+        let lock = format!("{}/seen/{}", self.lease.lock(), self.seen);
+        self.client.lock(&lock).acquire().await?.release().await?;
+        loop {
+            let event = tokio::time::timeout(PATIENCE, self.watch.next()).await;
+            let event = event.context("the watch is silent")?.context("the watch has ended")??;
+            if matches!(&event.news, News::Ended { lock: ended, .. } if *ended == lock) {
+                return Ok(());
+            }
+            // It may be in the gap.
+            if event.news == News::Resync {
+                self.client.lock(&lock).acquire().await?.release().await?;
+            }
+        }
     }
 
     async fn is_waited_for(&self) -> Result<()> {
