@@ -33,7 +33,14 @@ pub(crate) struct Server {
 impl Server {
     /// Connects to the first server that can be reached. A stream is for those who hold locks; the others ask and go.
     pub(crate) async fn connect(global: &Global, transport: Transport) -> Result<Server, Failure> {
-        let builder = builder(global)?.transport(transport);
+        Server::connect_by(global, builder(global)?.transport(transport)).await
+    }
+
+    /// As `connect`, with more settings than the command line has for all verbs.
+    pub(crate) async fn connect_by(
+        global: &Global,
+        builder: ClientBuilder,
+    ) -> Result<Server, Failure> {
         let limit = global.timeout + FOR_THE_REASON;
         let connected = tokio::select! {
             connected = tokio::time::timeout(limit, builder.connect()) => connected,

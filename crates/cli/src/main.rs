@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use leasehold_client::Transport;
 
-use args::{Command, Global};
+use args::{Command, Global, Supervision};
 use asking::Server;
 use commands::Answered;
 use failure::{EXIT_USAGE, Failure};
@@ -89,13 +89,13 @@ fn ask(global: &Global, command: &Command) -> Answered {
 
 async fn answer(global: &Global, command: &Command) -> Answered {
     match command {
-        Command::Run(args) => match ready_to_supervise(global).await? {
+        Command::Run(args) => match ready_to_supervise(global, &args.supervision).await? {
             ControlFlow::Continue((server, signals)) => {
                 commands::run::run(&server, &signals, args).await
             }
             ControlFlow::Break(code) => Ok(code),
         },
-        Command::Elect(args) => match ready_to_supervise(global).await? {
+        Command::Elect(args) => match ready_to_supervise(global, &args.supervision).await? {
             ControlFlow::Continue((server, signals)) => {
                 commands::elect::run(&server, &signals, args).await
             }
@@ -132,10 +132,12 @@ async fn answer(global: &Global, command: &Command) -> Answered {
 /// comes too early ends us.
 async fn ready_to_supervise(
     global: &Global,
+    args: &Supervision,
 ) -> Result<ControlFlow<u8, (Server, Signals)>, Failure> {
     let signals = commands::run::take_signals()?;
+    let builder = asking::builder(global)?.transport(Transport::Stream).heartbeat(args.heartbeat);
     tokio::select! {
-        server = Server::connect(global, Transport::Stream) => {
+        server = Server::connect_by(global, builder) => {
             Ok(ControlFlow::Continue((server?, signals)))
         }
         signal = commands::run::told_to_go(&signals) => {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::error::LostBy;
@@ -27,6 +28,8 @@ pub(crate) struct Belief {
     key: AtomicU64,
     changed: Notify,
     lost_by: Mutex<Option<LostBy>>,
+    /// Tells the work to stop, once somebody has asked for it.
+    stop: Mutex<Option<CancellationToken>>,
     /// For a grant under a session: what is believed of the session.
     session: Option<Arc<Belief>>,
 }
@@ -46,6 +49,7 @@ impl Belief {
             key: AtomicU64::new(0),
             changed: Notify::new(),
             lost_by: Mutex::new(None),
+            stop: Mutex::new(None),
             session,
         }
     }
@@ -70,7 +74,7 @@ impl Belief {
 
     pub(crate) fn in_jeopardy(&self) {
         self.told.fetch_max(JEOPARDY, Ordering::AcqRel);
-        self.changed.notify_waiters();
+        self.stop_work();
     }
 
     pub(crate) fn wanted(&self) {
@@ -83,7 +87,27 @@ impl Belief {
         reason.get_or_insert(by);
         drop(reason);
         self.told.store(LOST, Ordering::Release);
+        self.stop_work();
+    }
+
+    fn stop_work(&self) {
         self.changed.notify_waiters();
+        if let Some(stop) = &*self.stop.lock().unwrap_or_else(PoisonError::into_inner) {
+            stop.cancel();
+        }
+    }
+
+    /// A token of its own for each who asks: none of them can stop the work of another with it.
+    pub(crate) fn cancellation_token(&self) -> CancellationToken {
+        let token = {
+            let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+            stop.get_or_insert_default().child_token()
+        };
+        // What was told before there was a token to cancel, or not yet told by a driver that did not run for a while.
+        if self.state() != State::Valid {
+            token.cancel();
+        }
+        token
     }
 
     pub(crate) fn lost_by(&self) -> LostBy {

@@ -17,7 +17,7 @@ use crate::election::Election;
 use crate::error::{Error, Result};
 use crate::fence::Register;
 use crate::lock::LockRequest;
-use crate::machine::{Machine, Settings};
+use crate::machine::{HeartbeatInterval, Machine, Settings};
 use crate::payload::{Granted, What};
 use crate::session::SessionRequest;
 use crate::surroundings::{Surroundings, System};
@@ -87,6 +87,22 @@ impl ClientBuilder {
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> ClientBuilder {
         self.settings.patience = patience;
+        self
+    }
+
+    /// The interval of heartbeats; every third of the ttl if not set. With every sixth, longer outages are survived.
+    ///
+    /// ```no_run
+    /// # async fn example() -> leasehold_client::Result<()> {
+    /// use leasehold_client::{Client, HeartbeatInterval};
+    ///
+    /// let builder = Client::builder("http://127.0.0.1:8080").heartbeat(HeartbeatInterval::Sixth);
+    /// let client = builder.connect().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn heartbeat(mut self, interval: HeartbeatInterval) -> ClientBuilder {
+        self.settings.heartbeat = interval;
         self
     }
 

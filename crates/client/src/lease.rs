@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use leasehold_api::Claim;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use crate::belief::Belief;
 use crate::client::Client;
@@ -142,6 +143,24 @@ impl LeaseHandle {
     /// Ends when the work must stop: in jeopardy, or lost.
     pub async fn jeopardy(&self) {
         self.inner.belief.until(State::Jeopardy).await;
+    }
+
+    /// A token that is cancelled when the work must stop: in jeopardy, lost, or given back. For work that takes one, and for parts
+    /// of it that are somewhere else; cancelling it stops nothing but those who share this very token.
+    ///
+    /// ```no_run
+    /// # async fn example(lease: leasehold_client::Lease) -> leasehold_client::Result<()> {
+    /// let stop = lease.cancellation_token();
+    /// let work = tokio::spawn(async move {
+    ///     while !stop.is_cancelled() {
+    ///         stop.run_until_cancelled(next_batch()).await;
+    ///     }
+    /// });
+    /// # async fn next_batch() {}
+    /// # Ok(()) }
+    /// ```
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.inner.belief.cancellation_token()
     }
 
     /// Ends when the lease is over. The work should have stopped before: see [`LeaseHandle::jeopardy`].

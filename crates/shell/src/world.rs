@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_client::{Client, Transport};
+use leasehold_client::{Client, HeartbeatInterval, Transport};
 use leasehold_sim::dice::{Dice, Purpose};
 use leasehold_sim::store::{Remains, Store};
 use turmoil::Sim;
@@ -220,8 +220,11 @@ async fn work(
     judge: Rc<RefCell<Judge>>,
 ) -> turmoil::Result {
     let transport = if number % 3 == 2 { Transport::Http } else { Transport::Stream };
+    let is_often = number % 2 == 1;
+    let interval = if is_often { HeartbeatInterval::Sixth } else { HeartbeatInterval::Third };
     let client = Client::builder(&address)
         .transport(transport)
+        .heartbeat(interval)
         .clock(Arc::new(SimulatedClock))
         .surroundings(Arc::new(Simulated))
         .start()?;

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use leasehold_api::Metadata;
+use leasehold_client::HeartbeatInterval;
 
 use super::length;
 use super::locks::{ModeArgs, metadata};
@@ -86,6 +87,9 @@ pub(crate) struct Supervision {
     /// How long the lease stands without a renewal: how soon others can have it if this machine fails
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
+    /// How often to renew: ttl/3, or ttl/6 to survive longer outages
+    #[arg(long, value_name = "INTERVAL", default_value = "ttl/3", value_parser = heartbeat)]
+    pub(crate) heartbeat: HeartbeatInterval,
     /// What to do first when the lock is lost: term or kill
     #[arg(long, value_name = "HOW", default_value = "term", hide_possible_values = true)]
     pub(crate) on_lost: OnLost,
@@ -104,6 +108,14 @@ pub(crate) struct Supervision {
     /// The command and its arguments
     #[arg(value_name = "COMMAND", last = true, required_unless_present = "line")]
     pub(crate) command: Vec<OsString>,
+}
+
+fn heartbeat(text: &str) -> Result<HeartbeatInterval, &'static str> {
+    match text {
+        "ttl/3" => Ok(HeartbeatInterval::Third),
+        "ttl/6" => Ok(HeartbeatInterval::Sixth),
+        _ => Err("expected ttl/3 or ttl/6"),
+    }
 }
 
 impl Supervision {

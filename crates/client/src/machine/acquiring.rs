@@ -262,10 +262,11 @@ impl<T> Machine<T> {
     fn leased(&mut self, now: Moment, call: Call, standing: Standing) {
         let key = call.key;
         let beat = self.next_beat(standing);
+        let heartbeat_at = standing.heartbeat_at(self.settings.heartbeat);
         let entry = self.entries.get_mut(key).expect("it was there");
         let beat = if entry.ask.is_kept() { beat } else { Beat::NONE };
         let held = Held { standing, sent: call.sent, beat };
-        if now < standing.heartbeat_at() {
+        if now < heartbeat_at {
             entry.phase = Phase::Held(held);
             self.tell(key, News::Granted(standing));
             return;
@@ -282,8 +283,8 @@ impl<T> Machine<T> {
 
     /// The next heartbeat of a lease: early rather than late.
     pub(super) fn next_beat(&mut self, standing: Standing) -> Beat {
-        let third = standing.heartbeat_at().since(standing.since());
-        let at = standing.since().plus(self.jitter.shortened(third));
+        let interval = self.settings.heartbeat.of(standing.ttl());
+        let at = standing.since().plus(self.jitter.shortened(interval));
         Beat { at, tries: 0, first_sent: None }
     }
 

@@ -13,7 +13,8 @@ use super::slab::Key;
 use super::standing::{Standing, State};
 use super::time::Moment;
 
-/// A heartbeat that is not answered is sent again after this part of the ttl: three fit between a third and a half.
+/// A heartbeat that is not answered is sent again after this part of the ttl: three fit between a third and a half, six
+/// between a sixth and a half.
 const RESEND_PART: u32 = 18;
 /// No ttl that a server grants is so short that it needs more.
 const RESEND_MIN: Duration = Duration::from_millis(5);

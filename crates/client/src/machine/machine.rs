@@ -10,7 +10,7 @@ use super::jitter::Jitter;
 use super::link::{Link, LinkId};
 use super::servers::Servers;
 use super::slab::{CallId, Key, Slab};
-use super::standing::Standing;
+use super::standing::{HeartbeatInterval, Standing};
 use super::time::Moment;
 
 /// How patient a client is.
@@ -25,6 +25,7 @@ pub struct Settings {
     /// The pause between two tries: doubled each time, and jittered.
     pub backoff_first: Duration,
     pub backoff_max: Duration,
+    pub heartbeat: HeartbeatInterval,
 }
 
 impl Default for Settings {
@@ -35,6 +36,7 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(2),
             backoff_first: Duration::from_millis(20),
             backoff_max: Duration::from_millis(500),
+            heartbeat: HeartbeatInterval::default(),
         }
     }
 }

@@ -15,8 +15,8 @@
 //! The rules, each with a test of its own:
 //!
 //! - A lease counts from the moment before the request was sent that got or renewed it, see [`Standing`].
-//! - A heartbeat goes out after a third of the ttl at the latest. What fails by transport is sent again until half of
-//!   the ttl is over; what the server refuses ends the lease at once.
+//! - A heartbeat goes out after a third of the ttl at the latest, or after a sixth: see [`HeartbeatInterval`]. What fails
+//!   by transport is sent again until half of the ttl is over; what the server refuses ends the lease at once.
 //! - Half of the ttl after the last confirmed request was sent the work must stop (jeopardy), and does not start again.
 //!   When the ttl is over the lease is lost.
 //! - A grant that comes so late that a heartbeat is due is confirmed by one before anybody is told.
@@ -40,6 +40,8 @@ mod releasing;
 mod machine;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod outages;
 
 pub use acquiring::{is_undecided, says_nothing_of_the_lease};
 pub use entry::{Ask, Wait};
@@ -47,5 +49,5 @@ pub use jitter::Jitter;
 pub use link::LinkId;
 pub use machine::{Action, Answer, Ended, Failure, Loss, Machine, News, Request, Settings};
 pub use slab::{CallId, Key};
-pub use standing::{Standing, State};
+pub use standing::{HeartbeatInterval, Standing, State};
 pub use time::Moment;

@@ -15,6 +15,29 @@ pub enum State {
     Lost,
 }
 
+/// The interval of heartbeats, as a part of the ttl.
+///
+/// A heartbeat that is lost is repeated until half of the ttl is over, so the interval decides how long an outage can be that begins right
+/// before a heartbeat. A renewal is not written to the store: beating more often costs messages and nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum HeartbeatInterval {
+    /// ttl/3: an outage of ttl/9 is survived whenever it begins, less a round trip and the pause before a reconnect.
+    #[default]
+    Third,
+    /// ttl/6: the same for ttl/4.
+    Sixth,
+}
+
+impl HeartbeatInterval {
+    /// The longest time from one heartbeat to the next.
+    pub fn of(self, ttl: Duration) -> Duration {
+        match self {
+            HeartbeatInterval::Third => ttl / 3,
+            HeartbeatInterval::Sixth => ttl / 6,
+        }
+    }
+}
+
 /// A lease as far as the client knows it.
 ///
 /// The server counts the ttl from when it handled the request, which was after the request was sent. Counted from
@@ -54,8 +77,8 @@ impl Standing {
     }
 
     /// When the next heartbeat is due at the latest.
-    pub(super) fn heartbeat_at(&self) -> Moment {
-        self.since.plus(self.ttl / 3)
+    pub(super) fn heartbeat_at(&self, interval: HeartbeatInterval) -> Moment {
+        self.since.plus(interval.of(self.ttl))
     }
 
     pub fn state(&self, now: Moment) -> State {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leasehold_api::{Code, Problem};
 use leasehold_client::machine::{
-    Action, Answer, Ask, CallId, Ended, Failure, Jitter, Key, LinkId, Loss, Machine, Moment, News,
-    Settings, Wait,
+    Action, Answer, Ask, CallId, Ended, Failure, HeartbeatInterval, Jitter, Key, LinkId, Loss,
+    Machine, Moment, News, Settings, Wait,
 };
 
 use super::lines::{
@@ -423,7 +423,10 @@ fn settings(settings: &Settings) -> lines::Settings {
         connect_timeout_ms: ms(settings.connect_timeout),
         backoff_first_ms: ms(settings.backoff_first),
         backoff_max_ms: ms(settings.backoff_max),
-        heartbeat: "ttl/3",
+        heartbeat: match settings.heartbeat {
+            HeartbeatInterval::Third => "ttl/3",
+            HeartbeatInterval::Sixth => "ttl/6",
+        },
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_api::{Code, Problem};
-use leasehold_client::machine::Failure;
+use leasehold_client::machine::{Failure, HeartbeatInterval};
 
 use super::lines::Said;
 use super::recorder::{Recorder, Setup, TTL};
@@ -61,6 +61,26 @@ const RULES: &[Rule] = &[
         }
         hands
     }),
+    ("a heartbeat goes out every sixth of the ttl if that is set", |name| {
+        let mut hands = often(name);
+        hands.acquire("a", NEVER);
+        hands.granted();
+        beats(&mut hands, 3);
+        until_end(&mut hands, true);
+        hands
+    }),
+    (
+        "a grant that waited for a sixth of the ttl is confirmed if heartbeats are that often",
+        |name| {
+            let mut hands = often(name);
+            hands.acquire("a", FOREVER);
+            hands.at(TTL / 6);
+            hands.granted();
+            hands.renewed();
+            hands.until_said();
+            hands
+        },
+    ),
     ("unanswered heartbeats are repeated until half of the ttl, then the work must stop", |name| {
         let mut hands = holding(name);
         until_end(&mut hands, true);
@@ -603,6 +623,15 @@ const SERVERS: &[Rule] = &[
 
 fn connected(name: &str) -> Recorder {
     let mut hands = Recorder::new(Setup::new(name));
+    hands.up();
+    hands
+}
+
+/// With a heartbeat every sixth of the ttl.
+fn often(name: &str) -> Recorder {
+    let mut setup = Setup::new(name);
+    setup.settings.heartbeat = HeartbeatInterval::Sixth;
+    let mut hands = Recorder::new(setup);
     hands.up();
     hands
 }

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use leasehold_api::{Code, Problem};
 use leasehold_client::machine::{
-    Action, Answer, CallId, Ended, Key, LinkId, Machine, Moment as Own, News, Settings, Standing,
+    Action, Answer, CallId, Ended, HeartbeatInterval, Key, LinkId, Machine, Moment as Own, News,
+    Settings, Standing,
 };
 use leasehold_core::{
     Answer as Told, Claim, Command, Fence, LeaseId, Namespace, Owner, Refusal, RequestId, Scope,
@@ -85,12 +86,15 @@ struct Item {
 impl Sdk {
     pub(crate) fn new(plan: &Plan, client: usize, life: u64, now: Own) -> Sdk {
         let part = |parts: u64| Duration::from_micros((plan.ttl / parts).max(1000));
+        let mut dice = Dice::new(plan.seed, Purpose::Client, client as u64, life + (8 << 32));
+        let intervals = [HeartbeatInterval::Third, HeartbeatInterval::Sixth];
         let settings = Settings {
             patience: part(1),
             answer_timeout: part(3),
             connect_timeout: part(8),
             backoff_first: part(400),
             backoff_max: part(20),
+            heartbeat: *dice.pick(&intervals),
         };
         let mut servers: Vec<String> = (0..plan.servers).map(|s| format!("server-{s}")).collect();
         servers.rotate_left(client % plan.servers);
