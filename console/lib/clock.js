@@ -64,7 +64,7 @@ export function left(ms) {
   return ms <= 0 ? 'due' : length(ms);
 }
 
-/** A length of time, as short as it can be read. @param {number} ms */
+/** A duration, as short as it can be read. @param {number} ms */
 export function length(ms) {
   const seconds = Math.max(0, ms) / 1000;
   if (seconds < 60) return `${seconds.toFixed(1)} s`;

@@ -169,12 +169,12 @@ export function graph(place) {
       h(
         'header',
         { class: 'page-head' },
-        h('div', null, h('h1', null, 'Wait-for graph'), h('p', null, found ? (waiters === 0 ? 'Nobody waits' : `${count(waiters)} waiting for ${count(wanted.size)} ${wanted.size === 1 ? 'lock' : 'locks'}`) : 'Loading…')),
+        h('div', null, h('h1', null, 'Wait-for graph'), h('p', null, found ? (waiters === 0 ? 'No waiters' : `${count(waiters)} waiting for ${count(wanted.size)} ${wanted.size === 1 ? 'lock' : 'locks'}`) : 'Loading…')),
         filterField(),
       ),
       problemNote(problem),
       latest ? h('div', { class: 'note note-bad deadlock-note' }, deadlockLine(latest)) : null,
-      found?.truncated ? h('div', { class: 'note' }, 'There is more than can be drawn so that it can be read. The longest waits are shown; a filter shows others.') : null,
+      found?.truncated ? h('div', { class: 'note' }, 'Too many waits to draw. The longest are shown; a filter shows others.') : null,
       h(
         'div',
         { class: selected ? 'graph with-inspector' : 'graph' },
@@ -194,7 +194,7 @@ export function graph(place) {
       const since = edge.type === 'waits' || edge.type === 'refused' ? edge.since_ms : undefined;
       return { from: edge.from, to: edge.to, kind: edge.type, words, since, isBad: bad.has(edge.from) && bad.has(edge.to) && edge.type !== 'overlaps' };
     });
-    return canvasOf(drawing({ nodes: found.nodes, arrows, at: found.at, bad, victims, selected: params().select ?? '', select }), 'Who waits for whom; the table below says the same');
+    return canvasOf(drawing({ nodes: found.nodes, arrows, at: found.at, bad, victims, selected: params().select ?? '', select }), 'Wait-for graph; the table below has the same data');
   };
 
   /** @param {import('../lib/dom.js').Child} inside @param {string} label */
@@ -212,7 +212,7 @@ export function graph(place) {
     if (!found) return null;
     return params().filter
       ? empty('Nothing that waits matches the filter.')
-      : empty('Nobody waits for anything.', h('p', null, 'As soon as somebody does, it is drawn here: who, for what, and who has it.'));
+      : empty('No waiters.', h('p', null, 'Waiting owners, what they wait for, and its holders are drawn here.'));
   };
 
   /** @param {GraphNode} node @param {import('../types.js').Stamped<Graph>} found */
@@ -253,7 +253,7 @@ export function graph(place) {
     };
     return [
       h('div', { class: 'note note-bad deadlock-note' }, deadlockLine(one, { withLink: false })),
-      h('div', { class: 'graph' }, h('div', { class: 'canvas-card card' }, canvasOf([shapes[0], h('g', { class: 'edges', key: 'ring' }, ringEdges(arrows, nodes, faint)), shapes[3]], 'The circle of this deadlock'), tools())),
+      h('div', { class: 'graph' }, h('div', { class: 'canvas-card card' }, canvasOf([shapes[0], h('g', { class: 'edges', key: 'ring' }, ringEdges(arrows, nodes, faint)), shapes[3]], 'The cycle of this deadlock'), tools())),
       h(
         'section',
         { class: 'card story' },
@@ -278,7 +278,7 @@ export function graph(place) {
 
 /**
  * What of the live graph belongs to a deadlock: the server says which refused waits it shows, and its memory of deadlocks
- * says what else was in the circle.
+ * says what else was in the cycle.
  * @param {Graph} found @param {Deadlock[]} deadlocks
  */
 function badParts(found, deadlocks) {
@@ -301,7 +301,7 @@ function storyOf(one) {
   }));
   const waits = one.cycle.filter((step) => step.waiter !== one.victim).map((step) => ({ words: `${step.waiter} waited for ${step.lock}.`, edges: [`waits owner:${step.waiter} lock:${step.lock}`] }));
   const last = one.cycle.find((step) => step.waiter === one.victim);
-  const end = { words: `${one.victim} asked for ${last?.lock ?? ''}. That would have closed the circle, and nobody in it could ever have gone on: ${one.victim} was refused, the others were not touched.`, edges: [`refused owner:${one.victim} lock:${last?.lock ?? ''}`] };
+  const end = { words: `${one.victim} asked for ${last?.lock ?? ''}. That would have closed the cycle, and no owner in it could ever have gone on: ${one.victim} was refused, the others were not touched.`, edges: [`refused owner:${one.victim} lock:${last?.lock ?? ''}`] };
   return [...held, ...waits, end];
 }
 

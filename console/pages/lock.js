@@ -90,7 +90,7 @@ function view(name, { found, past, below, problem }, width) {
 
 /** @param {Found} found */
 function holders(found) {
-  if (found.holders.length === 0) return card('Holder', empty('Free.', h('p', null, 'Whoever asks next gets it.')));
+  if (found.holders.length === 0) return card('Holder', empty('Free.', h('p', null, 'The next request is granted.')));
   const title = found.holders_total === 1 ? 'Holder' : `Holders (${count(found.holders_total)})`;
   const shown = found.holders.map((holder) => one(found, holder));
   return card(title, h('div', { class: 'holders' }, shown));
@@ -120,7 +120,7 @@ function one(found, holder) {
 
 /** @param {Found} found */
 function queue(found) {
-  if (found.waiters.length === 0) return card('Queue', empty('Nobody waits.'));
+  if (found.waiters.length === 0) return card('Queue', empty('No waiters.'));
   const rows = found.waiters.map((waiter) =>
     h(
       'tr',

@@ -75,7 +75,7 @@ function tiles(found) {
     tile('Waiting', count(found.waiters), 'requests in queues', sparkline(series.waiters, 'wait', 'requests waiting, last ten minutes'), to('graph')),
     tile('Grants', rate >= 100 ? count(Math.round(rate)) : rate.toFixed(1), 'a second', sparkline(rates, 'plain', 'grants a second, last ten minutes')),
     tile('p99 wait', wait === null ? '—' : clock.length(wait), 'of those that waited', null),
-    tile('Expired', count(sum(series.expired)), `in 10 min, ${count(totals.expired)} in all`, sparkline(series.expired, 'warn', 'leases that lapsed, last ten minutes')),
+    tile('Expired', count(sum(series.expired)), `in 10 min, ${count(totals.expired)} in all`, sparkline(series.expired, 'warn', 'leases that expired, last ten minutes')),
     tile('Deadlocks', count(sum(series.deadlocks)), `in 10 min, ${count(totals.deadlocks)} in all`, sparkline(series.deadlocks, 'bad', 'deadlocks refused, last ten minutes'), to('graph')),
     tile('Sessions', count(found.sessions), 'open', null, to('sessions')),
   );
@@ -99,7 +99,7 @@ function longest(found) {
       h('td', { class: 'right strong' }, countup(found.at, waiter.waiting_ms)),
     ),
   );
-  return card('Longest waits', rows.length > 0 ? h('table', { class: 'plain' }, h('tbody', null, rows)) : empty('Nobody waits.'));
+  return card('Longest waits', rows.length > 0 ? h('table', { class: 'plain' }, h('tbody', null, rows)) : empty('No waiters.'));
 }
 
 /** @param {Found} found */
@@ -125,7 +125,7 @@ function quickStart() {
     'section',
     { class: 'card quick' },
     h('h2', null, 'Nothing has been locked yet'),
-    h('p', null, 'Take a lock; it appears here at once, and goes when its 30 seconds are over or you release it:'),
+    h('p', null, 'Acquire a lock; it appears here at once, and goes when its 30 seconds have passed or you release it:'),
     copyable(ask),
     h('p', null, 'Or hold one for as long as a command runs:'),
     copyable('leasehold run job/nightly -- ./nightly.sh'),

@@ -77,8 +77,8 @@ function stateOf({ cluster, version, health }) {
     h(
       'div',
       { class: 'columns' },
-      card('Health', health ? h('ul', { class: 'lines' }, health.checks.map((check) => h('li', { key: check.name }, h('span', { class: `badge ${check.ok ? 'good' : 'bad'}` }, check.ok ? 'ok' : 'not well'), h('b', null, ` ${check.name}`), h('span', { class: 'muted' }, ` ${check.detail}`)))) : h('p', { class: 'note note-bad' }, 'The server says that it is not well.')),
-      card('Who decides', h('table', { class: 'plain' }, h('thead', null, h('tr', null, ['group', 'leader', 'epoch', 'locks'].map((title) => h('th', { scope: 'col' }, title)))), h('tbody', null, cluster.groups.map((group) => h('tr', { key: group.group }, h('td', { class: 'num' }, String(group.group)), h('td', { class: 'cut' }, group.leader ? [h('b', null, group.leader.name), h('span', { class: 'muted' }, ` ${group.leader.address}`)] : h('span', { class: 'muted' }, 'nobody now')), h('td', { class: 'num' }, String(group.epoch)), h('td', { class: 'num' }, count(group.locks_held))))))),
+      card('Health', health ? h('ul', { class: 'lines' }, health.checks.map((check) => h('li', { key: check.name }, h('span', { class: `badge ${check.ok ? 'good' : 'bad'}` }, check.ok ? 'ok' : 'failing'), h('b', null, ` ${check.name}`), h('span', { class: 'muted' }, ` ${check.detail}`)))) : h('p', { class: 'note note-bad' }, 'The server reports a failure.')),
+      card('Leaders', h('table', { class: 'plain' }, h('thead', null, h('tr', null, ['group', 'leader', 'epoch', 'locks'].map((title) => h('th', { scope: 'col' }, title)))), h('tbody', null, cluster.groups.map((group) => h('tr', { key: group.group }, h('td', { class: 'num' }, String(group.group)), h('td', { class: 'cut' }, group.leader ? [h('b', null, group.leader.name), h('span', { class: 'muted' }, ` ${group.leader.address}`)] : h('span', { class: 'muted' }, 'none')), h('td', { class: 'num' }, String(group.epoch)), h('td', { class: 'num' }, count(group.locks_held))))))),
     ),
     h('p', { class: 'muted' }, 'Elsewhere: ', h('a', { href: '/metrics' }, '/metrics'), ', ', h('a', { href: '/readyz?verbose' }, '/readyz?verbose'), ', ', h('a', { href: '/openapi.json' }, '/openapi.json'), ', ', h('a', { href: '/v1/graph?format=dot' }, '/v1/graph?format=dot'), '.'),
   ];
@@ -87,8 +87,8 @@ function stateOf({ cluster, version, health }) {
 /** @param {Cluster} cluster */
 function grace({ grace: on, at }) {
   if (!on) return null;
-  const rule = on.strict ? 'Nothing new is granted until it is over.' : 'Only what conflicts with them is refused meanwhile.';
-  return h('div', { class: 'note' }, h('strong', null, 'Recovery grace, '), countdown(at, on.ends_in_ms), ` left. ${count(on.expected)} ${on.expected === 1 ? 'lease' : 'leases'} from before the restart may still come back. ${rule}`);
+  const rule = on.strict ? 'No new grants until it ends.' : 'Only conflicting requests are refused until it ends.';
+  return h('div', { class: 'note' }, h('strong', null, 'Recovery grace, '), countdown(at, on.ends_in_ms), ` left. ${count(on.expected)} ${on.expected === 1 ? 'lease' : 'leases'} from before the restart not yet renewed. ${rule}`);
 }
 
 /** @param {Record<string, number> | null} limits */

@@ -56,7 +56,7 @@ export function confirmWithReason({ title, warning, word, verb, act }) {
         h(
           'label',
           null,
-          h('span', null, 'Reason, for the record and for the holder'),
+          h('span', null, 'Reason, for the audit log and the holder'),
           h('input', { name: 'reason', autocomplete: 'off', maxlength: '200', value: state.reason, onInput: (/** @type {Event} */ event) => type('reason', event) }),
         ),
         state.fault && h('p', { class: 'note note-bad', role: 'alert' }, state.fault),

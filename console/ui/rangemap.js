@@ -34,7 +34,7 @@ export function rangeMap(holders, waiters, width) {
   const height = shown.length * ROW + 22;
   return h(
     'svg',
-    { class: 'rangemap', width: String(width), height: String(height), viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': 'Byte ranges of this file; the tables say the same' },
+    { class: 'rangemap', width: String(width), height: String(height), viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': 'Byte ranges of this file; the tables have the same data' },
     shown.map((one, row) => line(one, row, x, width)),
     h('text', { class: 'axis', x: String(LABELS), y: String(height - 4) }, `byte ${first}`),
     h('text', { class: 'axis', x: String(width), y: String(height - 4), 'text-anchor': 'end' }, 'end of file, and beyond'),

@@ -27,7 +27,7 @@ const LOST = new Set(['expired', 'grace_expired', 'disconnected']);
  */
 export function timeline(holders, past, width) {
   const bars = [...holders.map(current), ...past.map(ended)].slice(0, ROWS_MAX).reverse();
-  if (bars.length === 0) return h('p', { class: 'muted' }, 'Nobody has held it since the server started.');
+  if (bars.length === 0) return h('p', { class: 'muted' }, 'Not held since the server started.');
   const oldest = Math.max(...bars.map((bar) => bar.from));
   const span = SPANS.find((length) => length >= oldest * 1.02) ?? oldest * 1.02;
   const x = (/** @type {number} */ ago) => Math.max(0, width - (Math.min(ago, span) / span) * width);

@@ -9,6 +9,7 @@ mod manifest;
 mod purity;
 mod sleeps;
 mod text;
+mod words;
 
 use std::fmt;
 use std::path::Path;
@@ -28,7 +29,8 @@ developer's machine. Versions of dependencies stand in the workspace's Cargo.tom
 comes from git. Crates use each other only along the arrows in ARCHITECTURE.md. The core reads no
 clock, touches no disk or network, and has nothing whose order differs from run to run. Tests do not
 sleep, but for those of the real binary and what polls in files named `polling.rs`. Relative links
-between pages lead to files and headings that are there.",
+between pages lead to files and headings that are there. Pages and help have none of the words that
+the glossary replaces.",
     run: |root, _| tidy(root),
 };
 
@@ -63,7 +65,7 @@ fn faults_in(file: &File) -> Vec<Fault> {
         _ if file.name() == "Cargo.toml" => manifest::faults(&file.text),
         _ => Vec::new(),
     };
-    let found = found.into_iter().chain(text::any(&file.text));
+    let found = found.into_iter().chain(text::any(&file.text)).chain(words::faults(file));
     found.map(|found| Fault { path: file.path.clone(), found }).collect()
 }
 

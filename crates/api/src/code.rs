@@ -22,7 +22,7 @@ pub enum Code {
     MethodNotAllowed,
     /// The body did not arrive in time.
     RequestTimeout,
-    /// Somebody else holds it, or stands before you in the queue.
+    /// Another owner holds it, or waits ahead in the queue.
     LockHeld,
     /// Its last holder may still take it back.
     ReclaimWindow,
@@ -63,7 +63,7 @@ pub enum Code {
     Draining,
     /// Too much is waiting to be looked at.
     Overloaded,
-    /// The server stopped on the way: nobody knows whether it was done.
+    /// The server stopped before it could answer: the outcome is unknown.
     Interrupted,
     Internal,
 }
@@ -182,24 +182,24 @@ impl Code {
     pub const fn title(self) -> &'static str {
         match self {
             Code::InvalidRequest => "the request is not valid",
-            Code::InvalidLockName => "this is not the name of a lock",
-            Code::Unauthenticated => "who you are is not known",
-            Code::PermissionDenied => "you may not do this",
-            Code::NotFound => "there is no such thing",
-            Code::SessionNotFound => "there is no such session",
-            Code::TicketNotFound => "the place in the queue is gone",
-            Code::MethodNotAllowed => "this cannot be done with that method",
+            Code::InvalidLockName => "invalid lock name",
+            Code::Unauthenticated => "authentication required",
+            Code::PermissionDenied => "permission denied",
+            Code::NotFound => "not found",
+            Code::SessionNotFound => "session not found",
+            Code::TicketNotFound => "ticket not found or expired",
+            Code::MethodNotAllowed => "method not allowed",
             Code::RequestTimeout => "the request took too long to arrive",
             Code::LockHeld => "the lock is held",
             Code::ReclaimWindow => "the last holder may still take the lock back",
-            Code::Deadlock => "waiting would be a deadlock",
+            Code::Deadlock => "waiting would deadlock",
             Code::FileRemoved => "the file was removed",
             Code::LeaseLost => "the lease is over",
-            Code::NotHolder => "you do not hold this",
+            Code::NotHolder => "not the holder of the lock",
             Code::LimitMismatch => "the lock is used with another limit",
             Code::RequestIdReused => "the request id was used for another request",
-            Code::NoGrace => "there is no recovery grace",
-            Code::RevisionCompacted => "events from so far back are forgotten",
+            Code::NoGrace => "no recovery grace is active",
+            Code::RevisionCompacted => "events before this revision are no longer kept",
             Code::StaleFence => "the fencing token is stale",
             Code::TooLarge => "the request is too large",
             Code::UriTooLong => "the address is too long",
@@ -208,15 +208,15 @@ impl Code {
             Code::MisdirectedRequest => "the request is for another host",
             Code::TooManyWaiters => "too many requests wait already",
             Code::SessionLimit => "there are too many sessions",
-            Code::QuotaExceeded => "a limit is reached",
-            Code::RateLimited => "you ask too often",
-            Code::GracePeriod => "a recovery grace is on",
+            Code::QuotaExceeded => "quota exceeded",
+            Code::RateLimited => "rate limit exceeded",
+            Code::GracePeriod => "recovery grace active",
             Code::StoreUnavailable => "the store is unavailable",
-            Code::NotLeader => "this server does not lead",
+            Code::NotLeader => "this server is not the leader",
             Code::Draining => "the server is stopping",
             Code::Overloaded => "the server is overloaded",
             Code::Interrupted => "the server stopped before it could answer",
-            Code::Internal => "the server has a fault",
+            Code::Internal => "internal error",
         }
     }
 

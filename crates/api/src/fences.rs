@@ -1,4 +1,4 @@
-//! Fence registers: high-water marks that turn stale tokens away.
+//! Fence registers: high-water marks that reject stale tokens.
 
 use serde::{Deserialize, Serialize};
 

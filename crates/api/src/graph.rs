@@ -99,17 +99,17 @@ pub enum EdgeKind {
     Waits,
     /// From a lock that is waited for to another one that is in its way: a path and a subtree above it, say.
     Overlaps,
-    /// With `layout=true`: a wait that was refused in the last ten minutes because it would have closed a circle, while
+    /// With `layout=true`: a wait that was refused in the last ten minutes because it would have closed a cycle, while
     /// the rest of that circle still stands.
     Refused,
 }
 
-/// One step of a circle.
+/// One step of a cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WaitEdge {
     pub waiter: String,
     pub lock: String,
-    /// Who holds it, or stands before the waiter in the queue.
+    /// The owner that holds it, or that waits ahead in the queue.
     pub blocker: String,
 }

@@ -34,10 +34,10 @@ pub const FILE_DESCRIPTOR_SET: &[u8] =
 /// The domain of our `google.rpc.ErrorInfo`.
 pub const ERROR_DOMAIN: &str = "leasehold";
 
-/// So many commands a message on a stream has at most.
+/// The most commands in one message on a stream.
 pub const COMMANDS_MAX: usize = 4096;
 
-/// A length of time as it is sent.
+/// A duration as it is sent.
 pub fn length(length: Duration) -> prost_types::Duration {
     prost_types::Duration {
         seconds: i64::try_from(length.as_secs()).unwrap_or(i64::MAX),
@@ -46,7 +46,7 @@ pub fn length(length: Duration) -> prost_types::Duration {
     }
 }
 
-/// A length of time as it was received; `None` if it is negative or not a length at all.
+/// A duration as it was received; `None` if it is negative or no duration at all.
 pub fn duration(length: prost_types::Duration) -> Option<Duration> {
     let seconds = u64::try_from(length.seconds).ok()?;
     let nanos = u32::try_from(length.nanos).ok().filter(|&nanos| nanos < 1_000_000_000)?;

@@ -39,12 +39,12 @@ pub struct PastHolder {
     pub ended_ms_ago: u64,
     /// released, expired, revoked, …
     pub reason: String,
-    /// What the operator said who broke it.
+    /// The reason given by the operator who broke it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// A request that was refused because waiting would have closed a circle.
+/// A request that was refused because waiting would have closed a cycle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PastDeadlock {
@@ -52,9 +52,9 @@ pub struct PastDeadlock {
     pub revision: u64,
     pub at: String,
     pub ms_ago: u64,
-    /// Whose request was refused.
+    /// The owner whose request was refused.
     pub victim: String,
-    /// Who waited for what because of whom; the first is the victim.
+    /// The cycle: waiter, lock and blocker of each step; the victim is first.
     pub cycle: Vec<CycleStep>,
 }
 
@@ -63,7 +63,7 @@ pub struct PastDeadlock {
 pub struct CycleStep {
     pub waiter: String,
     pub lock: String,
-    /// Who held it then, or stood before the waiter in the queue.
+    /// The owner that held it then, or that waited ahead in the queue.
     pub blocker: String,
     /// The blocker's token at that moment, if it held the lock and that is still known.
     pub fencing_token: Option<u64>,

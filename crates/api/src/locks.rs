@@ -36,7 +36,7 @@ pub struct AcquireRequest {
     pub wait_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// How many may hold it at once: a semaphore. All who ask must name the same number.
+    /// The most holders at once (a semaphore). Every request must give the same number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000))]
     pub permits: Option<u32>,
@@ -71,7 +71,7 @@ pub struct Grant {
     /// The lock in its canonical spelling.
     pub lock: String,
     pub owner_id: String,
-    /// A secret: whoever knows it can renew and release.
+    /// A secret: whoever has it can renew and release.
     pub lease_id: String,
     /// Show this with every write to what the lock guards.
     pub fencing_token: u64,
@@ -101,13 +101,13 @@ pub struct RenewRequest {
     pub lease_id: String,
     #[cfg_attr(feature = "openapi", schema(maximum = 9_007_199_254_740_991_u64))]
     pub fencing_token: u64,
-    /// A new length from here on.
+    /// A new ttl from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000))]
     pub ttl_ms: Option<u64>,
 }
 
-/// The lease stands for its full length again.
+/// The lease was renewed for its full ttl.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Renewed {
@@ -153,7 +153,7 @@ pub struct Holder {
     pub state: LockState,
     pub fencing_token: u64,
     pub acquired_at: String,
-    /// The full length of its lease.
+    /// The ttl of its lease.
     #[serde(default)]
     pub ttl_ms: u64,
     pub expires_at: String,

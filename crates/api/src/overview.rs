@@ -12,9 +12,9 @@ pub struct Overview {
     pub locks_held: u64,
     pub waiters: u64,
     pub sessions: u64,
-    /// Those who have waited longest; at most ten.
+    /// The longest waits; at most ten.
     pub longest_waits: Vec<Waiter>,
-    /// Those whose leases end next; at most ten.
+    /// The leases that expire next; at most ten.
     pub about_to_expire: Vec<Holder>,
     /// Not every lease was looked at for that: there are too many.
     pub is_partial: bool,
@@ -72,7 +72,7 @@ pub struct TreePage {
     pub revision: u64,
 }
 
-/// A held lock, or all held locks whose names go on alike.
+/// A held lock, or all held locks with a common prefix.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Branch {

@@ -43,7 +43,7 @@ pub struct Problem {
     pub ticket: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_position: Option<u64>,
-    /// Who waits for which lock because of whom, all the way round.
+    /// The cycle: waiter, lock and blocker of each step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycle: Option<Vec<WaitEdge>>,
     /// The highest token that the register has seen.

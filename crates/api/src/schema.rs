@@ -40,7 +40,7 @@ text!(
     pattern = r"^[^\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]+$"
 );
 text!(
-    /// The id of a lease or of a session: a secret of who has it.
+    /// The id of a lease or of a session: a secret of its holder.
     LeaseId,
     pattern = r"^[0-9a-f]{32}$"
 );

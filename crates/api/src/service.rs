@@ -28,7 +28,7 @@ pub struct Check {
     pub detail: String,
 }
 
-/// This server, and who decides. Numbers are those of the groups it leads.
+/// This server and the leaders. Numbers are those of the groups that this server leads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cluster {

@@ -10,7 +10,7 @@ pub struct SimpleHeld {
     pub expires_at: String,
 }
 
-/// Somebody else does.
+/// Another client holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SimpleRefused {
@@ -26,7 +26,7 @@ pub struct SimpleReleased {
     pub released: bool,
 }
 
-/// Who holds it. When nobody does, `holder` is empty and the two times are left out.
+/// The holder. Without one, `holder` is empty and the two times are left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SimpleState {

@@ -60,7 +60,7 @@ pub enum News {
         #[serde(default)]
         held_ms: u64,
         reason: String,
-        /// What the operator said who broke it.
+        /// The reason given by the operator who broke it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]

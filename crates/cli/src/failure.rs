@@ -103,7 +103,7 @@ impl From<Error> for Failure {
         match error {
             Error::Refused(problem) => refused(problem),
             Error::Unreachable { outcome, detail } => unreachable(outcome, &detail),
-            Error::LeaseLost(by) => Failure::new(EXIT_LOST, format!("the lease is over: {by}")),
+            Error::LeaseLost(by) => Failure::new(EXIT_LOST, format!("lease lost: {by}")),
             Error::Address(said) => Failure::new(EXIT_CONFIG, said)
                 .next("set --addr or LEASEHOLD_ADDR to something like http://127.0.0.1:8080"),
             Error::Settings(said) => Failure::new(EXIT_CONFIG, said)
@@ -125,14 +125,14 @@ fn unreachable(outcome: Happened, detail: &str) -> Failure {
             "nothing was changed; --cacert names the authority that signs the server's certificate, and --addr must \
              be the name that the certificate is for"
         }
-        Happened::Unknown if detail.contains("no Leasehold server") => {
+        Happened::Unknown if detail.contains("not from a Leasehold server") => {
             "is --addr right? It is where `leasehold serve` listens"
         }
         Happened::NotApplied => {
             "nothing was changed; is the server up, and is --addr right? `leasehold doctor` looks into it"
         }
         Happened::Applied | Happened::Unknown => {
-            "whether it was done is not known: look with `leasehold get` before trying again"
+            "the outcome is unknown: look with `leasehold get` before retrying"
         }
     };
     Failure::new(EXIT_UNREACHABLE, format!("no server could be reached: {detail}")).next(next)
@@ -143,14 +143,14 @@ fn refused(problem: Box<Problem>) -> Failure {
         (Code::Deadlock, Some([step])) => {
             format!("{} holds {} already, and would wait for itself", step.waiter, step.lock)
         }
-        (Code::Deadlock, Some(cycle)) => format!("{}: {}", problem.detail, circle(cycle)),
+        (Code::Deadlock, Some(cycle)) => format!("{}: {}", problem.detail, steps_of(cycle)),
         _ => problem.detail.clone(),
     };
     let next = what_next(&problem);
     Failure { code: exit_code(problem.code), said, next, problem: Some(problem) }
 }
 
-fn circle(cycle: &[WaitEdge]) -> String {
+fn steps_of(cycle: &[WaitEdge]) -> String {
     let steps = cycle
         .iter()
         .map(|step| format!("{} waits for {} of {}", step.waiter, step.lock, step.blocker));
@@ -166,17 +166,17 @@ fn what_next(problem: &Problem) -> Option<String> {
     match problem.code {
         Code::LockHeld | Code::ReclaimWindow => {
             let has_waited = problem.waited_ms.is_some_and(|waited| waited > 0);
-            let wait = if has_waited { "wait longer with -w" } else { "wait in line with -w" };
+            let wait = if has_waited { "wait longer with -w" } else { "wait in the queue with -w" };
             Some(later.map_or_else(|| wait.into(), |later| format!("{later}, or {wait}")))
         }
         Code::Deadlock if problem.cycle.as_ref().is_some_and(|cycle| cycle.len() == 1) => {
-            Some("give each who takes locks a name of its own with --owner".into())
+            Some("give each process that acquires locks a name of its own with --owner".into())
         }
         Code::Deadlock => Some(
             "release something of the cycle first, or take the locks together as one set".into(),
         ),
         Code::Unauthenticated | Code::PermissionDenied => {
-            Some("show a token that may do this with --token-file or LEASEHOLD_TOKEN".into())
+            Some("give a token with the permission by --token-file or LEASEHOLD_TOKEN".into())
         }
         Code::LeaseLost => Some("stop what the lock guards; take it again before going on".into()),
         Code::NotHolder => Some(

@@ -77,7 +77,7 @@ impl Output {
             if error.kind() == io::ErrorKind::BrokenPipe {
                 std::process::exit(0);
             }
-            talk(&format!("leasehold: what was asked for cannot be written: {error}"));
+            talk(&format!("leasehold: cannot write the output: {error}"));
             std::process::exit(EXIT_IO.into());
         }
     }

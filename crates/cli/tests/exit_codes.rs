@@ -251,5 +251,5 @@ fn wait_on_a_terminal_is_one_line_that_goes_away() {
     let said = text(&output.stdout);
     assert_eq!(code(&output), 75, "{said}");
     assert!(said.contains("held by other, token"), "{said}");
-    assert!(said.contains("place 1 of 1 in line\r\u{1b}[K"), "{said}");
+    assert!(said.contains("place 1 of 1 in the queue\r\u{1b}[K"), "{said}");
 }

@@ -84,7 +84,7 @@ fn people_are_told_in_tables() {
         "acquire job/nightly --owner bob",
         &expect![[r#"
             leasehold: could not acquire job/nightly: held by alice (lease expires in NUMBER s unless renewed)
-            try again in NUMBER ms, or wait in line with -w
+            try again in NUMBER ms, or wait in the queue with -w
             exit:75:
         "#]],
     );
@@ -165,7 +165,7 @@ fn people_are_told_in_tables() {
         &server,
         "fence accept reports --fencing-token 6",
         &expect![[r#"
-            leasehold: fence 6 is lower than 7
+            leasehold: fencing token 6 is lower than 7
             exit:1:
         "#]],
     );
@@ -199,7 +199,7 @@ fn people_are_told_in_tables() {
         &server,
         "fence list",
         &expect![[r#"
-            there is no fence register
+            no fence registers
             exit:0:
         "#]],
     );
@@ -207,7 +207,7 @@ fn people_are_told_in_tables() {
         &server,
         "graph",
         &expect![[r#"
-            nobody waits
+            no waiters
             exit:0:
         "#]],
     );
@@ -246,7 +246,7 @@ fn programs_are_told_in_json() {
         &expect![[r#"
             {"type":"urn:leasehold:problem:lock_held","title":"the lock is held","status":LENGTH,"code":"lock_held","detail":"job is held by alice (lease expires in NUMBER s unless renewed)","request_id":"NUMBER","outcome":"not_applied","current_owner_id":"alice","recommended_retry_ms":NUMBER,"holders":[{"lock":"job","owner_id":"alice","mode":"exclusive","state":"held","fencing_token":NUMBER,"acquired_at":"TIME","ttl_ms":NUMBER,"expires_at":"TIME","expires_in_ms":NUMBER,"metadata":{}}],"waiters":0,"waited_ms":0}
             leasehold: could not acquire job: held by alice (lease expires in NUMBER s unless renewed)
-            try again in NUMBER ms, or wait in line with -w
+            try again in NUMBER ms, or wait in the queue with -w
             exit:75:
         "#]],
     );

@@ -191,7 +191,7 @@ fn mistakes_are_told_with_a_way_out() {
         (vec!["session"], 64, "keepalive"),
         (vec!["completions", "tcsh"], 64, "zsh"),
         (vec!["list", "--addr", ""], 78, "LEASEHOLD_ADDR"),
-        (vec!["list", "--addr", "http://127.0.0.1:1/v1"], 78, "http://host:port"),
+        (vec!["list", "--addr", "http://127.0.0.1:1/v1"], 78, "http://HOST:PORT"),
         (vec!["list", "--token-file", &nothing], 78, "a token file holds"),
         (vec!["list", "--cacert", &nothing], 78, "--cacert"),
         (vec!["list", "--addr", "http://127.0.0.1:1", "--timeout", "1ms"], 69, "doctor"),

@@ -96,7 +96,7 @@ impl Access {
         #[cfg(not(feature = "tls"))]
         match servers.iter().find(|server| is_protected(server)) {
             Some(server) => {
-                Err(Error::Address(format!("{server}: this build of the client knows no TLS")))
+                Err(Error::Address(format!("{server}: this build of the client has no TLS")))
             }
             None => Ok(Access { surroundings: Arc::new(System), token }),
         }
@@ -141,7 +141,7 @@ impl Access {
         let Some(tls) = &self.tls else {
             // A server that is spoken to in the clear names one that is not.
             return Err(Complaint::lasting(format!(
-                "{server}: no certificates are at hand for it"
+                "{server}: no certificate authorities are configured for it"
             )));
         };
         Ok(Io::Protected(tls.protect(server, tcp, protocol).await?))
@@ -150,7 +150,7 @@ impl Access {
     #[cfg(not(feature = "tls"))]
     #[expect(clippy::unused_async, reason = "with TLS it waits")]
     async fn protect(&self, server: &str, _: Box<dyn Bytes>, _: Protocol) -> Result<Io, Complaint> {
-        Err(Complaint::lasting(format!("{server}: this build of the client knows no TLS")))
+        Err(Complaint::lasting(format!("{server}: this build of the client has no TLS")))
     }
 }
 
@@ -164,7 +164,7 @@ fn bearer(token: &str) -> Result<HeaderValue, Error> {
             value.set_sensitive(true);
             Ok(value)
         }
-        Err(_) => wrong("there is something in it that no header can carry"),
+        Err(_) => wrong("it has a character that an HTTP header cannot have"),
     }
 }
 

@@ -24,16 +24,16 @@ fn parse_server(text: &str) -> Result<String, Error> {
     let port = match scheme {
         "http" => 80,
         "https" => 443,
-        _ => return wrong("only http:// and https:// are spoken"),
+        _ => return wrong("expected http:// or https://"),
     };
     let host = rest.trim_end_matches('/');
     if host.is_empty() || host.contains(['/', '?', '#', '@']) {
-        return wrong("write http://host:port or https://host:port");
+        return wrong("expected http://HOST:PORT or https://HOST:PORT");
     }
     match host.parse::<hyper::http::uri::Authority>() {
         Ok(authority) if authority.port().is_some() => Ok(format!("{scheme}://{authority}")),
         Ok(authority) => Ok(format!("{scheme}://{authority}:{port}")),
-        Err(_) => wrong("write http://host:port or https://host:port"),
+        Err(_) => wrong("expected http://HOST:PORT or https://HOST:PORT"),
     }
 }
 

@@ -18,7 +18,7 @@ pub enum Error {
         detail: String,
     },
     /// The lease that it was about is over.
-    #[error("the lease is over: {0}")]
+    #[error("lease lost: {0}")]
     LeaseLost(LostBy),
     /// The address cannot be used.
     #[error("{0}")]
@@ -40,7 +40,7 @@ pub enum LostBy {
     Server { code: Code, detail: String },
     #[error("its session was closed")]
     SessionClosed,
-    #[error("it was given back")]
+    #[error("it was released")]
     Released,
     /// Work was told to stop because no renewal was confirmed for half of the ttl.
     #[error("no renewal was confirmed in time, so the work was stopped")]

@@ -212,7 +212,7 @@ impl Answered {
     pub(crate) fn refusal(&self) -> Error {
         match self.problem() {
             Some(problem) => Error::Refused(problem),
-            None => Error::unanswered("something that is no Leasehold server answered"),
+            None => Error::unanswered("the answer is not from a Leasehold server"),
         }
     }
 

@@ -53,7 +53,7 @@ impl SessionRequest {
         self
     }
 
-    /// The way in that it counts for; `http` if not set.
+    /// The adapter whose limit it counts for; `http` if not set.
     pub fn adapter(mut self, adapter: &str) -> SessionRequest {
         self.adapter = Some(adapter.into());
         self

@@ -51,7 +51,7 @@ impl Tls {
             Protocol::Http2 => &self.http2,
         };
         let name = ServerName::try_from(host(server)).map_err(|_| {
-            Complaint::lasting(format!("{server}: no certificate can be for that name"))
+            Complaint::lasting(format!("{server}: not a name that a certificate can be for"))
         })?;
         let connected = TlsConnector::from(config.clone()).connect(name.to_owned(), tcp).await;
         connected.map(Box::new).map_err(|error| complaint(server, &error))
@@ -72,10 +72,10 @@ fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, Error> {
     roots.add_parsable_certificates(found);
     if roots.is_empty() {
         let whose = match authorities {
-            Some(_) => "there is none among the certificates that were given",
-            None => "this system has no certificates of any",
+            Some(_) => "the given file has no certificates",
+            None => "this system has none",
         };
-        let said = format!("there is no authority to trust a server by: {whose}");
+        let said = format!("no certificate authorities: {whose}");
         return Err(Error::Settings(said));
     }
     Ok(roots)
@@ -90,7 +90,7 @@ fn complaint(server: &str, error: &io::Error) -> Complaint {
         Some(rustls::Error::InvalidCertificate(certificate)) => match certificate {
             // One that calls itself as one that is trusted, with another key, is none of them.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                "its certificate is signed by no authority that is trusted here".into()
+                "its certificate is signed by an unknown authority".into()
             }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 "its certificate has expired".into()

@@ -181,7 +181,7 @@ impl Feed {
 
     /// An answer that Leasehold does not give. In place of a server that was there before, something may stand in for a while.
     fn not_ours(&self) -> Broken {
-        let error = Error::unanswered("something that is no Leasehold server answered");
+        let error = Error::unanswered("the answer is not from a Leasehold server");
         if self.begun.is_some() { Broken::Final(error) } else { Broken::Passing(error) }
     }
 

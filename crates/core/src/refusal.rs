@@ -17,11 +17,11 @@ pub enum Refusal {
     #[error("{0}; its last owner may still take it back")]
     ReclaimWindow(Box<Conflict>),
     /// Under a strict policy; the conflict is there to tell of the place that is kept.
-    #[error("a recovery grace is on for {} ms more", ends_in.as_millis())]
+    #[error("recovery grace active for another {} ms", ends_in.as_millis())]
     GracePeriod { ends_in: Duration, conflict: Option<Box<Conflict>> },
-    #[error("there is no recovery grace to reclaim in")]
+    #[error("no recovery grace is active")]
     NoGrace,
-    #[error("waiting would close a circle of {} owners", cycle.len())]
+    #[error("waiting would deadlock: a cycle of {} owners", cycle.len())]
     Deadlock { cycle: Arc<[WaitEdge]> },
     #[error("the lease has ended")]
     LeaseLost,
@@ -35,13 +35,13 @@ pub enum Refusal {
     LimitMismatch { scope: Scope, current: Mode, asked: Mode },
     #[error("the request id was used for another request")]
     RequestIdReused,
-    #[error("there is no such session")]
+    #[error("session not found")]
     SessionNotFound,
     #[error("there is no such place in the queue, or it is no longer kept")]
     TicketNotFound(Ticket),
-    #[error("fence {presented} is lower than {high_water}")]
+    #[error("fencing token {presented} is lower than {high_water}")]
     StaleFence { presented: Fence, high_water: Fence },
-    #[error("there is no fence register {0}")]
+    #[error("fence register {0} not found")]
     RegisterNotFound(RegisterName),
     #[error("{0}")]
     Limit(Limit),
@@ -131,7 +131,7 @@ pub enum Limit {
     WaitersPerScope { scope: Scope, max: usize },
     #[error("{max} requests wait on this server already")]
     Waiters { max: usize },
-    #[error("too many wait for each other to see whether one more would be a deadlock")]
+    #[error("too many requests wait for each other: the deadlock check ran out of budget")]
     TooTangled,
     #[error("the session holds {max} locks already")]
     LocksPerSession { max: usize },
@@ -168,7 +168,9 @@ pub enum Invalid {
     Permits { limit: u32, max: u32 },
     #[error("metadata has {len} bytes, the limit is {max}")]
     MetadataSize { len: usize, max: usize },
-    #[error("these are held by several grants, each with its own fence: reclaim them one by one")]
+    #[error(
+        "these are held by several grants, each with its own fencing token: reclaim them one by one"
+    )]
     NotOneGrant,
     #[error("fencing token {presented} was never issued: the last one is {last}")]
     FenceNotIssued { presented: Fence, last: Fence },

@@ -114,7 +114,7 @@ async fn break_wants_the_name_and_a_reason() -> Result<()> {
         )
         .await?;
     browser.click("dialog button[type=submit]").await?;
-    browser.wait_for_text("Whoever asks next gets it.").await?;
+    browser.wait_for_text("The next request is granted.").await?;
     ensure!(state_of(&mut http, "db/migrate").await? == "free");
     // The timeline remembers it, with its token and the reason.
     browser.click("details summary").await?;
@@ -133,7 +133,7 @@ async fn cross_wait_is_drawn_as_a_red_circle_with_both_names() -> Result<()> {
     let server = Server::start_with(&["--store", "memory"]).await?;
     let mut browser = Browser::start().await?;
     browser.open(&url(&server, "/graph")).await?;
-    browser.wait_for_text("Nobody waits for anything.").await?;
+    browser.wait_for_text("No waiters.").await?;
     browser.wait_for("live", IS_LIVE).await?;
     let scene = Scene::cross_wait(&server).await?;
     // In the live graph: both owners and both locks are red, and the victim is named.

@@ -63,7 +63,7 @@ async fn locks_are_logged_from_their_grant_to_their_end() -> Result<()> {
     let short = json!({"owner_id": "worker-a", "ttl_ms": 100, "reclaim_ms": 60_000});
     posted(&mut http, "/v1/locks/short/acquire", &short).await?;
     line(&server, "expired", "short").await?;
-    let swept = lines(&server, "ended what was due");
+    let swept = lines(&server, "processed what was due");
     ensure!(swept.iter().any(|line| line["took_us"].is_u64()), "{}", server.log());
     posted(&mut http, "/v1/locks/short/acquire", &short).await?;
     line(&server, "reclaimed", "short").await?;
@@ -102,9 +102,9 @@ async fn log_of_many_locks_is_sampled_and_says_so() -> Result<()> {
     posted(&mut http, "/v1/locks/last/acquire", &json!({"owner_id": "a", "ttl_ms": 60_000}))
         .await?;
     line(&server, "granted", "last").await?;
-    let sampled = "events of locks are sampled: the rest of this second is only counted";
+    let sampled = "lock events are sampled: the rest of this second is only counted";
     ensure!(!lines(&server, sampled).is_empty(), "{}", server.log());
-    let left_out = lines(&server, "so many events of locks were not logged");
+    let left_out = lines(&server, "lock events not logged");
     let left_out: u64 = left_out.iter().filter_map(|line| line["left_out"].as_u64()).sum();
     let written = lines(&server, "granted").len() as u64;
     ensure!(written + left_out == 6 * 64 + 1, "{written} written, {left_out} left out");

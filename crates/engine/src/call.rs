@@ -87,7 +87,7 @@ pub enum CallError {
     #[error("the store is unavailable; try again in {} ms", retry_after.as_millis())]
     StoreUnavailable { retry_after: Duration, outcome_unknown: bool },
     /// Another server decides.
-    #[error("this server does not lead")]
+    #[error("this server is not the leader")]
     NotLeader { leader: Option<String>, retry_after: Duration },
     /// The server is about to stop and grants nothing more.
     #[error("the server is stopping")]

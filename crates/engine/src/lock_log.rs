@@ -41,7 +41,7 @@ impl LockLog {
         }
         if self.left_out > 0 {
             let left_out = self.left_out;
-            tracing::info!(target: TARGET, left_out, "so many events of locks were not logged");
+            tracing::info!(target: TARGET, left_out, "lock events not logged");
         }
         *self = LockLog { second, ..LockLog::default() };
     }
@@ -52,7 +52,7 @@ impl LockLog {
             tracing::info!(
                 target: TARGET,
                 lines_per_second = LINES_PER_SECOND_MAX,
-                "events of locks are sampled: the rest of this second is only counted"
+                "lock events are sampled: the rest of this second is only counted"
             );
         }
         self.left_out += count;

@@ -283,7 +283,7 @@ impl Task {
         tracing::debug!(
             took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
             late_ms = u64::try_from(now.since(due).as_millis()).unwrap_or(u64::MAX),
-            "ended what was due"
+            "processed what was due"
         );
     }
 

@@ -192,8 +192,7 @@ impl Failures {
 
 /// Says why, as well as a connection that nobody reads from can.
 async fn turn_away(mut stream: impl AsyncWrite + Unpin) {
-    let mut problem =
-        Problem::new(Code::RateLimited, "there are too many connections from your address");
+    let mut problem = Problem::new(Code::RateLimited, "too many connections from this address");
     problem.recommended_retry_ms = Some(1000);
     let body = serde_json::to_string(&problem).expect("a problem is plain data");
     let answer = format!(

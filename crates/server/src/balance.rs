@@ -116,7 +116,7 @@ fn balance(app: &App, every: Duration, let_go: Instant) -> bool {
     }
     let led_here = engines.iter().rev().find(|engine| engine.status().phase == Phase::Leading);
     if let Some(engine) = led_here {
-        tracing::info!("another server leads less: a group is let go");
+        tracing::info!("handing a group over: another server leads fewer");
         engine.hand_over();
     }
     led_here.is_some()

@@ -163,9 +163,9 @@ fn detail(code: Code) -> &'static str {
     if code == Code::HeaderTooLarge {
         "there are more than 64 headers, or more than 16 KiB of them"
     } else if code == Code::UriTooLong {
-        "the address is longer than any that is served"
+        "the URI is too long"
     } else {
-        "this is not a request of HTTP/1.1"
+        "not an HTTP/1.1 request"
     }
 }
 

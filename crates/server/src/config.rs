@@ -215,7 +215,7 @@ impl Config {
         }
         if cluster.groups > 1 && !self.store.is_shared() {
             let value = cluster.groups.to_string();
-            let message = "only a store that servers share has more than one: postgres or etcd";
+            let message = "more than one group needs a shared store: postgres or etcd";
             return fault("cluster.groups", value, message);
         }
         if !LEADERSHIP_TTL.contains(&cluster.leadership_ttl) {
@@ -247,7 +247,7 @@ impl Config {
             && self.grace.length() < self.limits.lease_ttl_max
         {
             let value = format_duration(self.grace.length());
-            let message = "with a store that forgets it must be as long as limits.ttl_max, or a lock could be given to a second holder";
+            let message = "with the memory store it must be at least limits.ttl_max, or a lock could be granted to a second holder";
             return fault("grace.length", value, message);
         }
         Ok(())

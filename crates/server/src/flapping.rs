@@ -68,7 +68,7 @@ impl Flapping {
             window.is_told = true;
             *said = Some(now);
             let seconds = now.duration_since(window.since).as_secs();
-            tracing::warn!(%peer, connections = window.brief, seconds, "a peer connects and goes, again and again");
+            tracing::warn!(%peer, connections = window.brief, seconds, "connections from this peer keep flapping");
         }
         true
     }

@@ -140,7 +140,7 @@ impl Forwarder {
         request: Request<Body>,
     ) -> Result<Response, Failure> {
         let Some((client, share)) = self.client(&request) else {
-            let said = "too many requests are on their way to the leader";
+            let said = "too many requests are being forwarded to the leader";
             return Err(Failure::new(Code::Overloaded, said));
         };
         let (mut parts, body) = request.into_parts();

@@ -22,7 +22,7 @@ use crate::http::{
         description = "A lock service: leases, fencing tokens, fair queues. Every error is problem+json, and its `code` is what programs decide by.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
     ),
-    servers((url = "/", description = "The server that hands out this description")),
+    servers((url = "/", description = "The server that serves this description")),
     security(),
     paths(
         locks::acquire, locks::renew, locks::release, locks::get, locks::test, locks::check, locks::break_, locks::list,
@@ -41,11 +41,11 @@ use crate::http::{
         api::schema::Inode, api::schema::EventFrame,
     )),
     tags(
-        (name = "locks", description = "Asking for locks, keeping them, giving them back"),
+        (name = "locks", description = "Acquire, renew, release and inspect locks"),
         (name = "sessions", description = "Many locks under one lease"),
         (name = "fences", description = "High-water marks for fencing tokens"),
-        (name = "watch", description = "What happens, and who waits for whom"),
-        (name = "simple", description = "One lock, the simplest way"),
+        (name = "watch", description = "Events, and the wait-for graph"),
+        (name = "simple", description = "One lock for everyone, without leases or tokens on the client"),
         (name = "service", description = "The service itself"),
     ),
 )]
@@ -77,7 +77,7 @@ impl IntoResponses for Problems {
             (403, "permission_denied: a page of another site may not change anything"),
             (414, "uri_too_long"),
             (421, "misdirected_request: on loopback only names of this machine are served"),
-            (429, "a limit is reached; Retry-After says when to come back"),
+            (429, "a limit is reached; Retry-After says when to retry"),
             (431, "header_too_large"),
             (500, "internal"),
             (

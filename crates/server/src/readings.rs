@@ -159,7 +159,7 @@ impl Collector for Gauges {
         out.counter("leasehold_deadlocks", "Deadlocks found and refused", counts.totals.deadlocks)?;
         out.gauge(
             "leasehold_locks_grace_period_active",
-            "1 while a recovery grace is on",
+            "1 while a recovery grace is active",
             u64::from(status.grace.is_some()),
         )?;
         out.gauge("leasehold_leader", "How many groups of namespaces this server leads", *leads)?;

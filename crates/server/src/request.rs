@@ -203,7 +203,7 @@ async fn dispatch(mut router: Router, request: Request<Body>) -> Result<Response
         Ok(response) => Ok(response),
         Err(panic) => {
             tracing::error!(panic = said(&*panic), "a handler panicked");
-            Err(Failure::new(Code::Internal, "the server has a fault; its log says more"))
+            Err(Failure::new(Code::Internal, "internal error; the server's log has the cause"))
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn look(now: Timestamp) {
         AHEAD_MS.store(ahead, Relaxed);
         tracing::info!(
             moved_ms = moved,
-            "the wall clock was set: moments are shown by it, leases go on as they were"
+            "wall clock stepped: times in answers follow it, leases are not affected"
         );
     }
 }

@@ -262,7 +262,7 @@ impl<P: Parcels> Feed<P> {
 
     /// The reader takes nothing. What lies ready for it is followed by a word that it has to look again, whenever it reads.
     fn give_up(&mut self) {
-        tracing::debug!("a watcher took nothing for too long");
+        tracing::debug!("a watcher stalled and was closed");
         self.mark(News::Resync);
         if let (Some(parcel), Some(last)) = (self.parcels.take(), self.last.take()) {
             let _ = last.send(parcel);

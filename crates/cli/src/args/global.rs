@@ -10,7 +10,7 @@ use super::some_length;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Server and output")]
 pub(crate) struct Global {
-    /// The server, or several of them with commas between
+    /// Server URL, or several separated by commas
     #[arg(
         long,
         global = true,
@@ -52,7 +52,7 @@ pub(crate) struct Global {
     /// How long to try before the server counts as unreachable
     #[arg(long, global = true, value_name = "DURATION", default_value = "10s", value_parser = some_length, allow_hyphen_values = true)]
     pub(crate) timeout: Duration,
-    /// How to print: a table for people, json as the server says it, or jsonl with a line for each item
+    /// Output format: table, json (the answer of the server), or jsonl (one item a line)
     #[arg(
         short,
         long,
@@ -71,10 +71,10 @@ pub(crate) struct Global {
         hide_possible_values = true
     )]
     pub(crate) color: Color,
-    /// Say nothing but what was asked for
+    /// Print only what was asked for
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Say more on the way
+    /// Print progress and details
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     pub(crate) verbose: bool,
 }

@@ -10,13 +10,13 @@ use super::{length, token};
 /// How a lock is to be held.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ModeArgs {
-    /// Shared: any number may hold it like this
+    /// Shared: together with any number of shared holders
     #[arg(short, long)]
     pub(crate) shared: bool,
-    /// Exclusive: nobody else may hold it (this is the default)
+    /// Exclusive: no other holder (the default)
     #[arg(short = 'x', short_alias = 'e', long, conflicts_with_all = ["shared", "permits"])]
     pub(crate) exclusive: bool,
-    /// Up to so many may hold it at once; all who ask must say the same number
+    /// At most this many hold the lock at once; every request must give the same number
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, conflicts_with = "shared")]
     pub(crate) permits: Option<u32>,
 }
@@ -42,35 +42,35 @@ pub(crate) struct Held {
     pub(crate) fencing_token: u64,
 }
 
-/// Take a lock, and print its lease and fencing token
+/// Acquire a lock, and print its lease id and fencing token
 ///
-/// The lock is not kept alive: renew it before its length is over, or use `leasehold run`.
+/// The lease is not renewed for you: renew it before its ttl is over, or use `leasehold run`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   leasehold acquire job/nightly --ttl 5m
       take it for five minutes
   LEASEHOLD_LEASE_ID=$(leasehold acquire job/nightly -w 30s -o json | jq -r .lease_id)
-      wait in line for up to half a minute
+      wait in the queue for up to half a minute
   leasehold acquire 'path:/srv/a/**' 'path:/srv/b/**'
       several locks are one set: all or none, under one lease
 
-Exit codes: 0 got it, 75 not got")]
+Exit codes: 0 acquired, 75 not acquired")]
 pub(crate) struct Acquire {
     /// The lock, or several that are taken together
     #[arg(value_name = "LOCK", required = true)]
     pub(crate) locks: Vec<String>,
     #[command(flatten)]
     pub(crate) mode: ModeArgs,
-    /// How long it is yours without a renewal
+    /// Duration of the lease without a renewal
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
-    /// How long to wait in line if it is not free
+    /// How long to wait in the queue if the lock is held
     #[arg(short, long, value_name = "DURATION", value_parser = length, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
-    /// Who is to hold it [default: your name and host]
+    /// The owner [default: your name and host]
     #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
     pub(crate) owner: Option<String>,
-    /// The session that it is to stand under
+    /// The session that the grant stands under
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<String>,
     /// A JSON object that others see beside your name
@@ -78,7 +78,7 @@ pub(crate) struct Acquire {
     pub(crate) metadata: Option<Metadata>,
 }
 
-/// Keep a lock for its full length again
+/// Renew a lease for its full ttl
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   LEASEHOLD_LEASE_ID=05ef3f… leasehold renew job/nightly --owner me --fencing-token 42
@@ -94,18 +94,18 @@ pub(crate) struct Renew {
     pub(crate) lock: Option<String>,
     #[command(flatten)]
     pub(crate) held: Held,
-    /// Another length from here on
+    /// Another ttl from now on
     #[arg(long, value_name = "DURATION", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 }
 
-/// Give a lock back
+/// Release a lock
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   LEASEHOLD_LEASE_ID=05ef3f… leasehold release job/nightly --owner me --fencing-token 42
 
 The lease id comes from LEASEHOLD_LEASE_ID or from stdin, never from the command line.
-Exit codes: 0 released, 76 it was no longer yours")]
+Exit codes: 0 released, 76 the lease had ended")]
 pub(crate) struct Release {
     /// The lock [default: what LEASEHOLD_LOCKS names]
     #[arg(value_name = "LOCK")]
@@ -114,7 +114,7 @@ pub(crate) struct Release {
     pub(crate) held: Held,
 }
 
-/// Show one lock: its holders, and who waits
+/// Show one lock: its holders and waiters
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   leasehold get job/nightly")]
@@ -124,31 +124,31 @@ pub(crate) struct Get {
     pub(crate) lock: String,
 }
 
-/// Say whether a lock could be had now
+/// Tell whether a lock could be acquired now
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   leasehold test -s inode:42@0..100 && echo free
 
-Exit codes: 0 it is free, 1 somebody is in the way")]
+Exit codes: 0 free, 1 not free")]
 pub(crate) struct Test {
     /// The lock
     #[arg(value_name = "LOCK")]
     pub(crate) lock: String,
     #[command(flatten)]
     pub(crate) mode: ModeArgs,
-    /// Who would hold it [default: your name and host]
+    /// The owner that would hold it [default: your name and host]
     #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
     pub(crate) owner: Option<String>,
 }
 
-/// Say whether a fencing token is a current holder's
+/// Tell whether a fencing token is still valid
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   leasehold check job/nightly --fencing-token 42 && ./write.sh
   leasehold check && ./write.sh
       inside `leasehold run`: whether all of its locks are still held
 
-Exit codes: 0 it is, 1 it is not")]
+Exit codes: 0 valid, 1 not valid")]
 pub(crate) struct Check {
     /// The lock [default: all that LEASEHOLD_LOCKS names]
     #[arg(value_name = "LOCK")]
@@ -158,20 +158,20 @@ pub(crate) struct Check {
     pub(crate) fencing_token: u64,
 }
 
-/// End somebody else's hold on a lock
+/// Force-release a lock that another owner holds
 ///
-/// The next in line gets it at once. The holder learns of it with its next renewal; until then it may still believe
-/// that it holds the lock, and only a fence keeps its writes out.
+/// The next waiter is granted the lock at once. The holder learns of it with its next renewal; until then it may still believe
+/// that it holds the lock, and only a check of its fencing token keeps its writes out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   leasehold break job/nightly --reason 'worker-3 hangs, ticket 812'
 
-Exit codes: 0 broken, 1 nobody held it")]
+Exit codes: 0 released, 1 not held")]
 pub(crate) struct Break {
     /// The lock
     #[arg(value_name = "LOCK")]
     pub(crate) lock: String,
-    /// Why; it goes into the record
+    /// The reason, for the audit log
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
     /// Only the holder with this fencing token
@@ -186,7 +186,7 @@ pub(crate) enum SessionCommand {
   id=$(leasehold session open --ttl 1m -o json | jq -r .session_id)
   leasehold acquire job/a --session $id")]
     Open(SessionOpen),
-    /// Keep a session, and all that stands under it, for its full length again
+    /// Renew a session, and every lock under it, for its full ttl
     #[command(
         name = "keepalive",
         after_help = "Example:
@@ -205,11 +205,11 @@ Exit codes: 0 kept, 76 it is over"
 
 Exit codes: 0 closed, 76 it was over")]
     Close(SessionId),
-    /// End somebody else's session, and all that stands under it
+    /// Force-close another owner's session, and release its locks
     #[command(after_help = "Example:
   leasehold session break 17 --reason 'worker-3 hangs, ticket 812'
 
-Exit codes: 0 broken, 76 there is none of that number")]
+Exit codes: 0 closed, 76 not found")]
     Break(SessionBreak),
 }
 
@@ -218,20 +218,20 @@ pub(crate) struct SessionBreak {
     /// The session's number, as `leasehold session list` shows it
     #[arg(value_name = "NUMBER")]
     pub(crate) number: u64,
-    /// Why; it goes into the record
+    /// The reason, for the audit log
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SessionOpen {
-    /// How long it stands without a keepalive
+    /// Duration of the session without a keepalive
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
-    /// Whose it is [default: your name and host]
+    /// The owner [default: your name and host]
     #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
     pub(crate) owner: Option<String>,
-    /// The way in that it counts for
+    /// The adapter whose limit it counts for
     #[arg(long, value_name = "NAME")]
     pub(crate) adapter: Option<String>,
     /// Keep everything for so long when a stream that is bound to it breaks; without this it is released at once
@@ -253,7 +253,7 @@ pub(crate) struct SessionKeepAlive {
     /// The session's id, or the lease id of a set [default: LEASEHOLD_LEASE_ID, or a line of stdin]
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
-    /// Another length from here on
+    /// Another ttl from now on
     #[arg(long, value_name = "DURATION", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 }

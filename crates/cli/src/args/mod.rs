@@ -37,7 +37,7 @@ pub(crate) use views::{Bench, Completions, Fault, Graph, List, Load, Man, Top, T
       who holds what
 
 `leasehold VERB --help` says more about each. Exit codes: 0 done, 1 the answer is no, 64 wrong usage,
-69 server unreachable, 75 not got, 76 lease lost, 77 not allowed, 78 wrong configuration"
+69 server unreachable, 75 not acquired, 76 lease lost, 77 not allowed, 78 wrong configuration"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -74,7 +74,7 @@ A session has two names: its id is a secret and is told to whoever opens it; its
 breaks it by that."
     )]
     Session(SessionCommand),
-    /// Fence registers: high-water marks that turn stale tokens away
+    /// Fence registers: high-water marks that reject stale tokens
     #[command(
         subcommand,
         after_help = "Example:
@@ -82,7 +82,7 @@ breaks it by that."
   leasehold fence get bucket/reports"
     )]
     Fence(FenceCommand),
-    /// Say who leads, and what the store is
+    /// Show the leaders, the servers and the store
     #[command(after_help = "Examples:
   leasehold cluster
   leasehold cluster -o json | jq -r '.groups[0].leader.address'")]
@@ -90,7 +90,7 @@ breaks it by that."
     Top(Top),
     Load(Load),
     Bench(Bench),
-    /// Find out what is wrong, and say what to do
+    /// Diagnose problems, and suggest what to do
     #[command(after_help = "Examples:
   leasehold doctor
   leasehold doctor --addr http://10.0.0.1:8080,http://10.0.0.2:8080
@@ -103,7 +103,7 @@ Exit codes: 0 all is well, 1 something is bad, 69 no server could be reached")]
     Migrate(Migrate),
     Completions(Completions),
     Man(Man),
-    /// Say which version this is
+    /// Print the version
     #[command(after_help = "Example:
   leasehold version -o json | jq -r .version")]
     Version,

@@ -22,7 +22,7 @@ use crate::supervise::{OnLost, Plan};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   leasehold run job/nightly -- ./nightly.sh
-      wait in line, then run it
+      wait in the queue, then run it
   leasehold run -n job/nightly -- ./nightly.sh || echo 'runs elsewhere'
       do not wait
   leasehold run db/a db/b -w 1m -c 'pg_dump a > a.sql && pg_dump b > b.sql'
@@ -30,9 +30,9 @@ use crate::supervise::{OnLost, Plan};
   leasehold run --permits 3 render -- ./render.sh
       not more than three at once
 
-Exit codes: the command's own (128+N if signal N ended it); 75 not got (or what -E says), 76 lease lost and
+Exit codes: the command's own (128+N if signal N ended it); 75 not acquired (or what -E says), 76 lease lost and
 command stopped, 69 server unreachable, 77 not allowed, 78 wrong configuration, 64 wrong usage,
-126 the command cannot be run, 127 there is no such command, 70 our own guard was killed")]
+126 the command cannot be run, 127 command not found, 70 our own guard was killed")]
 pub(crate) struct Run {
     /// The lock, or several that are taken together
     #[arg(value_name = "LOCK", required = true)]
@@ -45,8 +45,8 @@ pub(crate) struct Run {
 
 /// Run a command on one of several machines, and on another if that one fails
 ///
-/// All who name the same election compete for it. The one that wins runs its command; when it loses its lease, the
-/// command is stopped and it stands in line again. It resigns when the command ends.
+/// All candidates that name the same election compete for it. The winner runs its command; when it loses its lease, the
+/// command is stopped and it waits in the queue again. It resigns when the command ends.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   leasehold elect scheduler --advertise 10.0.0.7:9000 -- ./scheduler
@@ -59,7 +59,7 @@ pub(crate) struct Elect {
     /// The election: the name of a lock
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// What others need to find the winner, such as its address
+    /// What others need to reach the leader, such as its address
     #[arg(long, value_name = "TEXT")]
     pub(crate) advertise: Option<String>,
     #[command(flatten)]
@@ -69,13 +69,13 @@ pub(crate) struct Elect {
 /// What `run` and `elect` have in common.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Supervision {
-    /// Do not wait if it is not free
+    /// Do not wait if the lock is held
     #[arg(short, long = "no-wait", visible_alias = "nonblock", conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// How long to wait in line if it is not free [default: for ever]
+    /// How long to wait in the queue if the lock is held [default: for ever]
     #[arg(short, long, visible_alias = "timeout-wait", value_name = "DURATION", value_parser = length, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
-    /// The exit code when the lock was not got
+    /// The exit code when the lock could not be acquired
     #[arg(
         short = 'E',
         long,
@@ -84,7 +84,7 @@ pub(crate) struct Supervision {
         default_value_t = 75
     )]
     pub(crate) conflict_exit_code: u8,
-    /// How long the lease stands without a renewal: how soon others can have it if this machine fails
+    /// Duration of the lease without a renewal: how soon others can acquire the lock if this machine fails
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
     /// How often to renew: ttl/3, or ttl/6 to survive longer outages
@@ -96,13 +96,13 @@ pub(crate) struct Supervision {
     /// How long the command has between SIGTERM and SIGKILL, as far as the lease allows
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) grace: Duration,
-    /// Who holds it [default: host, process and a random part]
+    /// The owner [default: host, process and a random part]
     #[arg(long, value_name = "OWNER")]
     pub(crate) owner: Option<String>,
     /// A JSON object that others see beside the owner
     #[arg(long, value_name = "JSON", value_parser = metadata)]
     pub(crate) metadata: Option<Metadata>,
-    /// A line for the shell instead of a command
+    /// A command line for /bin/sh, instead of a command
     #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
     pub(crate) line: Option<OsString>,
     /// The command and its arguments

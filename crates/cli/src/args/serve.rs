@@ -16,7 +16,7 @@ use super::length;
   leasehold serve
       on 127.0.0.1:8080, with its data in ./leasehold-data
   leasehold serve --store memory --listen 127.0.0.1:9090
-      for a test: nothing is kept
+      for a test, with nothing on disk
   leasehold serve --config /etc/leasehold.toml --check-config
       only check the configuration
 
@@ -99,7 +99,7 @@ pub(crate) struct Place {
     pub(crate) store: Option<String>,
 }
 
-/// Copy a server's data to a file, while the server runs
+/// Back up a server's data to a file, while the server runs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   leasehold backup --data /var/lib/leasehold backup.db
@@ -115,7 +115,7 @@ pub(crate) struct Backup {
     pub(crate) to: PathBuf,
 }
 
-/// Make new data from a backup
+/// Restore a backup into a new data directory
 ///
 /// Fencing tokens go on well above all that were handed out since the backup, so that no holder of before can pass for
 /// one of now.

@@ -29,7 +29,7 @@ pub(crate) struct List {
     pub(crate) limit: Option<u64>,
 }
 
-/// Follow what happens, line by line
+/// Follow events, one a line
 ///
 /// Goes on for ever, over restarts of the server and changes of the leader. Where events were missed meanwhile, a line
 /// (type `resync` in JSON) says so.
@@ -47,7 +47,7 @@ pub(crate) struct Watch {
     pub(crate) after: Option<Cursor>,
 }
 
-/// Draw who waits for whom
+/// Show the wait-for graph
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   leasehold graph
@@ -77,7 +77,7 @@ pub(crate) struct Top {
     pub(crate) once: bool,
 }
 
-/// Put a server under load, and check what it promises meanwhile
+/// Put a server under load, and verify its guarantees
 ///
 /// Clients take locks, write to a fenced register for each, and give the locks back. While they do, it is checked that
 /// no register accepts a write with a stale token, that no two clients believe at once that they hold the same lock, and
@@ -108,7 +108,7 @@ pub(crate) struct Load {
     /// How long to wait for a lock; 0 tries again instead
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = length, allow_hyphen_values = true)]
     pub(crate) wait: Duration,
-    /// Of a hundred holders, how many vanish without releasing
+    /// Percentage of holders that vanish without releasing
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) crash_rate: u8,
     /// How clients talk to the server

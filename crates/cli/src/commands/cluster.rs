@@ -28,9 +28,9 @@ fn told(out: &Output, cluster: &Cluster) -> String {
             match &cluster.grace {
                 None => "none".into(),
                 Some(grace) => {
-                    let kind = if grace.strict { "strict" } else { "for what conflicts" };
+                    let kind = if grace.strict { "strict" } else { "conflicting" };
                     format!(
-                        "{kind}, another {}, {} leases expected",
+                        "{kind}, ends in {}, leases not yet renewed: {}",
                         short(grace.ends_in_ms),
                         grace.expected
                     )

@@ -194,12 +194,14 @@ async fn leaders(server: &Server) -> Vec<Finding> {
         )
     });
     if let Some(grace) = &cluster.grace {
-        let detail =
-            format!("on for another {} ms, {} leases expected", grace.ends_in_ms, grace.expected);
+        let detail = format!(
+            "active for another {} ms, leases not yet renewed: {}",
+            grace.ends_in_ms, grace.expected
+        );
         findings.push(Finding::warning(
             "grace",
             detail,
-            "holders of before the restart go first; it ends by itself",
+            "holders from before the restart have precedence; it ends by itself",
         ));
     }
     findings

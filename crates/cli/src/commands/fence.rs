@@ -56,7 +56,7 @@ async fn list(server: &Server) -> Result<(), Failure> {
     } else if server.out.is_json() {
         server.out.json(&whole);
     } else if whole.fences.is_empty() {
-        server.out.say("there is no fence register");
+        server.out.say("no fence registers");
     } else {
         let rows: Vec<Vec<String>> = whole
             .fences

@@ -32,7 +32,7 @@ pub(crate) fn drawn(out: &Output, graph: &Graph) -> String {
         }
     }
     if locks.is_empty() {
-        return "nobody waits\n".into();
+        return "no waiters\n".into();
     }
     let mut text = String::new();
     for (lock, (holds, waits)) in locks {

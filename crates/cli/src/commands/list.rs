@@ -67,7 +67,7 @@ fn table(server: &Server, rows: &[Vec<String>]) -> String {
 
 fn none(args: &List) -> String {
     if args.state.is_some() || args.owner.is_some() {
-        return "no lock is held like that".into();
+        return "no held lock matches".into();
     }
     match args.prefix.as_str() {
         "" => "no lock is held".into(),

@@ -64,7 +64,7 @@ fn check(from: &Store, to: &Store) -> Result<(), &'static str> {
         }
     }
     match from {
-        Store::Sqlite(path) if !path.exists() => Err("there is no such file to copy from"),
+        Store::Sqlite(path) if !path.exists() => Err("the file to copy from was not found"),
         Store::Sqlite(_) | Store::Memory | Store::Postgres(_) | Store::Etcd(_) => Ok(()),
     }
 }

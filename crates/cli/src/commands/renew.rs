@@ -18,7 +18,7 @@ pub(crate) async fn run(global: &Global, args: &Renew) -> Answered {
         let kept = server.ask(server.client.api().keep_alive(&lease_id, &request)).await?;
         server.out.answer(&kept, |_| {
             let locks = shown(&locks.join(" "));
-            format!("{locks} are yours for another {}\n", short(kept.expires_in_ms))
+            format!("{locks} renewed: lease expires in {}\n", short(kept.expires_in_ms))
         });
         return Ok(0);
     };
@@ -30,7 +30,11 @@ pub(crate) async fn run(global: &Global, args: &Renew) -> Answered {
     };
     let renewed = server.ask(server.client.api().renew(lock, &request)).await?;
     server.out.answer(&renewed, |_| {
-        format!("{} is yours for another {}\n", shown(&renewed.lock), short(renewed.expires_in_ms))
+        format!(
+            "{} renewed: lease expires in {}\n",
+            shown(&renewed.lock),
+            short(renewed.expires_in_ms)
+        )
     });
     Ok(0)
 }

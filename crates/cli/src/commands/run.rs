@@ -233,7 +233,7 @@ impl<'a> Work<'a> {
         let timeout = if lease.is_valid() { RELEASE_TIMEOUT } else { RELEASE_TIMEOUT_LOST };
         let released = tokio::time::timeout(timeout, lease.release_once()).await;
         if !matches!(released, Ok(Ok(()))) && self.server.out.verbose {
-            self.say("the lock could not be given back; it lapses by itself");
+            self.say("the lock could not be released; it expires by itself");
         }
     }
 
@@ -251,5 +251,5 @@ fn cannot_start(command: &[OsString], errno: i32) -> Failure {
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
     let name = command.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Failure::new(code, format!("cannot run {name}: {error}"))
-        .next("the lock was given back; without -c no shell looks at the command")
+        .next("the lock was released; without -c no shell interprets the command")
 }

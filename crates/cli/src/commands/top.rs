@@ -235,7 +235,7 @@ impl View {
             counted(cluster.sessions, "session"),
             counted(cluster.waiters, "waiter"),
             cluster.last_fencing_token,
-            cluster.grace.as_ref().map(|_| ", recovery grace is on").unwrap_or_default()
+            cluster.grace.as_ref().map(|_| ", recovery grace active").unwrap_or_default()
         );
         let lines = vec![
             Line::styled(first, self.style(Color::Reset).add_modifier(Modifier::BOLD)),
@@ -337,7 +337,7 @@ impl View {
                 Line::styled(line, self.style(color))
             })
             .collect();
-        let title = if lines.is_empty() { " nobody waits " } else { " waiting " };
+        let title = if lines.is_empty() { " no waiters " } else { " waiting " };
         let block = Block::new().borders(Borders::TOP).title(title);
         frame.render_widget(Paragraph::new(lines).block(block), area);
     }

@@ -88,7 +88,7 @@ fn told(lock: &Lock, owner: &str, waited: Duration) -> String {
         }
     }
     if let Some(place) = lock.waiters.iter().find(|waiter| waiter.owner_id == owner) {
-        text += &format!(", place {} of {} in line", place.position, lock.waiters_total);
+        text += &format!(", place {} of {} in the queue", place.position, lock.waiters_total);
     }
     text
 }

@@ -71,7 +71,11 @@ fn news(news: &News) -> String {
         }
         News::Deadlock { owner_id, cycle } => {
             let circle: Vec<String> = cycle.iter().map(|step| shown(&step.waiter)).collect();
-            format!("{} would have closed a circle: {}", shown(owner_id), circle.join(" -> "))
+            format!(
+                "deadlock refused: {} would have closed the cycle {}",
+                shown(owner_id),
+                circle.join(" -> ")
+            )
         }
         News::Bookmark => "nothing new".into(),
         News::Resync => "events were missed here: list the locks again".into(),

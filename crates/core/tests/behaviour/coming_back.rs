@@ -258,8 +258,8 @@ fn what_was_granted_with_several_fences_cannot_be_reclaimed_in_one_go() {
             0s a granted job/y fence=3 until 10s
             0s b granted job/z fence=4 until 10s
             1s epoch 1 begun recovering=2
-            2s a refused invalid: these are held by several grants, each with its own fence: reclaim them one by one
-            2s a refused invalid: these are held by several grants, each with its own fence: reclaim them one by one
+            2s a refused invalid: these are held by several grants, each with its own fencing token: reclaim them one by one
+            2s a refused invalid: these are held by several grants, each with its own fencing token: reclaim them one by one
             2s a granted {job/x, inode:1@0..20} fence=1 until 12s again, as at 0s
             2s a renewed job/x until 12s
             2s a renewed inode:1@0..20 until 12s

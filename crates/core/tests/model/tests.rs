@@ -104,7 +104,7 @@ fn second_upgrade_of_the_same_bytes_is_a_deadlock() {
         under(1, acquire(3, "ann", &["inode:1@0..10"])),
         under(2, acquire(4, "bob", &["inode:1@0..10"])),
     ]);
-    let refused = "waiting would close a circle of 2 owners";
+    let refused = "waiting would deadlock: a cycle of 2 owners";
     assert_eq!(told, ["granted", "granted", "queued at 1", refused]);
 }
 
@@ -116,7 +116,7 @@ fn permit_that_somebody_will_give_back_is_no_deadlock() {
         acquire(3, "ann", &["s 2"]),
         acquire(4, "bob", &["s 2"]),
     ]);
-    let refused = "waiting would close a circle of 1 owners";
+    let refused = "waiting would deadlock: a cycle of 1 owners";
     assert_eq!(told, ["granted", "granted", "queued at 1", refused]);
 }
 

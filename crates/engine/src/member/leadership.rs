@@ -189,7 +189,7 @@ impl Member {
             return self.give_up(error.clone().into());
         }
         if self.store_failure.is_none() {
-            tracing::warn!(error = %error, "the store does not say who leads");
+            tracing::warn!(error = %error, "cannot read the leader from the store");
         }
         self.store_failure = Some(error.to_string().into());
         self.leadership_at = now.plus(RETRY_AFTER);

@@ -78,7 +78,7 @@ impl Member {
             epoch = leadership.epoch.0,
             revision = recovered.table.revision().0,
             recovering = recovered.recovering,
-            "the table is loaded"
+            "state recovered"
         );
         if let Some(grace) = recovered.table.grace() {
             tracing::info!(
@@ -228,7 +228,7 @@ impl Member {
             Ok(None) => {}
             Err(error @ Error::Conflict(Conflict::Deposed { .. })) => self.lost(now, error),
             Err(error) => {
-                tracing::warn!(error = %error, "a snapshot was given up");
+                tracing::warn!(error = %error, "snapshot aborted");
                 lead.work.snapshots.failed(now);
             }
         }

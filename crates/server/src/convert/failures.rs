@@ -94,7 +94,7 @@ fn held_detail(now: Timestamp, conflict: &Conflict) -> String {
             },
             spelled(millis(holder.deadline.since(now)))
         ),
-        None => format!("others wait for {} already", conflict.scope),
+        None => format!("{} already has waiters", conflict.scope),
     }
 }
 

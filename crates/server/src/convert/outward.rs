@@ -278,7 +278,7 @@ pub(crate) fn list_cursor(token: &str) -> Result<core::ListCursor, Failure> {
             fence: Fence::new(fence.parse().ok()?)?,
         })
     };
-    parse().ok_or_else(|| Failure::field("page_token", "is not one that was handed out"))
+    parse().ok_or_else(|| Failure::field("page_token", "is not a valid page token"))
 }
 
 pub(crate) fn session(now: Timestamp, view: &core::SessionView) -> api::Session {

@@ -62,7 +62,8 @@ pub(super) async fn attach(
 ) -> Result<Attached, Failure> {
     let first = tokio::time::timeout(app.config.body_timeout, commands.message()).await;
     let late = || Failure::new(Code::RequestTimeout, "the first message did not come in time");
-    let missing = || Failure::field("attach", "is missing: the first message says what to bind to");
+    let missing =
+        || Failure::field("attach", "is missing: the first message names what to bind to");
     let Some(mut first) = first.map_err(|_| late())?.map_err(|status| unread(&status))? else {
         return Err(missing());
     };
@@ -301,7 +302,7 @@ impl Attached {
                 Err(self.app.failure(&CallError::Draining))
             }
             Poll::Ready(_) => {
-                Err(Failure::new(Code::NotLeader, "this server does not lead any more"))
+                Err(Failure::new(Code::NotLeader, "this server is no longer the leader"))
             }
         }
     }
@@ -342,7 +343,7 @@ impl Attached {
         let Some(ask) = command.ask else {
             return Err((
                 Work::Other,
-                Failure::field("ask", "is missing: a command asks something"),
+                Failure::field("ask", "is missing: a command has a request"),
             ));
         };
         if self.slots.len() >= IN_FLIGHT_MAX {

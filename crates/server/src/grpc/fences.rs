@@ -91,7 +91,7 @@ async fn get(app: &App, body: GetRegisterRequest) -> Result<Register, Failure> {
     let View::Register(high_water) = app.query(query).await? else { return Err(unexpected()) };
     match high_water {
         Some(high_water) => Ok(Register { name: body.name, high_water: high_water.get() }),
-        None => Err(Failure::new(Code::NotFound, "this register has seen no token yet")),
+        None => Err(Failure::new(Code::NotFound, "not found: this register has accepted no token")),
     }
 }
 

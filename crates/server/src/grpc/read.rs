@@ -25,7 +25,7 @@ pub(super) fn length(
     let Some(given) = given else { return Ok(None) };
     match grpc::millis(given) {
         Some(millis) => Ok(Some(Duration::from_millis(millis))),
-        None => Err(Failure::field(field, "must be a length of time in whole milliseconds")),
+        None => Err(Failure::field(field, "must be a duration in whole milliseconds")),
     }
 }
 

@@ -30,7 +30,9 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answe
     let watch = Stopwatch::start();
     let answered = match input::named_and_verb(&uri, PREFIX) {
         Some((name, "accept")) => accept(&app, name, request).await,
-        Some(_) | None => Err(Failure::new(Code::NotFound, "a POST names what to do: accept")),
+        Some(_) | None => {
+            Err(Failure::new(Code::NotFound, "expected a verb at the end of the path: accept"))
+        }
     };
     app.metrics.answered(Op::Fence, watch.took(), outcome(&answered));
     answered
@@ -41,16 +43,16 @@ fn name(text: &str) -> Result<RegisterName, Failure> {
         .map_err(|fault| Failure::field("name", fault.to_string()))
 }
 
-/// Show a token to a fence register
+/// Accept a fencing token in a fence register
 ///
-/// Raises the register's high-water mark to this token, or refuses the token if it is lower. A token above the last one
+/// Raises the register's high-water mark to this token, or rejects the token if it is lower. A token above the last one
 /// that was issued is invalid.
 #[utoipa::path(
     post, path = "/v1/fences/{name}/accept", operation_id = "accept_fencing_token", tag = "fences",
     params(("name" = LockName, Path, description = "The register's name"), NamespaceParam),
     request_body = AcceptRequest,
     responses(
-        (status = 200, description = "It has seen none higher", body = Accepted),
+        (status = 200, description = "Accepted: the register has seen no higher token", body = Accepted),
         (status = 412, description = "stale_fence", body = Problem, content_type = "application/problem+json"),
         BodyProblems,
     )
@@ -67,9 +69,9 @@ pub(crate) async fn accept(app: &App, register: &str, request: Request) -> Answe
     ok(&Accepted { accepted: true, high_water: high_water.get() })
 }
 
-/// Look at a fence register
+/// Get a fence register
 ///
-/// Tells the highest fencing token that the register has accepted.
+/// Returns the highest fencing token that the register has accepted.
 #[utoipa::path(
     get, path = "/v1/fences/{name}", operation_id = "get_fence", tag = "fences",
     params(("name" = LockName, Path, description = "The register's name"), NamespaceParam),
@@ -84,7 +86,7 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
         Some(high_water) => {
             ok(&Register { name: register.to_string(), high_water: high_water.get() })
         }
-        None => Err(Failure::new(Code::NotFound, "this register has seen no token yet")),
+        None => Err(Failure::new(Code::NotFound, "not found: this register has accepted no token")),
     }
 }
 

@@ -27,16 +27,16 @@ const WAITS_MAX: usize = 1000;
 const REFUSED_SHOWN: Duration = Duration::from_secs(600);
 const REFUSED_MAX: usize = 20;
 
-/// Who waits for whom
+/// Get the wait-for graph
 ///
-/// The wait-for graph: who holds what, who waits for whom, and cycles. With `format=dot` as a drawing for Graphviz.
+/// The wait-for graph: holders, waiters, what they wait for, and cycles. With `format=dot` in the language of Graphviz.
 #[utoipa::path(
     get, path = "/v1/graph", operation_id = "get_graph", tag = "watch",
     params(
         NamespaceParam,
         ("format" = Option<String>, Query, pattern = "^(json|dot)$", description = "json, or dot for Graphviz"),
-        ("layout" = Option<bool>, Query, description = "Say where to draw each node; many waiters for one lock are drawn as one"),
-        ("filter" = Option<String>, Query, description = "Only what hangs together with a lock or owner whose name contains this"),
+        ("layout" = Option<bool>, Query, description = "Include coordinates for each node; many waiters for one lock are drawn as one"),
+        ("filter" = Option<String>, Query, description = "Only what is connected to a lock or owner whose name contains this"),
     ),
     responses(
         (status = 200, description = "The graph; for Graphviz with format=dot",

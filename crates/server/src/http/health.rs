@@ -24,7 +24,7 @@ use crate::readings::Readings;
 /// Who asks whether the server is ready asks again soon.
 const NOT_READY_RETRY_MS: u64 = 1000;
 
-/// Whether the process lives
+/// Liveness
 ///
 /// Answers as long as the process serves at all.
 #[utoipa::path(get, path = "/livez", operation_id = "get_livez", tag = "service",
@@ -36,12 +36,12 @@ pub(crate) async fn livez(uri: Uri) -> Answered {
     ok(&Health { status: "alive".into(), checks: Vec::new() })
 }
 
-/// Whether requests for locks are served
+/// Readiness
 ///
 /// Answers 200 while requests for locks are served. With `verbose`, and whenever it is not ready, each check is
 /// listed.
 #[utoipa::path(get, path = "/readyz", operation_id = "get_readyz", tag = "service",
-    params(("verbose" = Option<String>, Query, description = "Say how each part is")),
+    params(("verbose" = Option<String>, Query, description = "Include the state of each part")),
     responses(
         (status = 200, description = "They are", body = Health),
         (status = 503, description = "store_unavailable, not_leader or draining", body = Problem, content_type = "application/problem+json"),
@@ -64,7 +64,7 @@ fn not_ready(status: &Status) -> Option<Failure> {
     let (code, said): (Code, String) = match (status.phase, &status.store_failure) {
         (Phase::Leading, None) => return None,
         (Phase::Leading, Some(reason)) => {
-            let said = format!("the store cannot keep anything for now: {reason}");
+            let said = format!("the store is unavailable: {reason}");
             (Code::StoreUnavailable, said)
         }
         (Phase::Starting, None) => (Code::NotLeader, "the server is starting".into()),
@@ -126,7 +126,7 @@ fn leads(status: &Status) -> bool {
     }
 }
 
-/// How each part is
+/// Health of each part
 ///
 /// As `/readyz?verbose`: every check, and 503 if one fails.
 #[utoipa::path(get, path = "/healthz", operation_id = "get_healthz", tag = "service",
@@ -146,9 +146,9 @@ pub(crate) async fn healthz(State(app): State<Arc<App>>) -> Answered {
     }
 }
 
-/// Which version this is
+/// Get the version
 ///
-/// Tells name and version of the server, and the versions of this interface.
+/// Returns name and version of the server, and the versions of this interface.
 #[utoipa::path(get, path = "/v1/version", operation_id = "get_version", tag = "service",
     responses((status = 200, description = "Name and version", body = Version), Problems))]
 pub(crate) async fn version() -> Answered {
@@ -163,11 +163,11 @@ pub(crate) fn version_now() -> Version {
     }
 }
 
-/// Who decides
+/// Get the cluster
 ///
-/// Tells this server's part, who leads which group of namespaces, and the servers around the store.
+/// Returns this server's role, the leader of each group of namespaces, and the servers that share the store.
 #[utoipa::path(get, path = "/v1/cluster", operation_id = "get_cluster", tag = "service",
-    responses((status = 200, description = "This server, and who leads which group", body = Cluster), Problems))]
+    responses((status = 200, description = "This server, and the leader of each group", body = Cluster), Problems))]
 pub(crate) async fn cluster(State(app): State<Arc<App>>) -> Answered {
     ok(&cluster_now(&app).await)
 }
@@ -233,7 +233,7 @@ fn group(app: &App, number: u64, status: &Status, known: Option<&Stats>) -> Grou
     }
 }
 
-/// What is counted, for Prometheus
+/// Metrics for Prometheus
 ///
 /// Counters, gauges and histograms.
 #[utoipa::path(get, path = "/metrics", operation_id = "get_metrics", tag = "service",

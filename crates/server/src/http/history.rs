@@ -21,7 +21,7 @@ use crate::problem::Failure;
 const SIZE: usize = 100;
 const SIZE_MAX: usize = 1000;
 
-/// What was
+/// List past holders and deadlocks
 ///
 /// Lists past holders and refused deadlocks, newest first, as far as the server remembers.
 #[utoipa::path(

@@ -15,13 +15,13 @@ use crate::caller::audit;
 use crate::openapi::{NamespaceParam, Problems};
 use crate::problem::Failure;
 
-/// Drop every lock and every waiter of a file that was removed
+/// Remove all locks and waiters of a removed file
 ///
-/// Ends all locks on the file and refuses all who wait for one. For adapters of file systems; audited.
+/// Ends all locks on the file and refuses all waiting requests. For adapters of file systems; audited.
 #[utoipa::path(
     delete, path = "/v1/inodes/{inode}", operation_id = "remove_inode", tag = "locks",
     params(("inode" = Inode, Path, description = "The file's inode number"), NamespaceParam),
-    responses((status = 200, description = "What ended with it", body = Removed), Problems)
+    responses((status = 200, description = "Locks that were released with it", body = Removed), Problems)
 )]
 pub(crate) async fn remove(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let namespace = input::only_namespace(&uri)?;

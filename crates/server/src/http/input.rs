@@ -160,7 +160,7 @@ pub(crate) async fn no_body(app: &App, request: Request, hint: &str) -> Result<U
     if read(app, &parts.headers, body).await?.is_empty() {
         return Ok(parts.uri);
     }
-    Err(Failure::new(Code::InvalidRequest, format!("a body is not read here: {hint}")))
+    Err(Failure::new(Code::InvalidRequest, format!("this request takes no body: {hint}")))
 }
 
 fn check_content_type(headers: &HeaderMap) -> Result<(), Failure> {
@@ -185,7 +185,7 @@ async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, Failu
     match tokio::time::timeout(app.config.body_timeout, reading).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(Failure::new(Code::InvalidRequest, "the body broke off")),
+        Ok(Err(_)) => Err(Failure::new(Code::InvalidRequest, "the body is incomplete")),
         Err(_) => Err(Failure::new(Code::RequestTimeout, "the body did not arrive in time")),
     }
 }
@@ -202,7 +202,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
 fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Failure {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let Err(fault) = serde_path_to_error::deserialize::<_, T>(&mut json) else {
-        return Failure::new(Code::InvalidRequest, "there is something after the JSON object");
+        return Failure::new(Code::InvalidRequest, "unexpected data after the JSON object");
     };
     let path = fault.path().to_string();
     let message = plain(&fault.into_inner().to_string());

@@ -77,7 +77,8 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answe
 }
 
 fn unknown_verb() -> Failure {
-    let said = "a POST names what to do: acquire, renew, release, test, check or break";
+    let said =
+        "expected a verb at the end of the path: acquire, renew, release, test, check or break";
     Failure::new(Code::NotFound, said)
 }
 
@@ -97,14 +98,14 @@ fn scope(text: &str) -> Result<Scope, Failure> {
 
 /// Acquire a lock
 ///
-/// Takes the lock, or waits for it up to `wait_ms`. A refusal tells who holds it and when to try again; after a
+/// Grants the lock, or waits for it up to `wait_ms`. A refusal names the holders and when to retry; after a
 /// wait it carries a `ticket` that keeps the place in the queue.
 #[utoipa::path(
     post, path = "/v1/locks/{lock}/acquire", operation_id = "acquire_lock", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name; slashes may be raw or %2F"), NamespaceParam),
     request_body = AcquireRequest,
     responses(
-        (status = 200, description = "The lock is yours", body = Grant),
+        (status = 200, description = "The lock was granted", body = Grant),
         (status = 409, description = "lock_held, reclaim_window, deadlock, lease_lost, limit_mismatch, request_id_reused, file_removed or no_grace",
             body = Problem, content_type = "application/problem+json"),
         NotFound, BodyProblems,
@@ -174,7 +175,7 @@ pub(crate) async fn granted(
     params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = RenewRequest,
     responses(
-        (status = 200, description = "The lease stands for its full length again", body = Renewed),
+        (status = 200, description = "The lease was renewed for its full ttl", body = Renewed),
         (status = 409, description = "lease_lost or not_holder", body = Problem, content_type = "application/problem+json"),
         BodyProblems,
     )
@@ -199,13 +200,13 @@ pub(crate) async fn renew(app: &App, lock: &str, request: Request) -> Answered {
 
 /// Release a lock
 ///
-/// Gives the lock back. Owner, lease and fencing token must all be right.
+/// Ends the grant. Owner, lease and fencing token must all be right.
 #[utoipa::path(
     post, path = "/v1/locks/{lock}/release", operation_id = "release_lock", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = ReleaseRequest,
     responses(
-        (status = 200, description = "It is free for the next one", body = Released),
+        (status = 200, description = "The lock was released", body = Released),
         (status = 409, description = "not_holder", body = Problem, content_type = "application/problem+json"),
         BodyProblems,
     )
@@ -227,14 +228,14 @@ pub(crate) async fn release(app: &App, lock: &str, request: Request) -> Answered
     ok(&Released { released: true, held_ms: convert::millis(held) })
 }
 
-/// Look at a lock
+/// Get a lock
 ///
-/// Tells the state of a lock, its holders and how many wait. To look at a lock whose name ends in a verb, such as
+/// Returns the state of a lock, its holders and its waiters. To get a lock whose name ends in a verb, such as
 /// `a/renew`, write its last slash as `%2F`.
 #[utoipa::path(
     get, path = "/v1/locks/{lock}", operation_id = "get_lock", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
-    responses((status = 200, description = "The lock as it is now; one that nobody uses is free", body = Lock), Problems)
+    responses((status = 200, description = "The lock as it is now; an unused lock is free", body = Lock), Problems)
 )]
 pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let watch = Stopwatch::start();
@@ -257,7 +258,7 @@ async fn look(app: &App, uri: &Uri) -> Answered {
     ok(&convert::lock(app.now(), &namespace, &view))
 }
 
-/// Ask whether a lock could be had now
+/// Test whether a lock could be acquired now
 ///
 /// Tells whether the lock would be granted now, and changes nothing.
 #[utoipa::path(
@@ -281,14 +282,14 @@ pub(crate) async fn test(app: &App, lock: &str, request: Request) -> Answered {
     ok(&Tested { lock: text, free: found.free, conflict })
 }
 
-/// Ask whether a fencing token is a current holder's
+/// Check whether a fencing token is valid
 ///
 /// Tells whether a fencing token belongs to a current holder of the lock.
 #[utoipa::path(
     post, path = "/v1/locks/{lock}/check", operation_id = "check_lock", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = CheckRequest,
-    responses((status = 200, description = "Whether it is, and whose", body = Checked), BodyProblems)
+    responses((status = 200, description = "Whether the token is valid, and its holder", body = Checked), BodyProblems)
 )]
 pub(crate) async fn check(app: &App, lock: &str, request: Request) -> Answered {
     let namespace = input::only_namespace(request.uri())?;
@@ -422,11 +423,11 @@ pub(crate) async fn session_number(
 }
 
 pub(crate) fn no_session() -> Failure {
-    Failure::new(Code::SessionNotFound, "there is no such session")
+    Failure::new(Code::SessionNotFound, "session not found")
 }
 
 /// The engine answered something else than it was asked.
 pub(crate) fn unexpected() -> Failure {
     tracing::error!("an answer does not fit what was asked");
-    Failure::new(Code::Internal, "the server has a fault; its log says more")
+    Failure::new(Code::Internal, "internal error; the server's log has the cause")
 }

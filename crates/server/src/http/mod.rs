@@ -71,11 +71,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 }
 
 async fn nothing_here() -> Failure {
-    Failure::new(Code::NotFound, "nothing is served at this path; /openapi.json lists what is")
+    Failure::new(Code::NotFound, "no resource at this path; /openapi.json lists them all")
 }
 
 async fn not_that_way() -> Failure {
-    Failure::new(Code::MethodNotAllowed, "see the Allow header for what can be done here")
+    Failure::new(Code::MethodNotAllowed, "the Allow header lists the methods of this path")
 }
 
 /// An answer in JSON.

@@ -26,7 +26,7 @@ const PAGE_SIZE_MAX: usize = 1000;
 /// How many locks are counted for one page of the tree.
 const COUNTED_MAX: usize = 100_000;
 
-/// What to look at first
+/// Get an overview
 ///
 /// Numbers, the longest waits, the leases that end next, and the last ten minutes as series.
 #[utoipa::path(
@@ -71,7 +71,7 @@ async fn namespaces(app: &App) -> Vec<NamespaceCount> {
 
 /// Held locks as a tree
 ///
-/// Lists what follows after a prefix up to the next slash, with counts.
+/// Lists what follows a prefix up to the next slash, with counts.
 #[utoipa::path(
     get, path = "/v1/tree", operation_id = "get_tree", tag = "locks",
     params(
@@ -91,7 +91,7 @@ pub(crate) async fn tree(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     }
     let after = params.take("page_token");
     if after.as_ref().is_some_and(|after| !is_prefix(after) || !after.starts_with(&prefix)) {
-        return Err(Failure::field("page_token", "is not one that was handed out"));
+        return Err(Failure::field("page_token", "is not a valid page token"));
     }
     let len_max = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
     params.done()?;
@@ -101,12 +101,12 @@ pub(crate) async fn tree(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     ok(&convert::tree(&prefix, &tree))
 }
 
-/// Which limits are in force
+/// Get the limits
 ///
-/// Tells the limits of this server.
+/// Returns the limits of this server.
 #[utoipa::path(
     get, path = "/v1/limits", operation_id = "get_limits", tag = "service",
-    responses((status = 200, description = "How much of anything the server takes", body = Limits), Problems)
+    responses((status = 200, description = "The limits of this server", body = Limits), Problems)
 )]
 pub(crate) async fn limits(State(app): State<Arc<App>>) -> Answered {
     let config = &app.config;

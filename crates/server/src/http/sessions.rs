@@ -32,7 +32,7 @@ pub(crate) const PAGE_SIZE_MAX: usize = 1000;
 
 /// Open a session
 ///
-/// Opens a lease under which any number of locks can be taken. One heartbeat keeps all of them.
+/// Opens a lease under which any number of locks can be acquired. One heartbeat renews all of them.
 #[utoipa::path(
     post, path = "/v1/sessions", operation_id = "open_session", tag = "sessions",
     params(NamespaceParam),
@@ -83,14 +83,14 @@ fn session_id(uri: &Uri, suffix: &str) -> Result<leasehold_core::LeaseId, Failur
     convert::lease_id("session_id", text.unwrap_or(""))
 }
 
-/// Keep a session, or a set's lease, alive
+/// Renew a session, or a set's lease
 ///
 /// Sets the deadline of the session, and so of every lock under it, to its full ttl from now.
 #[utoipa::path(
     post, path = "/v1/sessions/{session_id}/keepalive", operation_id = "keep_session_alive", tag = "sessions",
     params(("session_id" = LeaseId, Path, description = "The session's id, or the lease_id of a set"), NamespaceParam),
     request_body = Option<KeepAliveRequest>,
-    responses((status = 200, description = "It stands for its full length again", body = KeptAlive), NotFound, BodyProblems)
+    responses((status = 200, description = "The session was renewed for its full ttl", body = KeptAlive), NotFound, BodyProblems)
 )]
 pub(crate) async fn keepalive(State(app): State<Arc<App>>, request: Request) -> Answered {
     let watch = Stopwatch::start();
@@ -118,7 +118,7 @@ async fn keep(app: &App, request: Request) -> Answered {
 #[utoipa::path(
     delete, path = "/v1/sessions/{session_id}", operation_id = "close_session", tag = "sessions",
     params(("session_id" = LeaseId, Path, description = "The session's id, or the lease_id of a set"), NamespaceParam),
-    responses((status = 200, description = "Everything under it is released", body = Closed), NotFound, Problems)
+    responses((status = 200, description = "Everything under it was released", body = Closed), NotFound, Problems)
 )]
 pub(crate) async fn close(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let watch = Stopwatch::start();
@@ -139,10 +139,10 @@ async fn close_one(app: &App, uri: &Uri) -> Answered {
 
 /// Break a session
 ///
-/// Ends somebody's session by its number, with a reason. For operators; audited.
+/// Ends another owner's session by its number, with a reason. For operators; audited.
 #[utoipa::path(
     post, path = "/v1/sessions/{session}/break", operation_id = "break_session", tag = "sessions",
-    params(("session" = u64, Path, maximum = 9_007_199_254_740_991_u64, description = "The session's number, as lists tell it"), NamespaceParam),
+    params(("session" = u64, Path, maximum = 9_007_199_254_740_991_u64, description = "The session's number, as in lists"), NamespaceParam),
     request_body = BreakSessionRequest,
     responses((status = 200, description = "Everything under it has ended", body = Closed), NotFound, BodyProblems)
 )]
@@ -165,9 +165,9 @@ pub(crate) async fn break_(State(app): State<Arc<App>>, request: Request) -> Ans
     ok(&Closed { closed: true, released: grants as u64 })
 }
 
-/// Look at a session
+/// Get a session
 ///
-/// Tells the session of this id, which its owner alone knows.
+/// Returns the session with this id, which its owner alone knows.
 #[utoipa::path(
     get, path = "/v1/sessions/{session_id}", operation_id = "get_session", tag = "sessions",
     params(("session_id" = LeaseId, Path, description = "The session's id"), NamespaceParam),
@@ -201,7 +201,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let after = match params.take("page_token") {
         None => 0,
         Some(token) => input::whole_number(&token)
-            .ok_or_else(|| Failure::field("page_token", "is not one that was handed out"))?,
+            .ok_or_else(|| Failure::field("page_token", "is not a valid page token"))?,
     };
     params.done()?;
     let query = Query::Sessions { namespace, after, len_max };

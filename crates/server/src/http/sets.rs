@@ -16,15 +16,15 @@ use crate::problem::Failure;
 
 /// Acquire a set of locks, all or nothing
 ///
-/// Takes up to 64 locks at once: all or nothing, under one lease with one fencing token. Kept alive and given back
+/// Grants up to 64 locks at once: all or nothing, under one lease with one fencing token. Renewed and released
 /// as a session.
 #[utoipa::path(
     post, path = "/v1/sets/acquire", operation_id = "acquire_set", tag = "locks",
     params(NamespaceParam),
     request_body = AcquireSetRequest,
     responses(
-        (status = 200, description = "All of them are yours, under one lease and one token", body = SetGrant),
-        (status = 409, description = "as for one lock; none of them is yours",
+        (status = 200, description = "All of them were granted, under one lease and one token", body = SetGrant),
+        (status = 409, description = "as for one lock; none of them was granted",
             body = Problem, content_type = "application/problem+json"),
         NotFound, BodyProblems,
     )

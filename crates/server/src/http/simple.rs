@@ -33,18 +33,18 @@ const LOCK: &str = "lock";
 const BODY_HINT: &str = "write the parameters into the query, as in /lock?client=me&ttl=30s";
 const TTL: Duration = Duration::from_secs(30);
 
-/// Take or renew the lock
+/// Acquire or renew the lock
 ///
-/// Takes the lock, or renews it if the same client holds it. Parameters go into the query; there is no body.
+/// Acquires the lock, or renews it if the same client holds it. Parameters go into the query; there is no body.
 #[utoipa::path(
     post, path = "/lock", operation_id = "take_simple_lock", tag = "simple",
     params(
-        ("client" = Name, Query, description = "Who asks; the same client renews"),
+        ("client" = Name, Query, description = "The name of the client; the same client renews"),
         ("ttl" = Option<String>, Query, description = "30s, 1m30s, 1.5h, 1500ms or a number of seconds; 30s if left out"),
     ),
     responses(
         (status = 200, description = "The client holds the lock", body = SimpleHeld),
-        (status = 409, description = "Somebody else does, or may still take it back", body = SimpleRefused),
+        (status = 409, description = "Another client holds it, or its grace is active", body = SimpleRefused),
         BodyProblems,
     )
 )]
@@ -82,12 +82,12 @@ enum Taken {
     Refused(SimpleRefused),
 }
 
-/// Give the lock back
+/// Release the lock
 ///
-/// Gives the lock back. Only its holder can.
+/// Releases the lock. Only its holder can.
 #[utoipa::path(
     delete, path = "/lock", operation_id = "release_simple_lock", tag = "simple",
-    params(("client" = Name, Query, description = "Who holds it, or may still take it back")),
+    params(("client" = Name, Query, description = "The holder, or the last holder inside its grace")),
     responses(
         (status = 200, description = "It is free", body = SimpleReleased),
         BodyProblems,
@@ -114,9 +114,9 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, request: Request) -> Ans
     }
 }
 
-/// Look at the lock
+/// Get the lock
 ///
-/// Tells who holds the lock and until when.
+/// Returns the holder of the lock, and until when.
 #[utoipa::path(
     get, path = "/lock", operation_id = "get_simple_lock", tag = "simple",
     responses((status = 200, description = "Who holds it", body = SimpleState), Problems)

@@ -33,7 +33,7 @@ const CHUNK_BYTES: usize = 16 * 1024;
 const PAGE_SIZE: usize = 100;
 const PAGE_SIZE_MAX: usize = 1000;
 
-/// Watch what happens
+/// Watch events
 ///
 /// Streams events as server-sent events, or as one JSON object a line. Resumes after `after` or `Last-Event-ID`.
 #[utoipa::path(
@@ -42,7 +42,7 @@ const PAGE_SIZE_MAX: usize = 1000;
         NamespaceParam,
         ("prefix" = Option<LockPrefix>, Query, description = "Only events of locks whose canonical name starts with this"),
         ("after" = Option<CursorText>, Query, description = "Events after this cursor or revision; from now on if left out"),
-        ("Last-Event-ID" = Option<CursorText>, Header, description = "The same, as a browser says it when it comes back"),
+        ("Last-Event-ID" = Option<CursorText>, Header, description = "The same, as a browser sends it when it reconnects"),
     ),
     responses(
         (status = 200, description = "Events, one after the other; as JSON, one a line, if Accept asks for application/x-ndjson",
@@ -156,16 +156,16 @@ impl hyper::body::Body for Chunks {
     }
 }
 
-/// Ask what has happened since
+/// Poll for events
 ///
-/// Tells the events after a revision, and waits for the next one if there is none yet.
+/// Returns the events after a revision, and waits for the next one if there is none yet.
 #[utoipa::path(
     get, path = "/v1/events", operation_id = "poll_events", tag = "watch",
     params(
         NamespaceParam,
         ("prefix" = Option<LockPrefix>, Query, description = "Only events of locks whose canonical name starts with this"),
         ("after" = Option<CursorText>, Query, description = "Events after this cursor or revision; from now on if left out"),
-        ("wait_ms" = Option<u64>, Query, maximum = 50_000, description = "Wait so long if there are none yet, up to 50 s"),
+        ("wait_ms" = Option<u64>, Query, maximum = 50_000, description = "Long poll: how long to wait for the first event, up to 50 s"),
         ("page_size" = Option<u64>, Query, minimum = 1, maximum = 1000, description = "1 to 1000, 100 if left out"),
     ),
     responses(
@@ -215,7 +215,7 @@ async fn page(
         let published = match next {
             Watched::Event(published) => published,
             Watched::Missed(_) => {
-                let said = "events came faster than they could be told: list the locks";
+                let said = "the watcher fell behind: list the locks again";
                 return Err(Failure::new(Code::RevisionCompacted, said));
             }
             Watched::End => return Ok(page),
