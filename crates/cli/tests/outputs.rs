@@ -174,7 +174,6 @@ fn people_are_told_in_tables() {
         "fence accept reports --fencing-token 9007199254740991",
         &expect![[r#"
             leasehold: fencing token NUMBER was never issued: the last one is NUMBER
-            fencing_token: fencing token NUMBER was never issued: the last one is NUMBER
             exit:64:
         "#]],
     );

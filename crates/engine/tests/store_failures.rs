@@ -300,7 +300,7 @@ async fn leases_and_fences_survive_a_restart() {
     let (handle, _stop) = engine(&journal).await;
     assert_eq!(state(&handle, "job/x").await, LockState::Recovering);
     let refused = handle.acquire(acquire("b", "job/x", Wait::Never)).await;
-    assert!(matches!(refused, Err(CallError::Refused(Refusal::GracePeriod { .. }))));
+    assert!(matches!(refused, Err(CallError::Refused(Refusal::Held(_)))));
     assert!(matches!(handle.command(renew("job/x", &held)).await, Ok(Answer::Renewed(_))));
     assert_eq!(state(&handle, "job/x").await, LockState::Held);
     let next = handle.acquire(acquire("b", "job/y", Wait::Never)).await.unwrap();

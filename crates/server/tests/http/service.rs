@@ -220,9 +220,9 @@ async fn locks_survive_a_restart_and_can_be_renewed() {
         (&seen["state"], &seen["holders"][0]["owner_id"]),
         (&"recovering".into(), &"a".into())
     );
-    let grace = world.post("/v1/locks/x/acquire", r#"{"owner_id":"b","ttl_ms":1000}"#).await;
-    assert_eq!(grace.status, 503);
-    assert!(grace.problem("grace_period")["grace_ends_in_ms"].as_u64().unwrap() > 0);
+    let refused = world.post("/v1/locks/x/acquire", r#"{"owner_id":"b","ttl_ms":1000}"#).await;
+    assert_eq!(refused.status, 409);
+    assert_eq!(refused.problem("lock_held")["holders"][0]["state"], "recovering");
     let body = format!(r#"{{"owner_id":"a","lease_id":"{lease}","fencing_token":{token}}}"#);
     world.post("/v1/locks/x/renew", &body).await.ok();
     assert_eq!(world.get("/v1/locks/x").await.ok()["state"], "held");
