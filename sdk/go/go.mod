@@ -1,0 +1,3 @@
+module leasehold.example/sdk/go
+
+go 1.22
