@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 /// Neither ours to judge nor kept: git's own files, and what builds leave behind.
-const SKIPPED: &[&str] = &[".git", "target"];
+const SKIPPED: &[&str] = &[".git", "target", "node_modules"];
 
 /// A text file; its path is relative to the root and has `/` between its parts.
 #[derive(Debug)]
