@@ -38,9 +38,9 @@ pub use graph::{Edge, EdgeKind, Graph, LockNode, Node, NodeKind, Place, Size, Wa
 pub use history::{CycleStep, History, PastDeadlock, PastHolder};
 pub use inodes::Removed;
 pub use locks::{
-    AcquireRequest, BreakRequest, Broken, CheckRequest, Checked, Grant, Holder, Lock, LockPage,
-    LockState, LockSummary, Metadata, Mode, ReleaseRequest, Released, RenewRequest, Renewed,
-    TestRequest, Tested, Waiter,
+    AcquireRequest, BreakRequest, Broken, CheckRequest, Checked, Gone, Grant, Holder, Lock,
+    LockPage, LockState, LockSummary, Metadata, Mode, ReleaseRequest, Released, RenewRequest,
+    Renewed, TestRequest, Tested, TokenState, TokenView, UnlockRequest, Unlocked, Waiter,
 };
 pub use overview::{Branch, Limits, NamespaceCount, Overview, Series, Totals, TreePage};
 pub use problem::{FieldError, Problem};

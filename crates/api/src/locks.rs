@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::history::PastHolder;
+
 /// Whatever a holder wants others to see with its grant; the service never looks at it.
 pub type Metadata = serde_json::Map<String, serde_json::Value>;
 
@@ -40,7 +42,7 @@ pub struct AcquireRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000))]
     pub permits: Option<u32>,
-    /// The session, or with `reclaim` the lease, that the grant is to stand under.
+    /// The session, or the plain lease of the same owner, that the grant is to stand under: the id of either.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::LeaseId>))]
     pub session_id: Option<String>,
@@ -138,6 +140,30 @@ pub struct ReleaseRequest {
 pub struct Released {
     pub released: bool,
     pub held_ms: u64,
+    /// The same owner has released it before, under the same lease; `held_ms` is what was said then.
+    #[serde(default)]
+    pub replayed: bool,
+}
+
+/// Ends an owner's hold on bytes of a file, whatever grants they came by: the `F_UNLCK` of fcntl(2).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct UnlockRequest {
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::Name))]
+    pub owner_id: String,
+    /// The session, or the lease, that the bytes are held under.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::LeaseId))]
+    pub session_id: String,
+}
+
+/// Nothing of the range is held any more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Unlocked {
+    pub lock: String,
+    /// Whether any of it was.
+    pub changed: bool,
 }
 
 /// One grant as others may see it: everything but the lease id.
@@ -205,7 +231,8 @@ pub struct Lock {
     /// The first hundred; `waiters_total` counts them all.
     pub waiters: Vec<Waiter>,
     pub waiters_total: u64,
-    /// The highest token among the holders.
+    /// The highest token that the lock is known to have been granted with: of its holders, or, while they are remembered,
+    /// of grants that have ended.
     pub last_fencing_token: Option<u64>,
     pub revision: u64,
 }
@@ -255,8 +282,76 @@ pub struct Checked {
     pub lock: String,
     pub fencing_token: u64,
     pub valid: bool,
+    /// Set when it is not valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Gone>,
     /// The grant that the token belongs to, if there is one.
     pub holder: Option<Holder>,
+}
+
+/// The reason why a fencing token or a lease is not good for what it was shown for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Gone {
+    /// Nothing is known of it, or it is not of this lease or owner.
+    Unknown,
+    /// The lease was not renewed in time.
+    Expired,
+    /// Given back by its holder, or ended for it: closed, disconnected, revoked, its file removed.
+    Released,
+    /// It was granted for another lock.
+    OtherScope,
+    /// The lock has been granted with a later token.
+    Superseded,
+}
+
+impl Gone {
+    pub const ALL: [Gone; 5] =
+        [Gone::Unknown, Gone::Expired, Gone::Released, Gone::OtherScope, Gone::Superseded];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Gone::Unknown => "unknown",
+            Gone::Expired => "expired",
+            Gone::Released => "released",
+            Gone::OtherScope => "other_scope",
+            Gone::Superseded => "superseded",
+        }
+    }
+
+    /// A reason by its name.
+    pub fn of(name: &str) -> Option<Gone> {
+        Gone::ALL.into_iter().find(|gone| gone.as_str() == name)
+    }
+}
+
+/// The grant that carries a fencing token, held or ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TokenView {
+    pub fencing_token: u64,
+    /// The namespace of the grant.
+    pub namespace: String,
+    pub state: TokenState,
+    /// What is held with it, the first hundred: one lock, those of a set, or parts of a file.
+    pub holders: Vec<Holder>,
+    /// What of it has ended, newest first; at most a hundred.
+    pub ended: Vec<PastHolder>,
+}
+
+/// How it stands with a fencing token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum TokenState {
+    Held,
+    /// Held before the server restarted; its holder has not been heard of yet.
+    Recovering,
+    /// The lease has lapsed; only the last owner may take the lock back.
+    ReclaimWindow,
+    /// Nothing is held with it any more.
+    Ended,
 }
 
 /// An operator ends a grant.

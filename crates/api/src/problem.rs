@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::code::{Code, Happened};
 use crate::graph::WaitEdge;
-use crate::locks::Holder;
+use crate::locks::{Gone, Holder};
 use crate::service::Check;
 
 /// An error, as `application/problem+json`. `code` is what programs decide by.
@@ -49,6 +49,9 @@ pub struct Problem {
     /// The highest token that the register has seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high_water: Option<u64>,
+    /// Why the lease or the token that was shown is not good, with `lease_lost`, `not_holder` and `session_not_found`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Gone>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ends_in_ms: Option<u64>,
     /// Events after this revision are still remembered.
@@ -90,6 +93,7 @@ impl Problem {
             queue_position: None,
             cycle: None,
             high_water: None,
+            reason: None,
             grace_ends_in_ms: None,
             oldest_revision: None,
             leader: None,

@@ -62,7 +62,7 @@ pub struct Opened {
     pub epoch: u64,
 }
 
-/// The heartbeat of a session, or of a set's lease. The body may be left out.
+/// The heartbeat of a session, or of any lease. The body may be left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -88,6 +88,9 @@ pub struct Closed {
     pub closed: bool,
     /// How many grants ended with it.
     pub released: u64,
+    /// It was closed before; `released` is what was said then.
+    #[serde(default)]
+    pub replayed: bool,
 }
 
 /// An operator ends a session.

@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         | Command::Acquire(_)
         | Command::Renew(_)
         | Command::Release(_)
+        | Command::Unlock(_)
         | Command::Get(_)
         | Command::Test(_)
         | Command::Check(_)
@@ -107,6 +108,7 @@ async fn answer(global: &Global, command: &Command) -> Answered {
         Command::Acquire(args) => commands::acquire::run(&connect(global).await?, args).await,
         Command::Renew(args) => commands::renew::run(global, args).await,
         Command::Release(args) => commands::release::run(global, args).await,
+        Command::Unlock(args) => commands::unlock::run(&connect(global).await?, args).await,
         Command::Get(args) => commands::get::run(&connect(global).await?, args).await,
         Command::Test(args) => commands::test::run(&connect(global).await?, args).await,
         Command::Check(args) => commands::check::run(global, args).await,

@@ -10,7 +10,8 @@ use leasehold_api::{
     Broken, CheckRequest, Checked, Closed, Cluster, Cursor, DeleteFenceRequest, DeletedFence,
     EventPage, Grant, Graph, Health, KeepAliveRequest, KeptAlive, Lock, LockPage, OpenRequest,
     Opened, Register, RegisterPage, ReleaseRequest, Released, Removed, RenewRequest, Renewed,
-    Session, SessionPage, SetGrant, TestRequest, Tested, Version,
+    Session, SessionPage, SetGrant, TestRequest, Tested, TokenView, UnlockRequest, Unlocked,
+    Version,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -56,9 +57,14 @@ impl<'a> Api<'a> {
         self.of_lock(lock, "renew", request).await
     }
 
-    /// Gives a grant back.
+    /// Gives a grant back. A release whose answer was lost can be repeated: it is answered as before, with `replayed`.
     pub async fn release(&self, lock: &str, request: &ReleaseRequest) -> Result<Released> {
         self.of_lock(lock, "release", request).await
+    }
+
+    /// Ends an owner's hold on bytes of a file, `inode:N` or a range of it, under a session or a lease.
+    pub async fn unlock(&self, lock: &str, request: &UnlockRequest) -> Result<Unlocked> {
+        self.of_lock(lock, "unlock", request).await
     }
 
     /// Says whether a lock could be had now, and who is in the way if not.
@@ -66,7 +72,7 @@ impl<'a> Api<'a> {
         self.of_lock(lock, "test", request).await
     }
 
-    /// Says whether a fencing token is a current holder's.
+    /// Says whether a fencing token is a current holder's, and why not.
     pub async fn check(&self, lock: &str, request: &CheckRequest) -> Result<Checked> {
         self.of_lock(lock, "check", request).await
     }
@@ -79,6 +85,11 @@ impl<'a> Api<'a> {
     /// One lock: its state, its holders, who waits.
     pub async fn get(&self, lock: &str) -> Result<Lock> {
         self.read(Ask::get(self.path(&format!("/v1/locks/{}", path_part(lock))))).await
+    }
+
+    /// The grant that carries a fencing token, held or ended, while anything of it is remembered.
+    pub async fn get_token(&self, fencing_token: u64) -> Result<TokenView> {
+        self.read(Ask::get(self.path(&format!("/v1/tokens/{fencing_token}")))).await
     }
 
     /// A page of the locks that are held.
@@ -108,13 +119,13 @@ impl<'a> Api<'a> {
         self.read(Ask::post(self.path("/v1/sessions"), request)).await
     }
 
-    /// Also for the lease of a set.
+    /// Also for the lease of a lock or a set.
     pub async fn keep_alive(&self, id: &str, request: &KeepAliveRequest) -> Result<KeptAlive> {
         let path = format!("/v1/sessions/{}/keepalive", path_part(id));
         self.read(Ask::post(self.path(&path), request)).await
     }
 
-    /// Also for the lease of a set.
+    /// Also for the lease of a lock or a set. Can be repeated, like a release.
     pub async fn close_session(&self, id: &str) -> Result<Closed> {
         self.read(Ask::delete(self.path(&format!("/v1/sessions/{}", path_part(id))))).await
     }

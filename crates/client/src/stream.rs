@@ -323,6 +323,7 @@ pub(crate) fn read(reply: Reply) -> Told {
             | Said::Tested(_)
             | Said::Checked(_)
             | Said::Lock(_)
+            | Said::Unlocked(_)
             | Said::Accepted(_),
         )
         | None => Told::Nonsense(call),

@@ -2,6 +2,7 @@
 
 use crate::command::Claim;
 use crate::effect::{News, Step};
+use crate::endings::{self, What};
 use crate::fence::Fence;
 use crate::id::{LeaseId, Namespace, Owner};
 use crate::inode::{Party, Piece};
@@ -23,13 +24,15 @@ pub(crate) enum Listener<'a> {
     Step(&'a mut Step),
     /// It was told when it happened; now it is replayed.
     Nobody,
+    /// It is undone, and has never happened.
+    Undoing,
 }
 
 impl Listener<'_> {
     fn hear(&mut self, table: &LockTable, namespace: &Namespace, news: News) {
         match self {
             Listener::Step(step) => table.tell(namespace.clone(), news, step),
-            Listener::Nobody => {}
+            Listener::Nobody | Listener::Undoing => {}
         }
     }
 }
@@ -53,6 +56,7 @@ impl LockTable {
         match transition {
             Transition::EpochBegan { epoch } => {
                 self.epoch = *epoch;
+                self.endings.clear();
                 listener.hear(self, &Namespace::default(), News::EpochBegan { epoch: *epoch });
             }
             Transition::Jumped { epoch, fence } => {
@@ -342,6 +346,11 @@ impl LockTable {
             let merge = same && !planted!("adjacent-ranges-not-merged", !own.overlaps(asked));
             if merge {
                 let old = self.take_piece(space, party, inode, own.start());
+                if old.fence() != piece.fence() {
+                    // Its bytes are held on, with the later token.
+                    let (scope, ended) = (Scope::range(inode, own), Ended::piece(&old));
+                    self.remember(space, party, scope, &ended, &Ending::Replaced, listener);
+                }
                 piece.range = piece.range.union(old.range);
                 piece.tokens = piece.tokens.merged_with(&old.tokens);
                 piece.reclaim_window = piece.reclaim_window.max(old.reclaim_window);
@@ -435,6 +444,12 @@ impl LockTable {
         let held = at.lease_mut(lease).held.many();
         held.pieces.insert((inode, owner, piece.range.start()));
         held.count_tokens(&piece.tokens);
+        let token = piece.fence();
+        let is_first = held.shown_with(token).next().is_none();
+        held.shown.insert((token, inode, owner, piece.range.start()));
+        if is_first {
+            at.know_token(token, lease);
+        }
         let (kind, mode) = (Scope::range(inode, piece.range).kind(), piece.mode);
         at.inodes.entry(inode).or_default().insert(Party { owner, lease }, piece);
         at.count_hold(owner, lease, kind, mode);
@@ -447,6 +462,11 @@ impl LockTable {
         let held = at.lease_mut(party.lease).held.many();
         held.pieces.remove(&(inode, party.owner, start));
         held.uncount_tokens(&piece.tokens);
+        let token = piece.fence();
+        held.shown.remove(&(token, inode, party.owner, start));
+        if held.shown_with(token).next().is_none() {
+            at.forget_token(token, party.lease);
+        }
         let kind = Scope::range(inode, piece.range).kind();
         at.uncount_hold(party.owner, party.lease, kind, piece.mode);
         piece
@@ -553,7 +573,7 @@ impl LockTable {
         listener: &mut Listener<'_>,
     ) {
         let at = self.space_mut(space);
-        at.remove_holder(&grant.key, grant.fence);
+        at.remove_holder(&grant.key, grant.fence, lease);
         if let Some(request) = request_of(grant.extra.as_deref()) {
             at.forget_request(grant.owner, &request.id, grant.fence);
         }
@@ -611,7 +631,9 @@ impl LockTable {
         listener: &mut Listener<'_>,
     ) {
         self.before_change(space, lease);
+        let grants = self.space(space).lease(lease).held.len();
         self.end_all(space, lease, ending, false, listener);
+        self.remember_lease(space, lease, grants, ending, listener);
         self.tell_session_ended(space, lease, ending, listener);
         self.forget_lease(space, lease);
     }
@@ -625,7 +647,9 @@ impl LockTable {
         listener: &mut Listener<'_>,
     ) {
         self.before_change(space, lease);
+        let grants = self.space(space).lease(lease).held.len();
         self.end_all(space, lease, ending, true, listener);
+        self.remember_lease(space, lease, grants, ending, listener);
         self.tell_session_ended(space, lease, ending, listener);
         self.spaces[space.0].uncount_standing(lease);
         self.spaces[space.0].lapsed_len += 1;
@@ -706,7 +730,7 @@ impl LockTable {
 
     #[expect(clippy::too_many_arguments, reason = "all of it is told")]
     fn tell_ended(
-        &self,
+        &mut self,
         space: SpaceNo,
         lease: LeaseNo,
         scope: Scope,
@@ -715,6 +739,10 @@ impl LockTable {
         ending: &Ending,
         listener: &mut Listener<'_>,
     ) {
+        if ended.window.is_none() {
+            let party = Party { owner, lease };
+            self.remember(space, party, scope.clone(), ended, ending, listener);
+        }
         let at = self.space(space);
         let told = News::Ended {
             scope,
@@ -728,6 +756,62 @@ impl LockTable {
             disconnected: at.lease(lease).session.as_ref().is_some_and(|session| session.kept),
         };
         listener.hear(self, &at.name, told);
+    }
+
+    /// Remembers for a while what ended, and how.
+    fn remember(
+        &mut self,
+        space: SpaceNo,
+        party: Party,
+        scope: Scope,
+        ended: &Ended,
+        ending: &Ending,
+        listener: &Listener<'_>,
+    ) {
+        let Ended { mode, since, fence, .. } = *ended;
+        let what = What::Hold { scope, mode, tokens: ended.tokens.clone(), since, last: fence };
+        self.remember_what(space, party, what, ending, listener);
+    }
+
+    /// The same for a lease: a session, or a plain one that was closed.
+    fn remember_lease(
+        &mut self,
+        space: SpaceNo,
+        lease: LeaseNo,
+        grants: usize,
+        ending: &Ending,
+        listener: &Listener<'_>,
+    ) {
+        let held = self.space(space).lease(lease);
+        if held.session.is_some() || *ending == Ending::Closed {
+            let party = Party { owner: held.owner, lease };
+            self.remember_what(space, party, What::Lease { grants }, ending, listener);
+        }
+    }
+
+    fn remember_what(
+        &mut self,
+        space: SpaceNo,
+        party: Party,
+        what: What,
+        ending: &Ending,
+        listener: &Listener<'_>,
+    ) {
+        match listener {
+            Listener::Undoing => return,
+            Listener::Step(_) | Listener::Nobody => {}
+        }
+        let at = &self.spaces[space.0];
+        let ended = endings::Ended {
+            revision: self.revision,
+            namespace: at.name.clone(),
+            lease: at.lease(party.lease).id,
+            owner: at.owners.name(party.owner).clone(),
+            what,
+            at: self.now,
+            ending: ending.clone(),
+        };
+        self.endings.remember(ended);
     }
 
     fn tell_session_ended(
@@ -769,6 +853,7 @@ pub(crate) enum Window {
 struct Ended {
     mode: crate::mode::Mode,
     fence: Fence,
+    tokens: Tokens,
     since: Timestamp,
     reclaim_window: Millis,
     window: Option<Millis>,
@@ -777,12 +862,14 @@ struct Ended {
 impl Ended {
     fn grant(grant: &Grant) -> Ended {
         let (mode, fence, since) = (grant.mode, grant.fence, grant.granted_at);
-        Ended { mode, fence, since, reclaim_window: grant.reclaim_window, window: None }
+        let (tokens, reclaim_window) = (Tokens::One(fence), grant.reclaim_window);
+        Ended { mode, fence, tokens, since, reclaim_window, window: None }
     }
 
     fn piece(piece: &Piece) -> Ended {
         let (mode, fence, since) = (piece.mode, piece.fence(), piece.granted_at);
-        Ended { mode, fence, since, reclaim_window: piece.reclaim_window, window: None }
+        let (tokens, reclaim_window) = (piece.tokens.clone(), piece.reclaim_window);
+        Ended { mode, fence, tokens, since, reclaim_window, window: None }
     }
 
     fn in_window(mut self) -> Ended {

@@ -130,6 +130,19 @@ pub struct Renew {
     pub ttl: Option<Duration>,
 }
 
+impl Renew {
+    /// What it shows, as a release would.
+    pub(crate) fn shown(&self) -> Release {
+        Release {
+            namespace: self.namespace.clone(),
+            scope: self.scope.clone(),
+            owner: self.owner.clone(),
+            lease: self.lease,
+            fence: self.fence,
+        }
+    }
+}
+
 /// Ends what was granted with this fence: one scope, the named bytes of a file, or a whole set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {

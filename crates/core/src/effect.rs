@@ -30,9 +30,10 @@ pub enum Outcome {
 pub enum Answer {
     Granted(Box<Grant>),
     Renewed(Renewed),
-    /// How long it was held.
+    /// How long it was held, and whether it was released before, by the same owner under the same lease.
     Released {
         held: Duration,
+        replayed: bool,
     },
     /// Whether any byte of the range was held.
     Unlocked {
@@ -43,8 +44,10 @@ pub enum Answer {
         waiting: bool,
     },
     SessionOpened(Box<Opened>),
+    /// How many grants ended with it, and whether it was closed before.
     SessionClosed {
         grants: usize,
+        replayed: bool,
     },
     Disconnected {
         kept_until: Option<Timestamp>,

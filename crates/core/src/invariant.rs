@@ -605,6 +605,10 @@ fn invariant_indexes_agree_with_what_is_held(table: &LockTable, facts: &Facts<'_
         ensure(subtrees.eq(&space.subtrees_held), PROMISE, || "subtrees held".into())?;
         let queued = space.queues.keys().filter(is_subtree).count();
         ensure(queued == space.subtrees_queued, PROMISE, || "subtrees waited for".into())?;
+        for fact in facts {
+            let found = space.lease_of_token(fact.fence) == Some(fact.lease);
+            ensure(found, PROMISE, || format!("the lease of token {}", fact.fence))?;
+        }
         invariant_owners_are_mentioned(space)?;
         invariant_tokens_are_counted(space)?;
         for (number, lease) in space.leases.iter() {

@@ -96,6 +96,8 @@ pub(crate) struct Many {
     pub(crate) grants: BTreeMap<(Fence, Key), Grant>,
     /// Where the pieces of files are: inode, owner, first byte.
     pub(crate) pieces: BTreeSet<(u64, OwnerNo, u64)>,
+    /// The same by the token that each is shown with.
+    pub(crate) shown: BTreeSet<(Fence, u64, OwnerNo, u64)>,
     /// The byte ranges of each set that also has keys, so that its fence releases them too.
     pub(crate) sets: BTreeMap<Fence, SetRanges>,
     /// The requests with an id that were granted bytes of files, by the token of their grant.
@@ -114,6 +116,15 @@ pub(crate) struct ByteRequest {
 }
 
 impl Many {
+    /// The pieces that are shown with this token.
+    pub(crate) fn shown_with(
+        &self,
+        token: Fence,
+    ) -> impl Iterator<Item = (u64, OwnerNo, u64)> + '_ {
+        let all = (token, 0, OwnerNo::MIN, 0)..=(token, u64::MAX, OwnerNo::MAX, u64::MAX);
+        self.shown.range(all).map(|&(_, inode, owner, start)| (inode, owner, start))
+    }
+
     /// A piece with these tokens is there now.
     pub(crate) fn count_tokens(&mut self, tokens: &Tokens) {
         if !self.requests.is_empty() {
@@ -326,6 +337,31 @@ impl Held {
         match self {
             Held::Many(many) => Some(&many.pieces),
             Held::Nothing | Held::One(_) => None,
+        }
+    }
+
+    /// The pieces that are shown with this token.
+    pub(crate) fn shown_with(
+        &self,
+        token: Fence,
+    ) -> impl Iterator<Item = (u64, OwnerNo, u64)> + '_ {
+        let many = match self {
+            Held::Many(many) => Some(many.shown_with(token)),
+            Held::Nothing | Held::One(_) => None,
+        };
+        many.into_iter().flatten()
+    }
+
+    /// Whether anything under the lease is shown with this token.
+    pub(crate) fn is_shown_with(&self, token: Fence) -> bool {
+        match self {
+            Held::Nothing => false,
+            Held::One(grant) => grant.fence == token,
+            Held::Many(many) => {
+                let first = many.grants.range((token, Key::least())..).next();
+                first.is_some_and(|((fence, _), _)| *fence == token)
+                    || many.shown_with(token).next().is_some()
+            }
         }
     }
 

@@ -26,6 +26,8 @@ pub struct Limits {
     pub ticket_kept: Duration,
     /// How many places are kept at a time. One more and the oldest is forgotten.
     pub kept_places_max: usize,
+    /// How many endings of grants are remembered, to tell why a token or a lease is no longer good.
+    pub endings_max: usize,
     /// How many deadlines one command works off at most, so that a million at once do not stop the service.
     pub deadlines_per_step_max: usize,
 }
@@ -51,6 +53,7 @@ impl Default for Limits {
             namespaces_max: 10_000,
             ticket_kept: Duration::from_secs(10),
             kept_places_max: 100_000,
+            endings_max: 10_000,
             deadlines_per_step_max: 500,
         }
     }

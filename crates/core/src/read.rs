@@ -12,7 +12,7 @@ use crate::inode::Party;
 use crate::lease::{Lease, LeaseNo, LeaseState, metadata_of};
 use crate::mode::Mode;
 use crate::owners::OwnerSet;
-use crate::refusal::{Holder, HolderState, Refusal};
+use crate::refusal::{Gone, Holder, HolderState, Refusal};
 use crate::scope::{Scope, ScopeKind};
 use crate::space::{Space, SpaceNo};
 use crate::table::LockTable;
@@ -42,12 +42,14 @@ impl LockTable {
             last_fence: None,
             revision: self.revision,
         };
+        view.last_fence = self.endings.last_fence(namespace, scope);
         let Some(space) = self.space_no(namespace) else {
             return view;
         };
         let found = self.grants_overlapping(space, scope);
         view.holders_len = found.len();
-        view.last_fence = found.iter().map(|grant| self.fence_of(space, grant)).max();
+        let held = found.iter().map(|grant| self.fence_of(space, grant)).max();
+        view.last_fence = view.last_fence.max(held);
         let named = found.iter().take(NAMED_MAX);
         view.holders = named.filter_map(|grant| self.holder(space, grant)).collect();
         view.state = state_of(&view.holders);
@@ -93,9 +95,12 @@ impl LockTable {
         fence: Fence,
         lease: Option<LeaseId>,
     ) -> Check {
-        let nothing = Check { valid: false, holder: None };
+        let nothing = || {
+            let why = Some(self.why_not_held(namespace, scope, fence, lease));
+            Check { valid: false, why, holder: None }
+        };
         let Some(space) = self.space_no(namespace) else {
-            return nothing;
+            return nothing();
         };
         let at = self.space(space);
         let mut found = self.grants_overlapping(space, scope);
@@ -110,8 +115,18 @@ impl LockTable {
             Blocker::Waiter { .. } => false,
         });
         let valid = found.iter().find(|grant| self.is_good(space, grant, scope, lease));
-        let Some(grant) = valid.or(found.first()) else { return nothing };
-        Check { valid: valid.is_some(), holder: self.holder(space, grant) }
+        let Some(grant) = valid.or(found.first()) else { return nothing() };
+        let holder = self.holder(space, grant);
+        if valid.is_some() {
+            return Check { valid: true, why: None, holder };
+        }
+        let held = grant.lease().map(|no| at.lease(no));
+        let why = match held {
+            Some(held) if lease.is_some_and(|id| held.id != id) => Gone::Unknown,
+            Some(held) if held.is_over() || held.is_due(self.now) => Gone::Expired,
+            Some(_) | None => Gone::OtherScope,
+        };
+        Check { valid: false, why: Some(why), holder }
     }
 
     /// Whether a grant gives its holder all of the scope, and stands under this lease.
@@ -416,7 +431,7 @@ pub(crate) fn state_of(holders: &[Holder]) -> LockState {
 }
 
 /// Whether a held key gives its holder all of `asked`.
-fn covers(key: &crate::scope::Key, asked: &crate::scope::Key) -> bool {
+pub(crate) fn covers(key: &crate::scope::Key, asked: &crate::scope::Key) -> bool {
     asked.covering_subtrees().iter().any(|text| &text[..] == key.text().as_bytes())
 }
 

@@ -23,20 +23,22 @@ pub enum Refusal {
     NoGrace,
     #[error("waiting would deadlock: a cycle of {} owners", cycle.len())]
     Deadlock { cycle: Arc<[WaitEdge]> },
-    #[error("the lease has ended")]
-    LeaseLost,
+    /// With the reason, where the lease was shown by its holder.
+    #[error("the lease {}", gone_said(*.0))]
+    LeaseLost(Option<Gone>),
     #[error(
         "nothing on {0} can be reclaimed: name the session or lease that held it, with its owner, mode and bytes"
     )]
     NothingToReclaim(Scope),
-    #[error("owner, lease and fencing token do not match a grant on {0}")]
-    NotHolder(Scope),
+    #[error("owner, lease and fencing token do not match a grant on {scope}{}", why_said(*.why))]
+    NotHolder { scope: Scope, why: Option<Gone> },
     #[error("{scope} is used with {}, not with {}", said(*current), said(*asked))]
     LimitMismatch { scope: Scope, current: Mode, asked: Mode },
     #[error("the request id was used for another request")]
     RequestIdReused,
-    #[error("session not found")]
-    SessionNotFound,
+    /// With the reason, where the session was named by its id.
+    #[error("session not found{}", why_said(*.0))]
+    SessionNotFound(Option<Gone>),
     #[error("there is no such place in the queue, or it is no longer kept")]
     TicketNotFound(Ticket),
     #[error("fencing token {presented} is lower than {high_water}")]
@@ -53,6 +55,53 @@ pub enum Refusal {
     Suspended,
     #[error("epoch {presented:?} is not above {current:?}")]
     StaleEpoch { presented: Epoch, current: Epoch },
+}
+
+/// The reason why a fencing token or a lease is not good for what it was shown for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Gone {
+    /// Never seen, not of this lease or owner, or forgotten.
+    Unknown,
+    /// The lease was not renewed in time.
+    Expired,
+    /// Given back by its holder, or ended for it: closed, disconnected, revoked, its file removed.
+    Released,
+    /// It was granted for something else.
+    OtherScope,
+    /// The lock has been granted with a later token.
+    Superseded,
+}
+
+impl Gone {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Gone::Unknown => "unknown",
+            Gone::Expired => "expired",
+            Gone::Released => "released",
+            Gone::OtherScope => "other_scope",
+            Gone::Superseded => "superseded",
+        }
+    }
+}
+
+fn gone_said(why: Option<Gone>) -> &'static str {
+    match why {
+        None | Some(Gone::OtherScope) => "has ended",
+        Some(Gone::Unknown) => "is unknown",
+        Some(Gone::Expired) => "has expired",
+        Some(Gone::Released) => "was released",
+        Some(Gone::Superseded) => "was superseded by a later grant",
+    }
+}
+
+fn why_said(why: Option<Gone>) -> &'static str {
+    match why {
+        None | Some(Gone::Unknown) => "",
+        Some(Gone::Expired) => ": the lease has expired",
+        Some(Gone::Released) => ": it was released",
+        Some(Gone::OtherScope) => ": the token belongs to another lock",
+        Some(Gone::Superseded) => ": it was superseded by a later grant",
+    }
 }
 
 /// Why a request cannot be granted now.

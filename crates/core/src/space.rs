@@ -27,6 +27,8 @@ pub(crate) struct Space {
     pub(crate) owners: Owners,
     pub(crate) leases: Slab<Lease>,
     lease_ids: Index,
+    /// The lease of each token that something held is shown with: once for each key, once for all bytes of a file.
+    tokens: Index,
     /// Sessions by number.
     pub(crate) sessions: BTreeMap<u64, LeaseNo>,
     /// Names, paths and subtrees that are held.
@@ -167,6 +169,7 @@ impl Space {
             owners: Owners::new(seed),
             leases: Slab::default(),
             lease_ids: Index::new(),
+            tokens: Index::new(),
             sessions: BTreeMap::new(),
             held: BTreeMap::new(),
             unshared_paths: BTreeSet::new(),
@@ -195,6 +198,24 @@ impl Space {
         self.lease_ids
             .find(hash_words(self.seed, id.words()), |number| self.leases[number].id == id)
             .map(LeaseNo)
+    }
+
+    /// The lease under which anything is held that is shown with this token.
+    pub(crate) fn lease_of_token(&self, token: Fence) -> Option<LeaseNo> {
+        let is_it = |number| self.leases[number].held.is_shown_with(token);
+        self.tokens.find(self.hash_of(token), is_it).map(LeaseNo)
+    }
+
+    pub(crate) fn know_token(&mut self, token: Fence, lease: LeaseNo) {
+        self.tokens.insert(self.hash_of(token), lease.0);
+    }
+
+    pub(crate) fn forget_token(&mut self, token: Fence, lease: LeaseNo) {
+        self.tokens.remove(self.hash_of(token), lease.0);
+    }
+
+    fn hash_of(&self, token: Fence) -> u32 {
+        hash_words(self.seed, [token.get(), 0])
     }
 
     /// A lease whose holder may still act on it.
@@ -334,6 +355,7 @@ impl Space {
     }
 
     pub(crate) fn add_holder(&mut self, key: &Key, mode: Mode, fence: Fence, lease: LeaseNo) {
+        self.know_token(fence, lease);
         match self.held.entry(key.clone()) {
             Entry::Occupied(mut holders) => {
                 holders.get_mut().insert(fence, lease);
@@ -352,7 +374,8 @@ impl Space {
         }
     }
 
-    pub(crate) fn remove_holder(&mut self, key: &Key, fence: Fence) {
+    pub(crate) fn remove_holder(&mut self, key: &Key, fence: Fence, lease: LeaseNo) {
+        self.forget_token(fence, lease);
         let Entry::Occupied(mut holders) = self.held.entry(key.clone()) else { return };
         if holders.get_mut().remove(fence) {
             return;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::change::Listener;
 use crate::command::GracePolicy;
 use crate::effect::{Effect, Event, News, Step};
+use crate::endings::Endings;
 use crate::fence::Fence;
 use crate::id::{Adapter, Epoch, Namespace, Owner, Revision, Ticket};
 use crate::lease::LeaseNo;
@@ -60,6 +61,8 @@ pub struct LockTable {
     pub(crate) weakened: BTreeSet<(Namespace, Owner)>,
     /// Waiters whose lease has ended in this step: nothing can stand under it any more.
     pub(crate) orphaned: Vec<(SpaceNo, Ticket)>,
+    /// What has ended lately. It does not last.
+    pub(crate) endings: Endings,
     pub(crate) snapshotting: Option<Snapshotting>,
     /// How to undo what is not settled yet, if that is to be possible.
     pub(crate) undo: Option<UndoLog>,
@@ -75,6 +78,7 @@ impl LockTable {
     /// An empty table. The seed should be random: it keeps clients from choosing names that collide.
     pub fn new(limits: Limits, seed: u64) -> LockTable {
         LockTable {
+            endings: Endings::new(seed, limits.endings_max),
             limits,
             seed,
             now: Timestamp::ZERO,

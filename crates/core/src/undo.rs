@@ -105,6 +105,7 @@ impl LockTable {
             self.revision.0 -= 1;
             self.fence = fence;
         }
+        self.endings.roll_back(self.revision);
         self.freed.clear();
     }
 
@@ -275,9 +276,9 @@ impl LockTable {
         let space = self.space_or_insert(namespace);
         if let Some(lease) = self.space(space).lease_no(lease) {
             for ticket in self.space(space).waits_under(lease).collect::<Vec<_>>() {
-                self.refuse_waiter(space, ticket, &Refusal::LeaseLost, step);
+                self.refuse_waiter(space, ticket, &Refusal::LeaseLost(None), step);
             }
-            self.end_lease(space, lease, &Ending::Withdrawn, &mut Listener::Nobody);
+            self.end_lease(space, lease, &Ending::Withdrawn, &mut Listener::Undoing);
         }
     }
 
@@ -285,7 +286,7 @@ impl LockTable {
     fn remove_stamped(&mut self, space: SpaceNo, lease: LeaseNo, fence: Fence) {
         self.before_change(space, lease);
         for key in self.space(space).lease(lease).held.stamped(fence) {
-            self.end_grant(space, lease, fence, &key, &Ending::Withdrawn, &mut Listener::Nobody);
+            self.end_grant(space, lease, fence, &key, &Ending::Withdrawn, &mut Listener::Undoing);
         }
     }
 
@@ -294,7 +295,7 @@ impl LockTable {
         let space = self.space_or_insert(&image.entry.namespace);
         if let Some(lease) = self.space(space).lease_no(image.entry.lease) {
             self.before_change(space, lease);
-            self.end_all(space, lease, &Ending::Withdrawn, false, &mut Listener::Nobody);
+            self.end_all(space, lease, &Ending::Withdrawn, false, &mut Listener::Undoing);
             let at = self.space_mut(space);
             if let Held::Many(many) =
                 std::mem::replace(&mut at.lease_mut(lease).held, Held::Nothing)
@@ -312,7 +313,7 @@ impl LockTable {
         let holders = holders_of(&image.entry);
         match self.space(space).lease_no(image.entry.lease) {
             Some(lease) if image.is_lapsed(self.space(space).lease(lease)) => {
-                self.end_lease(space, lease, &Ending::Withdrawn, &mut Listener::Nobody);
+                self.end_lease(space, lease, &Ending::Withdrawn, &mut Listener::Undoing);
                 self.add_image(space, image);
             }
             Some(lease) => {

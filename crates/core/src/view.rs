@@ -7,9 +7,10 @@ use crate::command::OnDisconnect;
 use crate::fence::Fence;
 use crate::id::{Adapter, Epoch, Namespace, Owner, RegisterName, Revision, Ticket};
 use crate::mode::Mode;
-use crate::refusal::{Holder, WaitEdge};
+use crate::refusal::{Gone, Holder, WaitEdge};
 use crate::scope::{Scope, ScopeKind};
 use crate::time::{Millis, Timestamp};
+use crate::transition::Ending;
 
 /// One scope: who holds anything that overlaps it, and who waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,7 @@ pub struct LockView {
     /// The first few by place; `waiters_len` counts them all.
     pub waiters: Vec<WaiterView>,
     pub waiters_len: usize,
+    /// The highest token it is known to have been granted with: of a holder, or of a grant that ended lately.
     pub last_fence: Option<Fence>,
     pub revision: Revision,
 }
@@ -57,8 +59,33 @@ pub struct Tested {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     pub valid: bool,
+    /// Set when it is not valid.
+    pub why: Option<Gone>,
     /// The grant that the fence belongs to, if there is one.
     pub holder: Option<Holder>,
+}
+
+/// The grant that carries a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenView {
+    pub fence: Fence,
+    pub namespace: Namespace,
+    /// What is held with it, reclaim windows too; the first few.
+    pub holders: Vec<Holder>,
+    /// What of it has ended lately, newest first; the first few.
+    pub ended: Vec<EndedGrant>,
+}
+
+/// A grant, or a part of one, that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedGrant {
+    pub scope: Scope,
+    pub owner: Owner,
+    pub mode: Mode,
+    pub since: Timestamp,
+    /// When it ended.
+    pub at: Timestamp,
+    pub ending: Ending,
 }
 
 /// Which locks to list, and from where on.

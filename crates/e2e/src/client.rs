@@ -12,7 +12,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request, header};
 use hyper_util::rt::TokioIo;
 use leasehold_api::{
-    AcquireRequest, Code, Grant, Happened, Lock, Problem, ReleaseRequest, RenewRequest,
+    AcquireRequest, Code, Grant, Happened, Lock, Problem, ReleaseRequest, Released, RenewRequest,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -321,8 +321,13 @@ impl Client {
             fencing_token: lease.token,
         };
         let (invoked, outcome) =
-            self.call::<serde::de::IgnoredAny>(lease.lock, "release", &body, Duration::ZERO).await;
-        if let Some(outcome) = kept(&outcome) {
+            self.call::<Released>(lease.lock, "release", &body, Duration::ZERO).await;
+        // An answer to an earlier release that had none says nothing of this moment.
+        let kept = match &outcome {
+            Outcome::Done(released) if released.replayed => Some(Kept::Unknown),
+            outcome => kept(outcome),
+        };
+        if let Some(outcome) = kept {
             let event = Event::Release { token: lease.token, outcome };
             self.record(lease.lock, invoked, outcome != Kept::Unknown, event);
         }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::{
     Answer, Check, Claim, Command, Fence, Graph, LeaseId, ListQuery, LockView, Namespace, Overview,
-    Owner, Page, Refusal, RegisterName, RegisterView, Scope, SessionView, Stats, Tested, Tree,
-    TreeQuery,
+    Owner, Page, Refusal, RegisterName, RegisterView, Scope, SessionView, Stats, Tested, TokenView,
+    Tree, TreeQuery,
 };
 
 /// What one caller asks.
@@ -18,16 +18,54 @@ pub enum Call {
 /// Something to read. Reads never change anything and never show what could still be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    Get { namespace: Namespace, scope: Scope },
-    Test { namespace: Namespace, owner: Owner, lease: Option<LeaseId>, claim: Claim },
-    Check { namespace: Namespace, scope: Scope, fence: Fence, lease: Option<LeaseId> },
+    Get {
+        namespace: Namespace,
+        scope: Scope,
+    },
+    Test {
+        namespace: Namespace,
+        owner: Owner,
+        lease: Option<LeaseId>,
+        claim: Claim,
+    },
+    Check {
+        namespace: Namespace,
+        scope: Scope,
+        fence: Fence,
+        lease: Option<LeaseId>,
+    },
     List(ListQuery),
-    Session { namespace: Namespace, id: LeaseId },
-    Sessions { namespace: Namespace, after: u64, len_max: usize },
-    Register { namespace: Namespace, register: RegisterName },
-    Registers { namespace: Namespace, after: Option<RegisterName>, len_max: usize },
-    Graph { namespace: Namespace, waits_max: usize },
-    Overview { namespace: Namespace, len_max: usize },
+    Session {
+        namespace: Namespace,
+        id: LeaseId,
+    },
+    Sessions {
+        namespace: Namespace,
+        after: u64,
+        len_max: usize,
+    },
+    Register {
+        namespace: Namespace,
+        register: RegisterName,
+    },
+    /// The grant that carries a token, in whatever namespace of the group that this one is in.
+    Token {
+        namespace: Namespace,
+        fence: Fence,
+    },
+    Registers {
+        namespace: Namespace,
+        after: Option<RegisterName>,
+        len_max: usize,
+    },
+    Graph {
+        namespace: Namespace,
+        waits_max: usize,
+    },
+    Overview {
+        namespace: Namespace,
+        len_max: usize,
+    },
     Tree(TreeQuery),
     Stats,
 }
@@ -43,6 +81,7 @@ impl Query {
             | Query::Sessions { namespace, .. }
             | Query::Register { namespace, .. }
             | Query::Registers { namespace, .. }
+            | Query::Token { namespace, .. }
             | Query::Graph { namespace, .. }
             | Query::Overview { namespace, .. } => Some(namespace),
             Query::Tree(query) => Some(&query.namespace),
@@ -63,6 +102,7 @@ pub enum View {
     Sessions(Vec<SessionView>),
     Register(Option<Fence>),
     Registers(Vec<RegisterView>),
+    Token(Option<Box<TokenView>>),
     Graph(Box<Graph>),
     Overview(Box<Overview>),
     Tree(Box<Tree>),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{Mood, MoodyJournal, NOW, acquire, release, renew, scope};
 use leasehold_core::{
     AcceptFence, Adapter, Answer, Break, BreakSession, ByteRange, CloseSession, Command,
-    DeleteFence, Fence, Grant, KeepAlive, ListQuery, LockState, Millis, Mode, Namespace,
+    DeleteFence, Fence, Gone, Grant, KeepAlive, ListQuery, LockState, Millis, Mode, Namespace,
     OnDisconnect, OpenSession, Opened, Refusal, RegisterName, RemoveFile, Renew, RequestId,
     Revision, Under, Unlock, Wait,
 };
@@ -135,7 +135,10 @@ async fn a_lost_lease_is_reported_only_once_that_is_durable() {
     settle().await;
     assert!(!renewing.is_finished());
     journal.set(Mood::Works);
-    assert_eq!(renewing.await.unwrap(), Err(CallError::Refused(Refusal::LeaseLost)));
+    assert_eq!(
+        renewing.await.unwrap(),
+        Err(CallError::Refused(Refusal::LeaseLost(Some(Gone::Released))))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -560,4 +563,33 @@ async fn endings_go_on_while_the_store_is_away_and_are_shown_when_it_is_back() {
     let last = seen(&handle).await;
     assert!(last.holders.is_empty() && last.sessions.is_empty(), "{last:?}");
     journal_folds_to_the_table(&journal, handle, stop).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_repeated_while_the_store_is_away_is_answered_as_before() {
+    for mood in [Mood::Full, Mood::LostBefore, Mood::LostAfter] {
+        let journal = MoodyJournal::new();
+        let (handle, stop) = engine(&journal).await;
+        let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
+        tokio::time::advance(Duration::from_secs(2)).await;
+        journal.set(mood);
+        let released = async || handle.command(release("job/x", &held)).await;
+        let first = released().await;
+        let Ok(Answer::Released { held: length, replayed: false }) = first else {
+            panic!("{mood:?}: {first:?}")
+        };
+        assert!(length >= Duration::from_secs(2), "{mood:?}: {length:?}");
+        let again = Ok(Answer::Released { held: length, replayed: true });
+        for _ in 0..3 {
+            settle().await;
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert_eq!(released().await, again, "{mood:?}");
+            let look = Query::Get { namespace: Namespace::default(), scope: scope("job/x") };
+            // Whatever is shown of the table meanwhile leaves it as it was.
+            drop(tokio::time::timeout(Duration::from_millis(1), handle.query(look)).await);
+        }
+        works_again(&journal, &handle).await;
+        assert_eq!(released().await, again, "{mood:?}");
+        journal_folds_to_the_table(&journal, handle, stop).await;
+    }
 }

@@ -169,14 +169,15 @@ impl Forwarder {
 
 /// What must not wait behind anything: it keeps or gives back what somebody has.
 fn is_urgent(method: &Method, path: &str) -> bool {
-    const CALLS: [&str; 4] = [
+    const CALLS: [&str; 5] = [
         "/leasehold.v1.Locks/Renew",
         "/leasehold.v1.Locks/Release",
+        "/leasehold.v1.Locks/Unlock",
         "/leasehold.v1.Sessions/KeepAlive",
         "/leasehold.v1.Sessions/Close",
     ];
-    let of_lock =
-        path.starts_with("/v1/locks/") && (path.ends_with("/renew") || path.ends_with("/release"));
+    let is_urgent = ["/renew", "/release", "/unlock"].iter().any(|verb| path.ends_with(verb));
+    let of_lock = path.starts_with("/v1/locks/") && is_urgent;
     let of_session = path.starts_with("/v1/sessions/");
     match *method {
         Method::POST => {

@@ -12,7 +12,7 @@ use utoipa::{IntoParams, IntoResponses, OpenApi};
 
 use crate::http::{Answered, with_type};
 use crate::http::{
-    fences, graph, health, history, inodes, locks, overview, sessions, sets, simple, watch,
+    fences, graph, health, history, inodes, locks, overview, sessions, sets, simple, tokens, watch,
 };
 
 #[derive(OpenApi)]
@@ -25,11 +25,11 @@ use crate::http::{
     servers((url = "/", description = "The server that serves this description")),
     security(),
     paths(
-        locks::acquire, locks::renew, locks::release, locks::get, locks::test, locks::check, locks::break_, locks::list,
+        locks::acquire, locks::renew, locks::release, locks::unlock, locks::get, locks::test, locks::check, locks::break_, locks::list,
         sets::acquire,
         sessions::open, sessions::list, sessions::get, sessions::keepalive, sessions::close, sessions::break_,
         fences::accept, fences::list, fences::get, fences::delete,
-        inodes::remove,
+        tokens::get, inodes::remove,
         watch::watch, watch::events, graph::graph, history::history,
         overview::overview, overview::tree, overview::limits,
         simple::post, simple::delete, simple::get,

@@ -407,6 +407,7 @@ fn route(method: &Method, path: &str) -> (&'static str, Option<String>) {
         ("/v1/sessions/", "/v1/sessions/{session_id}"),
         ("/v1/fences/", "/v1/fences/{name}"),
         ("/v1/inodes/", "/v1/inodes/{inode}"),
+        ("/v1/tokens/", "/v1/tokens/{fencing_token}"),
         ("/console/", "/console/{path}"),
     ] {
         if path.starts_with(prefix) {

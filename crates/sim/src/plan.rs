@@ -360,6 +360,7 @@ fn limits(dice: &mut Dice, ttl: Micros) -> Limits {
         namespaces_max: 2,
         ticket_kept: ttl / 4,
         kept_places_max: 2 * room,
+        endings_max: 10_000,
         deadlines_per_step_max: if dice.percent(30) { 1 } else { 500 },
     }
 }

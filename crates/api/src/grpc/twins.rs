@@ -164,6 +164,47 @@ impl From<&wire::Holder> for crate::Holder {
     }
 }
 
+impl From<&crate::PastHolder> for wire::PastHolder {
+    fn from(past: &crate::PastHolder) -> wire::PastHolder {
+        wire::PastHolder {
+            lock: past.lock.clone(),
+            owner_id: past.owner_id.clone(),
+            mode: mode(past.mode),
+            permits: past.permits,
+            fencing_token: past.fencing_token,
+            acquired_at: at(&past.acquired_at),
+            ended_at: at(&past.ended_at),
+            held: Some(ms(past.held_ms)),
+            ended_ago: Some(ms(past.ended_ms_ago)),
+            reason: past.reason.clone(),
+            note: past.note.clone(),
+        }
+    }
+}
+
+impl From<crate::TokenState> for wire::TokenState {
+    fn from(state: crate::TokenState) -> wire::TokenState {
+        match state {
+            crate::TokenState::Held => wire::TokenState::Held,
+            crate::TokenState::Recovering => wire::TokenState::Recovering,
+            crate::TokenState::ReclaimWindow => wire::TokenState::ReclaimWindow,
+            crate::TokenState::Ended => wire::TokenState::Ended,
+        }
+    }
+}
+
+impl From<&crate::TokenView> for wire::TokenView {
+    fn from(view: &crate::TokenView) -> wire::TokenView {
+        wire::TokenView {
+            fencing_token: view.fencing_token,
+            namespace: view.namespace.clone(),
+            state: wire::TokenState::from(view.state).into(),
+            holders: holders(&view.holders),
+            ended: view.ended.iter().map(wire::PastHolder::from).collect(),
+        }
+    }
+}
+
 fn holders(holders: &[crate::Holder]) -> Vec<wire::Holder> {
     holders.iter().map(wire::Holder::from).collect()
 }
@@ -585,6 +626,7 @@ impl From<&crate::Problem> for wire::Problem {
             oldest_revision: problem.oldest_revision,
             leader: problem.leader.clone(),
             request_id: problem.request_id.clone(),
+            reason: problem.reason.map(|reason| reason.as_str().into()),
         }
     }
 }
@@ -623,6 +665,7 @@ impl From<&wire::Problem> for crate::Problem {
             oldest_revision: problem.oldest_revision,
             leader: problem.leader.clone(),
             request_id: problem.request_id.clone(),
+            reason: problem.reason.as_deref().and_then(crate::Gone::of),
             ..crate::Problem::new(code.unwrap_or(Code::Internal), problem.detail.clone())
         }
     }
@@ -667,6 +710,7 @@ mod tests {
         problem.ticket = Some("9".into());
         problem.queue_position = Some(1);
         problem.request_id = "r".into();
+        problem.reason = Some(crate::Gone::OtherScope);
         let back = crate::Problem::from(&wire::Problem::from(&problem));
         assert_eq!(serde_json::to_value(&back).unwrap(), serde_json::to_value(&problem).unwrap());
     }

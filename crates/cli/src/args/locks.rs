@@ -70,7 +70,7 @@ pub(crate) struct Acquire {
     /// The owner [default: your name and host]
     #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
     pub(crate) owner: Option<String>,
-    /// The session that the grant stands under
+    /// The session, or the lease of the same owner, that the grant stands under
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<String>,
     /// A JSON object that others see beside your name
@@ -105,6 +105,7 @@ pub(crate) struct Renew {
   LEASEHOLD_LEASE_ID=05ef3f… leasehold release job/nightly --owner me --fencing-token 42
 
 The lease id comes from LEASEHOLD_LEASE_ID or from stdin, never from the command line.
+A release whose answer was lost can be repeated: it is answered as before.
 Exit codes: 0 released, 76 the lease had ended")]
 pub(crate) struct Release {
     /// The lock [default: what LEASEHOLD_LOCKS names]
@@ -114,14 +115,41 @@ pub(crate) struct Release {
     pub(crate) held: Held,
 }
 
-/// Show one lock: its holders and waiters
+/// Unlock bytes of a file, whatever grants they came by
+///
+/// Bytes that are not held do not matter, so it can be repeated.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
-  leasehold get job/nightly")]
-pub(crate) struct Get {
-    /// The lock
+  leasehold unlock inode:42@0..100 --owner me --session $id
+
+Exit codes: 0 nothing of it is held any more, 76 the session or lease is over")]
+pub(crate) struct Unlock {
+    /// The bytes: inode:N, or a range of it
     #[arg(value_name = "LOCK")]
     pub(crate) lock: String,
+    /// Who holds them [default: your name and host]
+    #[arg(long, value_name = "OWNER", env = "LEASEHOLD_OWNER", hide_env_values = true)]
+    pub(crate) owner: Option<String>,
+    /// The session or lease that they are held under [default: LEASEHOLD_LEASE_ID, or a line of stdin]
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+}
+
+/// Show one lock: its holders, and who waits; or the grant of a fencing token
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  leasehold get job/nightly
+  leasehold get --fencing-token 42
+      who had that token, for which lock, and how it ended
+
+Exit codes: 0 shown, 1 nothing is known of the token")]
+pub(crate) struct Get {
+    /// The lock
+    #[arg(value_name = "LOCK", required_unless_present = "fencing_token")]
+    pub(crate) lock: Option<String>,
+    /// Look for the grant that carries this token, held or ended
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = token, conflicts_with = "lock")]
+    pub(crate) fencing_token: Option<u64>,
 }
 
 /// Tell whether a lock could be acquired now
@@ -250,7 +278,7 @@ impl SessionOpen {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SessionKeepAlive {
-    /// The session's id, or the lease id of a set [default: LEASEHOLD_LEASE_ID, or a line of stdin]
+    /// The session's id, or the id of a lease [default: LEASEHOLD_LEASE_ID, or a line of stdin]
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
     /// Another ttl from now on
@@ -260,7 +288,7 @@ pub(crate) struct SessionKeepAlive {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SessionId {
-    /// The session's id, or the lease id of a set [default: LEASEHOLD_LEASE_ID, or a line of stdin]
+    /// The session's id, or the id of a lease [default: LEASEHOLD_LEASE_ID, or a line of stdin]
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
 }

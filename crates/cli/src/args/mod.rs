@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use global::{Color, Format, Global};
 pub(crate) use locks::{
-    Acquire, Break, Check, FenceCommand, Get, Release, Renew, SessionCommand, Test,
+    Acquire, Break, Check, FenceCommand, Get, Release, Renew, SessionCommand, Test, Unlock,
 };
 pub(crate) use run::{Elect, Run, Supervision};
 pub(crate) use serve::{
@@ -54,6 +54,7 @@ pub(crate) enum Command {
     Acquire(Acquire),
     Renew(Renew),
     Release(Release),
+    Unlock(Unlock),
     Get(Get),
     Test(Test),
     Check(Check),

@@ -1,6 +1,6 @@
 //! `leasehold check`
 
-use leasehold_api::{CheckRequest, Checked};
+use leasehold_api::{CheckRequest, Checked, Gone};
 use leasehold_client::Transport;
 
 use super::Answered;
@@ -33,6 +33,16 @@ fn told(checked: &Checked) -> String {
             shown(&holder.owner_id),
             short(holder.expires_in_ms)
         ),
-        Some(_) | None => format!("token {token} does not hold {lock}\n"),
+        Some(_) | None => format!("token {token} does not hold {lock}{}\n", why(checked.reason)),
+    }
+}
+
+fn why(reason: Option<Gone>) -> &'static str {
+    match reason {
+        None | Some(Gone::Unknown) => "",
+        Some(Gone::Expired) => ": its lease has expired",
+        Some(Gone::Released) => ": it was released",
+        Some(Gone::OtherScope) => ": it belongs to another lock",
+        Some(Gone::Superseded) => ": the lock has been granted with a later token",
     }
 }

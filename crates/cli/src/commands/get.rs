@@ -1,6 +1,6 @@
 //! `leasehold get`
 
-use leasehold_api::{Lock, LockState};
+use leasehold_api::{Lock, LockState, PastHolder, TokenState, TokenView};
 
 use super::Answered;
 use super::views::{HOLDER_HEAD, holder_rows};
@@ -9,9 +9,50 @@ use crate::asking::Server;
 use crate::output::{Output, Style, short, shown};
 
 pub(crate) async fn run(server: &Server, args: &Get) -> Answered {
-    let lock = server.ask(server.client.api().get(&args.lock)).await?;
+    if let Some(token) = args.fencing_token {
+        return grant_of(server, token).await;
+    }
+    let lock = args.lock.as_deref().unwrap_or_default();
+    let lock = server.ask(server.client.api().get(lock)).await?;
     server.out.answer(&lock, |out| told(out, &lock));
     Ok(0)
+}
+
+async fn grant_of(server: &Server, token: u64) -> Answered {
+    let view = server.ask(server.client.api().get_token(token)).await?;
+    server.out.answer(&view, |out| told_of_token(out, &view));
+    Ok(0)
+}
+
+fn told_of_token(out: &Output, view: &TokenView) -> String {
+    let state = match view.state {
+        TokenState::Held => "is held",
+        TokenState::Recovering => "is recovering",
+        TokenState::ReclaimWindow => "is kept for its last owner",
+        TokenState::Ended => "has ended",
+    };
+    let mut text = format!("the grant of token {} {state}\n", view.fencing_token);
+    if !view.holders.is_empty() {
+        let rows: Vec<Vec<String>> = view.holders.iter().map(holder_rows).collect();
+        text += &format!("\n{}", out.table(&HOLDER_HEAD, &rows));
+    }
+    if !view.ended.is_empty() {
+        let rows: Vec<Vec<String>> = view.ended.iter().map(ended_row).collect();
+        let head = ["ENDED", "OWNER", "MODE", "HOW", "HELD FOR", "AGO"];
+        text += &format!("\n{}", out.table(&head, &rows));
+    }
+    text
+}
+
+fn ended_row(ended: &PastHolder) -> Vec<String> {
+    vec![
+        shown(&ended.lock),
+        shown(&ended.owner_id),
+        super::views::mode(ended.mode, ended.permits),
+        ended.reason.replace('_', " "),
+        short(ended.held_ms),
+        short(ended.ended_ms_ago),
+    ]
 }
 
 fn told(out: &Output, lock: &Lock) -> String {

@@ -6,6 +6,7 @@ pub(crate) mod elect;
 pub(crate) mod acquire;
 pub(crate) mod renew;
 pub(crate) mod release;
+pub(crate) mod unlock;
 pub(crate) mod get;
 pub(crate) mod test;
 pub(crate) mod check;

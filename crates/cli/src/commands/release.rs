@@ -24,7 +24,8 @@ pub(crate) async fn run(global: &Global, args: &Release) -> Answered {
     };
     let released = server.ask(server.client.api().release(lock, &request)).await?;
     server.out.answer(&released, |_| {
-        format!("{} is released after {}\n", shown(lock), short(released.held_ms))
+        let done = if released.replayed { "was released before," } else { "is released" };
+        format!("{} {done} after {}\n", shown(lock), short(released.held_ms))
     });
     Ok(0)
 }

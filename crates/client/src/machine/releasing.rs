@@ -1,6 +1,6 @@
 //! Giving a lease back, for as long as it could still stand.
 
-use leasehold_api::{Code, Problem};
+use leasehold_api::{Code, Gone, Problem};
 
 use super::acquiring::says_nothing_of_the_lease;
 use super::entry::{Ask, Entry, Phase, Releasing};
@@ -119,8 +119,10 @@ impl<T> Machine<T> {
             return;
         }
         let is_over =
-            matches!(problem.code, Code::NotHolder | Code::LeaseLost | Code::SessionNotFound);
-        // Nothing is left to release because an earlier try did it, whose answer was lost.
+            matches!(problem.code, Code::NotHolder | Code::LeaseLost | Code::SessionNotFound)
+                && problem.reason != Some(Gone::Expired);
+        // Nothing is left to release because an earlier try did it, whose answer was lost. A server that remembers it says
+        // so; one that has started since does not know.
         let how = if releasing.is_quiet {
             Ended::Forgotten
         } else if is_over && releasing.is_in_doubt {

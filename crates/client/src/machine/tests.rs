@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use leasehold_api::{Code, Happened, Problem};
+use leasehold_api::{Code, Gone, Happened, Problem};
 
 use super::*;
 
@@ -586,6 +586,19 @@ fn a_release_is_repeated_while_the_lease_could_stand() {
     assert_eq!(hands.up(), "a release");
     // The first one was carried out, only its answer was lost.
     assert_eq!(hands.refuse(Code::NotHolder), "a released");
+}
+
+#[test]
+fn a_release_that_came_too_late_is_not_taken_for_done() {
+    let (mut hands, key) = Hands::hold("a");
+    hands.machine.release(hands.now, key);
+    hands.done();
+    hands.down();
+    hands.at(1000);
+    assert_eq!(hands.up(), "a release");
+    let expired = Problem { reason: Some(Gone::Expired), ..Problem::new(Code::NotHolder, "late") };
+    let said = hands.answer(Answer::Refused(Box::new(expired)));
+    assert_eq!(said, "a not released: not_holder");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::inode::{Party, Piece, is_covered};
 use crate::lease::{LeaseNo, LeaseState};
 use crate::owners::OwnerNo;
 use crate::range::ByteRange;
-use crate::refusal::{Conflict, Holder, HolderState, Invalid, Limit, Place, Refusal};
+use crate::refusal::{Conflict, Gone, Holder, HolderState, Invalid, Limit, Place, Refusal};
 use crate::scope::Scope;
 use crate::space::{Known, SpaceNo};
 use crate::table::LockTable;
@@ -199,12 +199,16 @@ impl LockTable {
                 None => Ok(()),
             },
             Under::Session(id) => {
-                let lease = self.live_lease(space, id, step).ok_or(Refusal::SessionNotFound)?;
+                let (_, lease) = self.find_live(&request.namespace, id, step)?;
                 let at = self.space(space);
                 let held = at.lease(lease);
                 // Many owners may use a session; a plain lease is its owner's.
                 let own = *at.owners.name(held.owner) == request.owner;
-                if held.session.is_some() || own { Ok(()) } else { Err(Refusal::SessionNotFound) }
+                if held.session.is_some() || own {
+                    Ok(())
+                } else {
+                    Err(Refusal::SessionNotFound(Some(Gone::Unknown)))
+                }
             }
         }
     }
@@ -221,7 +225,7 @@ impl LockTable {
     fn check_session_room(&self, space: SpaceNo, request: &Acquire) -> Result<(), Refusal> {
         let Under::Session(id) = request.under else { return Ok(()) };
         let at = self.space(space);
-        let lease = at.live_lease(id).ok_or(Refusal::SessionNotFound)?;
+        let lease = at.live_lease(id).ok_or(Refusal::SessionNotFound(None))?;
         // Locking bytes inside an own range can leave two more pieces behind.
         let room_for = |claims: &[Claim]| -> usize {
             let each = claims.iter().map(|claim| match claim.scope {

@@ -65,10 +65,10 @@ impl LockTable {
             let grant = self.space(space).lease(lease).held.get(fence, &ask.key);
             let held = grant.map_or(Duration::ZERO, |grant| self.now.since(grant.granted_at));
             self.end_fence(space, lease, fence, Ending::Released, step);
-            return Ok(Answer::Released { held });
+            return Ok(Answer::Released { held, replayed: false });
         }
         if self.give_up_windows(ask, step) {
-            return Ok(Answer::Released { held: Duration::ZERO });
+            return Ok(Answer::Released { held: Duration::ZERO, replayed: false });
         }
         Err(self.not_the_owner(ask))
     }
@@ -117,7 +117,7 @@ impl LockTable {
         let view = self.get(&ask.namespace, &scope);
         let mut holders = view.holders;
         holders.truncate(Conflict::HOLDERS_MAX);
-        let Some(first) = holders.first() else { return Refusal::NotHolder(scope) };
+        let Some(first) = holders.first() else { return Refusal::NotHolder { scope, why: None } };
         let is_window = first.state == HolderState::ReclaimWindow;
         let waiters = view.waiters_len;
         let waited = Duration::ZERO;

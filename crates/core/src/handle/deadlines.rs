@@ -137,7 +137,7 @@ impl LockTable {
         }
         let waiting: Vec<Ticket> = self.space(space).waits_under(lease).collect();
         for ticket in waiting {
-            self.refuse_waiter(space, ticket, &Refusal::LeaseLost, step);
+            self.refuse_waiter(space, ticket, &Refusal::LeaseLost(None), step);
         }
     }
 

@@ -47,7 +47,7 @@ impl LockTable {
         let handled = match command {
             Command::Acquire(mut acquire) => return self.acquire(&mut acquire, step),
             Command::Renew(renew) => self.renew(&renew, step),
-            Command::Release(release) => self.release(release, step),
+            Command::Release(release) => self.release(&release, step),
             Command::ByOwner(ask) => self.by_owner(ask, step),
             Command::Unlock(unlock) => self.unlock(&unlock, step),
             Command::Cancel(cancel) => self.cancel(&cancel, step),
@@ -70,6 +70,7 @@ impl LockTable {
             }
             Command::Resume => {
                 self.suspended = false;
+                self.endings.forget_undone();
                 self.free_every_queue();
                 Ok(Answer::Done)
             }

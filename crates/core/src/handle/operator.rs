@@ -35,15 +35,15 @@ impl LockTable {
         breaking: &BreakSession,
         step: &mut Step,
     ) -> super::Handled {
-        let space = self.space_no(&breaking.namespace).ok_or(Refusal::SessionNotFound)?;
+        let space = self.space_no(&breaking.namespace).ok_or(Refusal::SessionNotFound(None))?;
         let at = self.space(space);
-        let found = at.sessions.get(&breaking.number).ok_or(Refusal::SessionNotFound)?;
+        let found = at.sessions.get(&breaking.number).ok_or(Refusal::SessionNotFound(None))?;
         let id = at.lease(*found).id;
-        let lease = self.live_lease(space, id, step).ok_or(Refusal::SessionNotFound)?;
+        let lease = self.live_lease(space, id, step).ok_or(Refusal::SessionNotFound(None))?;
         let ending = Ending::Revoked(breaking.reason.clone());
         self.tell_lost(breaking.namespace.clone(), id, None, &ending, step);
         let grants = self.end_whole(space, lease, ending, step);
-        Ok(Answer::SessionClosed { grants })
+        Ok(Answer::SessionClosed { grants, replayed: false })
     }
 
     pub(super) fn remove_file(&mut self, remove: &RemoveFile, step: &mut Step) -> super::Handled {

@@ -143,7 +143,7 @@ impl LockTable {
         for ticket in self.space(space).waits_under(lease).collect::<Vec<_>>() {
             self.tell_left(space, ticket, step);
             for call in self.keep_place(space, ticket) {
-                step.effects.push(Effect::Refused { call, refusal: Refusal::LeaseLost });
+                step.effects.push(Effect::Refused { call, refusal: Refusal::LeaseLost(None) });
             }
         }
     }

@@ -1,7 +1,5 @@
 //! Ends what a holder gives back, and takes back what nobody will ever learn of.
 
-use std::time::Duration;
-
 use crate::command::{Release, Unlock, Withdraw};
 use crate::effect::{Answer, Step};
 use crate::fence::Fence;
@@ -16,10 +14,23 @@ use crate::table::LockTable;
 use crate::transition::{Ending, Transition};
 
 impl LockTable {
-    pub(super) fn release(&mut self, release: Release, step: &mut Step) -> super::Handled {
-        let refused = || Refusal::NotHolder(release.scope.clone());
-        let space = self.space_no(&release.namespace).ok_or_else(refused)?;
-        let lease = self.live_lease(space, release.lease, step).ok_or_else(refused)?;
+    /// A release of what is not held is answered as the one before, if the same owner has released it before.
+    pub(super) fn release(&mut self, release: &Release, step: &mut Step) -> super::Handled {
+        let released = self.release_held(release, step);
+        if let Some(answer) = released {
+            return Ok(answer);
+        }
+        if let Some(held) = self.released_before(release) {
+            return Ok(Answer::Released { held, replayed: true });
+        }
+        let why = Some(self.why_not_holder(release));
+        Err(Refusal::NotHolder { scope: release.scope.clone(), why })
+    }
+
+    /// `None` if it is not held, or not with this token, by this owner, under this lease.
+    fn release_held(&mut self, release: &Release, step: &mut Step) -> Option<Answer> {
+        let space = self.space_no(&release.namespace)?;
+        let lease = self.live_lease(space, release.lease, step)?;
         let at = self.space(space);
         match &release.scope {
             Scope::Key(key) => {
@@ -28,15 +39,14 @@ impl LockTable {
                     *at.owners.name(grant.owner) == release.owner
                         || planted!("release-by-name-only")
                 };
-                let grant = grant.filter(own).ok_or_else(refused)?;
+                let grant = grant.filter(own)?;
                 let held = self.now.since(grant.granted_at);
                 self.end_fence(space, lease, release.fence, Ending::Released, step);
-                Ok(Answer::Released { held })
+                Some(Answer::Released { held, replayed: false })
             }
             Scope::Range { inode, range } => {
                 let (inode, range, owner) = (*inode, *range, at.owners.find(&release.owner));
-                self.release_range(space, lease, owner, inode, range, release.fence, step)
-                    .ok_or(Refusal::NotHolder(release.scope))
+                self.release_range(space, lease, owner, inode, range, release, step)
             }
         }
     }
@@ -64,7 +74,8 @@ impl LockTable {
         );
     }
 
-    /// `None` if the fence is not good for some of the owner's bytes; bytes that are not held do not matter.
+    /// `None` if the fence is not good for some of the owner's bytes; bytes that are not held do not matter, though they
+    /// may have been released before.
     #[expect(clippy::too_many_arguments, reason = "a release taken apart; it is called once")]
     fn release_range(
         &mut self,
@@ -73,26 +84,30 @@ impl LockTable {
         owner: Option<OwnerNo>,
         inode: u64,
         range: ByteRange,
-        fence: Fence,
+        release: &Release,
         step: &mut Step,
     ) -> Option<Answer> {
-        let nothing = Answer::Released { held: Duration::ZERO };
+        let nothing = || {
+            let before = self.released_before(release);
+            let (held, replayed) = (before.unwrap_or_default(), before.is_some());
+            Some(Answer::Released { held, replayed })
+        };
         let (Some(owner), Some(at)) = (owner, self.space(space).inodes.get(&inode)) else {
-            return Some(nothing);
+            return nothing();
         };
         let mut pieces = at.own_pieces(Party { owner, lease }, range).peekable();
         if pieces.peek().is_none() {
-            return Some(nothing);
+            return nothing();
         }
         let mut since = self.now;
         for piece in pieces {
-            if !piece.honours(fence) {
+            if !piece.honours(release.fence) {
                 return None;
             }
             since = since.min(piece.granted_at);
         }
         self.end_bytes(space, lease, owner, inode, range, Ending::Released, step);
-        Some(Answer::Released { held: self.now.since(since) })
+        Some(Answer::Released { held: self.now.since(since), replayed: false })
     }
 
     #[expect(clippy::too_many_arguments, reason = "whose bytes, which, and why")]
@@ -120,8 +135,11 @@ impl LockTable {
 
     /// `F_UNLCK`: what is not held does not matter.
     pub(super) fn unlock(&mut self, unlock: &Unlock, step: &mut Step) -> super::Handled {
-        let space = self.space_no(&unlock.namespace).ok_or(Refusal::SessionNotFound)?;
-        let lease = self.live_lease(space, unlock.session, step).ok_or(Refusal::SessionNotFound)?;
+        let (space, lease) = match self.find_live(&unlock.namespace, unlock.session, step) {
+            Ok(found) => found,
+            Err(_) if self.is_given_back(unlock) => return Ok(Answer::Unlocked { changed: false }),
+            Err(refusal) => return Err(refusal),
+        };
         let at = self.space(space);
         let held = at.owners.find(&unlock.owner).filter(|&owner| {
             at.inodes.get(&unlock.inode).is_some_and(|inode| {

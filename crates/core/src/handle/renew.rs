@@ -19,10 +19,18 @@ use crate::transition::Transition;
 impl LockTable {
     pub(super) fn renew(&mut self, renew: &Renew, step: &mut Step) -> super::Handled {
         let ttl = renew.ttl.map(|ttl| self.check_ttl(ttl)).transpose()?;
-        let space = self.space_no(&renew.namespace).ok_or(Refusal::LeaseLost)?;
-        let lease = self.live_lease(space, renew.lease, step).ok_or(Refusal::LeaseLost)?;
+        let space = self.space_no(&renew.namespace);
+        let lease = space.and_then(|space| {
+            let lease = self.live_lease(space, renew.lease, step)?;
+            Some((space, lease))
+        });
+        let Some((space, lease)) = lease else {
+            let why = self.why_lease_is_gone(&renew.namespace, renew.lease);
+            return Err(Refusal::LeaseLost(Some(why)));
+        };
         if !self.proves(space, lease, &renew.owner, &renew.scope, renew.fence) {
-            return Err(Refusal::NotHolder(renew.scope.clone()));
+            let why = Some(self.why_not_holder(&renew.shown()));
+            return Err(Refusal::NotHolder { scope: renew.scope.clone(), why });
         }
         self.renew_lease(space, lease, ttl.map(|ttl| ttl.as_duration()), step)
     }

@@ -5,7 +5,7 @@ use crate::digest::digest_of_opening;
 use crate::effect::{Answer, Opened, Step};
 use crate::id::{LeaseId, Namespace};
 use crate::lease::LeaseNo;
-use crate::refusal::{Invalid, Limit, Refusal};
+use crate::refusal::{Gone, Invalid, Limit, Refusal};
 use crate::space::{Known, SpaceNo};
 use crate::table::LockTable;
 use crate::time::Millis;
@@ -109,9 +109,16 @@ impl LockTable {
     }
 
     pub(super) fn close(&mut self, close: &CloseSession, step: &mut Step) -> super::Handled {
-        let (space, lease) = self.find_live(&close.namespace, close.session, step)?;
+        let (space, lease) = match self.find_live(&close.namespace, close.session, step) {
+            Ok(found) => found,
+            Err(refusal) => {
+                let before = self.closed_before(&close.namespace, close.session);
+                let closed = |grants| Answer::SessionClosed { grants, replayed: true };
+                return before.map(closed).ok_or(refusal);
+            }
+        };
         let grants = self.end_whole(space, lease, Ending::Closed, step);
-        Ok(Answer::SessionClosed { grants })
+        Ok(Answer::SessionClosed { grants, replayed: false })
     }
 
     /// Ends a lease with its waiters and everything under it; says how much that was.
@@ -159,15 +166,17 @@ impl LockTable {
         }
     }
 
-    fn find_live(
+    pub(super) fn find_live(
         &mut self,
         namespace: &Namespace,
         id: LeaseId,
         step: &mut Step,
     ) -> Result<(SpaceNo, LeaseNo), Refusal> {
-        let space = self.space_no(namespace).ok_or(Refusal::SessionNotFound)?;
-        let lease = self.live_lease(space, id, step).ok_or(Refusal::SessionNotFound)?;
-        Ok((space, lease))
+        let found = self.space_no(namespace).and_then(|space| {
+            let lease = self.live_lease(space, id, step)?;
+            Some((space, lease))
+        });
+        found.ok_or_else(|| Refusal::SessionNotFound(Some(self.why_lease_is_gone(namespace, id))))
     }
 
     fn find_session(
@@ -179,7 +188,7 @@ impl LockTable {
         let (space, lease) = self.find_live(namespace, id, step)?;
         match self.space(space).lease(lease).session {
             Some(_) => Ok((space, lease)),
-            None => Err(Refusal::SessionNotFound),
+            None => Err(Refusal::SessionNotFound(Some(Gone::Unknown))),
         }
     }
 }

@@ -353,7 +353,7 @@ impl LockTable {
     fn refuse_orphans(&mut self, step: &mut Step) {
         for (space, ticket) in std::mem::take(&mut self.orphaned) {
             if self.space(space).waiters.contains_key(&ticket) {
-                self.refuse_waiter(space, ticket, &Refusal::LeaseLost, step);
+                self.refuse_waiter(space, ticket, &Refusal::LeaseLost(None), step);
             }
         }
     }

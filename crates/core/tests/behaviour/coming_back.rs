@@ -25,7 +25,7 @@ fn grants_come_back_recovering_with_their_full_ttl() {
             19s get job/x: recovering by a fence=1 since 0s until 19s recovering
             19.001s a grace_expired job/x fence=1
             19.001s grace over
-            19.001s get job/x: free
+            19.001s get job/x: free; last fence=1
         "#]],
     );
 }
@@ -319,7 +319,7 @@ fn reclaim_of_what_was_not_held_is_refused() {
             2s a refused not_holder: nothing to reclaim on job/x
             2s b refused not_holder: nothing to reclaim on job/x
             2s a refused not_holder: nothing to reclaim on job/x
-            2s a refused session_not_found
+            2s a refused session_not_found (unknown)
             2s get job/x: recovering by a fence=1 since 0s until 11s recovering
         "#]],
     );

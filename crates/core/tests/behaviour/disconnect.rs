@@ -135,7 +135,7 @@ fn session_that_comes_back_too_late_is_not_found() {
             5s s disconnected, kept until 65s
             65.001s a expired job/x fence=1
             65.001s s of a expired
-            65.001s s refused session_not_found
+            65.001s s refused session_not_found (expired)
         "#]],
     );
 }

@@ -19,9 +19,9 @@ fn fence_of_the_holder_is_good() {
             0s a granted job/x fence=1 until 10s
             1s check job/x fence=1: good, a fence=1 since 0s until 10s
             1s check job/x fence=1: good, a fence=1 since 0s until 10s
-            1s check job/x fence=1: not good, a fence=1 since 0s until 10s
-            1s check job/x fence=2: not good
-            1s check job/x fence=0: not good
+            1s check job/x fence=1: not good (unknown), a fence=1 since 0s until 10s
+            1s check job/x fence=2: not good (unknown)
+            1s check job/x fence=0: not good (unknown)
         "#]],
     );
 }
@@ -33,7 +33,7 @@ fn fence_is_no_good_after_release() {
         expect![[r#"
             0s a granted job/x fence=1 until 10s
             1s a released job/x held 1s
-            1s check job/x fence=1: not good
+            1s check job/x fence=1: not good (released)
         "#]],
     );
 }
@@ -53,9 +53,9 @@ fn fence_is_no_good_after_expiry() {
             0s a granted job/x fence=1 until 10s
             10s check job/x fence=1: good, a fence=1 since 0s until 10s
             10.001s a expired job/x fence=1
-            10.001s check job/x fence=1: not good
+            10.001s check job/x fence=1: not good (expired)
             11s b granted job/x fence=2 until 21s
-            11s check job/x fence=1: not good
+            11s check job/x fence=1: not good (expired)
             11s check job/x fence=2: good, b fence=2 since 11s until 21s
         "#]],
     );
@@ -71,7 +71,7 @@ fn fence_is_no_good_in_the_reclaim_window() {
         expect![[r#"
             0s a granted job/x fence=1 until 10s
             12s a expired job/x fence=1, reclaim window 5s
-            12s check job/x fence=1: not good, a fence=1 since 0s until 15s in its reclaim window
+            12s check job/x fence=1: not good (expired), a fence=1 since 0s until 15s in its reclaim window
         "#]],
     );
 }
@@ -95,11 +95,11 @@ fn fence_is_good_for_all_that_its_grant_covers() {
             0s a granted inode:1@0..100 fence=2 until 10s
             0s check path:/srv/a/b fence=1: good, a path:/srv/** fence=1 since 0s until 10s
             0s check path:/srv/a/** fence=1: good, a path:/srv/** fence=1 since 0s until 10s
-            0s check path:/** fence=1: not good, a path:/srv/** fence=1 since 0s until 10s
-            0s check path:/etc fence=1: not good
+            0s check path:/** fence=1: not good (other_scope), a path:/srv/** fence=1 since 0s until 10s
+            0s check path:/etc fence=1: not good (other_scope)
             0s check inode:1@10..20 fence=2: good, a inode:1@0..100 fence=2 since 0s until 10s
-            0s check inode:1@90..110 fence=2: not good, a inode:1@0..100 fence=2 since 0s until 10s
-            0s check inode:2 fence=2: not good
+            0s check inode:1@90..110 fence=2: not good (other_scope), a inode:1@0..100 fence=2 since 0s until 10s
+            0s check inode:2 fence=2: not good (other_scope)
         "#]],
     );
 }

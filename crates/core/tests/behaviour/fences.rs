@@ -206,8 +206,8 @@ fn renewal_with_a_wrong_owner_is_refused() {
         expect![[r#"
             0s a granted job/x fence=1 until 10s
             0s c granted job/z fence=2 until 10s
-            5s b refused not_holder: job/x
-            5s c refused not_holder: job/x
+            5s b refused not_holder (unknown): job/x
+            5s c refused not_holder (unknown): job/x
             5s get job/x: held by a fence=1 since 0s until 10s
         "#]],
     );
@@ -227,8 +227,8 @@ fn renewal_with_a_wrong_lease_is_refused() {
         expect![[r#"
             0s a granted job/x fence=1 until 10s
             0s a granted job/y fence=2 until 10s
-            5s a refused not_holder: job/x
-            5s a refused lease_lost
+            5s a refused not_holder (unknown): job/x
+            5s a refused lease_lost (unknown)
             5s get job/x: held by a fence=1 since 0s until 10s
             5s get job/y: held by a fence=2 since 0s until 10s
         "#]],
@@ -248,8 +248,8 @@ fn renewal_with_a_wrong_fence_is_refused() {
         expect![[r#"
             0s z granted job/z fence=1 until 10s
             0s a granted job/x fence=2 until 10s
-            5s a refused not_holder: job/x
-            5s a refused not_holder: job/x
+            5s a refused not_holder (unknown): job/x
+            5s a refused not_holder (unknown): job/x
             5s get job/x: held by a fence=2 since 0s until 10s
         "#]],
     );
@@ -265,7 +265,7 @@ fn renewal_with_a_wrong_scope_is_refused() {
         ",
         expect![[r#"
             0s a granted job/x fence=1 until 10s
-            5s a refused not_holder: job/y
+            5s a refused not_holder (other_scope): job/y
             5s get job/x: held by a fence=1 since 0s until 10s
         "#]],
     );
@@ -281,7 +281,7 @@ fn release_with_a_wrong_owner_changes_nothing() {
         ",
         expect![[r#"
             0s a granted job/x fence=1 until 10s
-            5s b refused not_holder: job/x
+            5s b refused not_holder (unknown): job/x
             5s get job/x: held by a fence=1 since 0s until 10s
         "#]],
     );
@@ -301,8 +301,8 @@ fn release_with_a_wrong_lease_changes_nothing() {
         expect![[r#"
             0s a granted job/x fence=1 until 10s
             0s a granted job/y fence=2 until 10s
-            5s a refused not_holder: job/x
-            5s a refused not_holder: job/x
+            5s a refused not_holder (unknown): job/x
+            5s a refused not_holder (unknown): job/x
             5s get job/x: held by a fence=1 since 0s until 10s
             5s get job/y: held by a fence=2 since 0s until 10s
         "#]],
@@ -320,8 +320,8 @@ fn release_with_a_wrong_fence_changes_nothing() {
         ",
         expect![[r#"
             0s a granted job/x fence=1 until 10s
-            5s a refused not_holder: job/x
-            5s a refused not_holder: job/x
+            5s a refused not_holder (unknown): job/x
+            5s a refused not_holder (unknown): job/x
             5s get job/x: held by a fence=1 since 0s until 10s
         "#]],
     );
@@ -344,10 +344,10 @@ fn stale_holder_cannot_touch_the_grant_of_its_successor() {
             0s a granted job/x fence=1 until 10s
             10.001s a expired job/x fence=1
             10.001s a granted job/x fence=2 until 20.001s
-            11s a refused lease_lost
-            11s a refused not_holder: job/x
-            11s a refused not_holder: job/x
-            11s a refused lease_lost
+            11s a refused lease_lost (expired)
+            11s a refused not_holder (expired): job/x
+            11s a refused not_holder (unknown): job/x
+            11s a refused lease_lost (expired)
             11s get job/x: held by a fence=2 since 10.001s until 20.001s
             11s a released job/x held 0.999s
         "#]],

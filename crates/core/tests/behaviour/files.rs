@@ -165,7 +165,7 @@ fn removed_file_may_be_locked_again() {
             1s file 42 removed grants=1 waiters=0
             1s a file_removed inode:42 fence=1
             1s b granted inode:42 fence=2 until 11s
-            1s a refused lease_lost
+            1s a refused lease_lost (released)
             2s file 44 removed grants=0 waiters=0
             2s file 42 removed grants=0 waiters=0
         "#]],

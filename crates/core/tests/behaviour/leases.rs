@@ -36,7 +36,7 @@ fn renewal_sets_the_deadline_to_now_plus_ttl() {
             4s a renewed job/x until 14s
             10.001s get job/x: held by a fence=1 since 0s until 14s
             14.001s a expired job/x fence=1
-            14.001s get job/x: free
+            14.001s get job/x: free; last fence=1
         "#]],
     );
 }
@@ -68,7 +68,7 @@ fn renewal_after_the_deadline_is_too_late() {
         expect![[r#"
             0s a granted job/x fence=1 until 10s
             10.001s a expired job/x fence=1
-            10.001s a refused lease_lost
+            10.001s a refused lease_lost (expired)
             10.001s b granted job/x fence=2 until 20.001s
         "#]],
     );
@@ -103,7 +103,7 @@ fn lease_is_over_the_moment_after_its_deadline() {
         expect![[r#"
             0s a granted job/x fence=1 until 10s
             10.001s a expired job/x fence=1
-            10.001s a refused not_holder: job/x
+            10.001s a refused not_holder (expired): job/x
             10.001s b granted job/x fence=2 until 20.001s
         "#]],
     );
@@ -172,7 +172,7 @@ fn plain_acquire_opens_a_lease_for_that_one_grant() {
             2s stats epoch=0 fence=2 namespaces=1 grants=2 leases=2 sessions=0 recovering=0 waiters=0
             5s a renewed job/y until 25s
             10.001s a expired job/x fence=1
-            10.001s get job/x: free
+            10.001s get job/x: free; last fence=1
             10.001s get job/y: held by a fence=2 since 2s until 25s
         "#]],
     );
@@ -192,8 +192,8 @@ fn released_lease_is_gone_with_its_grant() {
             0s a granted job/x fence=1 until 10s
             3s a released job/x held 3s
             3s stats epoch=0 fence=1 namespaces=0 grants=0 leases=0 sessions=0 recovering=0 waiters=0
-            3s a refused lease_lost
-            3s a refused not_holder: job/x
+            3s a refused lease_lost (released)
+            3s a released job/x held 3s, as before
         "#]],
     );
 }
@@ -230,7 +230,7 @@ fn renewal_with_a_shorter_ttl_moves_the_deadline_nearer() {
             5s a has ttl 1s
             6s get job/x: held by a fence=1 since 0s until 6s
             6.001s a expired job/x fence=1
-            6.001s get job/x: free
+            6.001s get job/x: free; last fence=1
         "#]],
     );
 }
@@ -270,7 +270,7 @@ fn time_never_goes_back() {
             3s a renewed job/x until 15s
             3s b granted job/y fence=2 until 6s
             6.001s b expired job/y fence=2
-            6.001s get job/y: free
+            6.001s get job/y: free; last fence=2
         "#]],
     );
 }

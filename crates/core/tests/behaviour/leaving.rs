@@ -20,7 +20,7 @@ fn wait_for_a_time_runs_out() {
             1s b queued job/x at 1
             6.001s b refused held: job/x by a fence=1 since 0s until 60s, waited 5.001s
             7s a released job/x held 7s
-            7s get job/x: free
+            7s get job/x: free; last fence=1
         "#]],
     );
 }
@@ -43,7 +43,7 @@ fn waiter_that_leaves_is_forgotten_at_once() {
             2s b cancelled
             2s get job/x: held by a fence=1 since 0s until 10s
             3s a released job/x held 3s
-            3s get job/x: free
+            3s get job/x: free; last fence=1
             3s b cancelled nothing
         "#]],
     );
@@ -153,7 +153,7 @@ fn undelivered_grant_is_released_at_once() {
             2s grant fence=2 withdrawn
             2s b withdrawn job/x fence=2
             2s c granted job/x fence=3 until 12s waited 1s
-            2s b refused lease_lost
+            2s b refused lease_lost (released)
         "#]],
     );
 }

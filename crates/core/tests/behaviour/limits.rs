@@ -436,7 +436,7 @@ fn refused_requests_use_up_no_namespace() {
         0s a acquire job/x in=blue
         ",
         expect![[r#"
-            0s a refused session_not_found
+            0s a refused session_not_found (unknown)
             0s a refused no_grace
             0s a granted job/x fence=1 until 10s
         "#]],

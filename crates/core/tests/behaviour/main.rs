@@ -52,4 +52,5 @@ mod invalid;
 mod overload;
 mod listing;
 mod snapshot;
+mod endings;
 mod events;

@@ -25,7 +25,7 @@ fn break_ends_every_grant_that_overlaps() {
             2s a revoked path:/srv/a shared fence=1
             2s b revoked path:/srv/** shared fence=2
             2s d granted path:/srv/a fence=4 until 12s waited 1s
-            2s a refused lease_lost
+            2s a refused lease_lost (released)
             2s list path:/etc held by c fence=3 since 0s until 10s
             2s list path:/srv/a held by d fence=4 since 2s until 12s
             2s list end
@@ -279,7 +279,7 @@ fn waiters_stay_while_suspended() {
             2s server suspended
             3s a released job/x held 3s
             4s c refused held: job/x without a holder, 1 waiting, waited 3s
-            4s get job/x: free; b waits since 1s
+            4s get job/x: free; b waits since 1s; last fence=1
             5s server resumed
             5s b granted job/x fence=2 until 15s waited 4s
         "#]],

@@ -61,15 +61,15 @@ fn lease_that_is_over_but_not_worked_off_is_over_all_the_same() {
             0s a granted job/7 fence=7 until 1s
             0s a granted job/8 fence=8 until 1s
             2s a expired job/1 fence=1
-            2s check job/8 fence=8: not good, a fence=8 since 0s until 1s
+            2s check job/8 fence=8: not good (expired), a fence=8 since 0s until 1s
             2s a expired job/2 fence=2
-            2s a refused lease_lost
+            2s a refused lease_lost (expired)
             2s a expired job/8 fence=8
             2s a expired job/3 fence=3
             2s b granted job/7 fence=9 until 12s
             2s a expired job/7 fence=7
             2s a expired job/4 fence=4
-            2s a refused not_holder: job/6
+            2s a refused not_holder (expired): job/6
             2s a expired job/6 fence=6
         "#]],
     );
@@ -98,7 +98,7 @@ fn overdue_wait_that_is_not_worked_off_is_not_granted() {
             2s w1 refused held: job/z by z fence=1 since 0s until 10s, 1 waiting, waited 2s
             2s a released job/x held 2s
             2s w2 refused held: job/z by z fence=1 since 0s until 10s, waited 2s
-            2s get job/x: free; b waits since 0s until 1s
+            2s get job/x: free; b waits since 0s until 1s; last fence=2
             2s b refused held: job/x without a holder, waited 2s
         "#]],
     );

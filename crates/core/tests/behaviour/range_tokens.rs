@@ -73,8 +73,8 @@ fn check_without_a_lease_knows_the_highest_fence_only() {
             0s a granted inode:1@0..10 fence=1 until 10s
             0s z granted job/z fence=2 until 10s
             1s a granted inode:1@10..20 fence=3 until 10s
-            2s check inode:1@0..20 fence=1: not good
-            2s check inode:1@0..20 fence=2: not good
+            2s check inode:1@0..20 fence=1: not good (superseded)
+            2s check inode:1@0..20 fence=2: not good (other_scope)
             2s check inode:1@0..20 fence=3: good, a fence=3 since 1s until 10s
         "#]],
     );
@@ -99,10 +99,10 @@ fn fence_from_outside_the_merged_range_is_refused() {
             0s s opened until 10s
             0s a granted inode:1@0..10 fence=2 until 10s
             0s a granted inode:1@10..20 fence=3 until 10s
-            1s a refused not_holder: inode:1@0..20
-            1s a refused not_holder: inode:1@0..20
-            1s a refused not_holder: inode:1@0..20
-            1s a refused not_holder: inode:1@0..20
+            1s a refused not_holder (unknown): inode:1@0..20
+            1s a refused not_holder (unknown): inode:1@0..20
+            1s a refused not_holder (unknown): inode:1@0..20
+            1s a refused not_holder (unknown): inode:1@0..20
             1s list inode:1@0..20 held by a fence=3 since 0s until 10s
             1s list job/z held by z fence=1 since 0s until 10s
             1s list end
@@ -170,7 +170,7 @@ fn release_over_bytes_of_another_fence_is_refused_whole() {
             0s s opened until 10s
             0s a granted inode:1@0..10 fence=1 until 10s
             0s a granted inode:1@10..20 fence=2 until 10s
-            1s a refused not_holder: inode:1@0..20
+            1s a refused not_holder (unknown): inode:1@0..20
             1s list inode:1@0..10 held by a fence=1 since 0s until 10s
             1s list inode:1@10..20 held by a shared fence=2 since 0s until 10s
             1s list end
@@ -196,7 +196,7 @@ fn plain_lease_lasts_as_long_as_some_of_its_bytes() {
             1s a released inode:1@0..5 held 1s
             2s a renewed inode:1@5..10 until 12s
             3s a released inode:1@5..10 held 3s
-            3s a refused lease_lost
+            3s a refused lease_lost (released)
         "#]],
     );
 }
@@ -282,7 +282,7 @@ fn bytes_are_upgraded_and_extended_under_a_plain_lease() {
             1s a granted inode:1@0..20 fence=2 until 10s
             1s a replaced inode:1@0..10 shared fence=1
             1s a granted job/x fence=3 until 10s
-            1s b refused session_not_found
+            1s b refused session_not_found (unknown)
             2s list inode:1@0..20 held by a fence=2 since 1s until 10s
             2s list job/x held by a fence=3 since 1s until 10s
             2s list end
@@ -319,10 +319,10 @@ fn fence_of_another_between_those_that_merged_is_not_good() {
             0s a granted inode:2@0..10 fence=2 until 10s
             0s b granted job/b fence=3 until 10s
             1s a granted inode:1@10..20 fence=4 until 10s
-            2s a refused not_holder: inode:1@0..20
-            2s a refused not_holder: inode:1@0..20
-            2s a refused not_holder: inode:1@0..20
-            2s check inode:1@0..20 fence=3: not good
+            2s a refused not_holder (unknown): inode:1@0..20
+            2s a refused not_holder (unknown): inode:1@0..20
+            2s a refused not_holder (unknown): inode:1@0..20
+            2s check inode:1@0..20 fence=3: not good (unknown)
             2s check inode:1@0..20 fence=1: good, a fence=4 since 1s until 10s
             2s a renewed inode:1@0..20 until 12s
             3s a released inode:1@0..5 held 2s

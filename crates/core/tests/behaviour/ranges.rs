@@ -37,7 +37,7 @@ fn unlocking_under_a_session_that_is_gone_is_refused() {
             0s a granted inode:1@0..10 fence=1 until 10s
             10.001s a expired inode:1@0..10 fence=1
             10.001s s of a expired
-            10.001s a refused session_not_found
+            10.001s a refused session_not_found (expired)
         "#]],
     );
 }

@@ -74,8 +74,8 @@ fn last_owner_takes_the_scope_back_with_a_new_fence() {
             12s a expired job/x fence=1, reclaim window 5s
             12s a granted job/x fence=2 until 22s
             12s a reclaimed job/x fence=1
-            12s a refused lease_lost
-            12s check job/x fence=1: not good
+            12s a refused lease_lost (superseded)
+            12s check job/x fence=1: not good (superseded)
             12s a renewed job/x until 22s
             16s get job/x: held by a fence=2 since 12s until 22s
         "#]],
@@ -134,10 +134,10 @@ fn lapsed_lease_cannot_be_renewed_in_the_window() {
         expect![[r#"
             0s a granted job/x fence=1 until 10s
             11s a expired job/x fence=1, reclaim window 5s
-            11s a refused lease_lost
-            11s l refused session_not_found
-            11s a refused not_holder: job/x
-            11s l refused session_not_found
+            11s a refused lease_lost (expired)
+            11s l refused session_not_found (expired)
+            11s a refused not_holder (expired): job/x
+            11s l refused session_not_found (expired)
         "#]],
     );
 }

@@ -33,7 +33,7 @@ fn two_namespaces_never_meet() {
             0s a granted job/x fence=1 until 10s
             0s b granted job/x fence=2 until 10s
             0s a released job/x held 0s
-            0s get job/x: free
+            0s get job/x: free; last fence=1
             0s get job/x: held by b fence=2 since 0s until 10s
             0s get job/x: free
         "#]],
@@ -54,10 +54,10 @@ fn lease_of_another_namespace_proves_nothing() {
         expect![[r#"
             0s a granted job/x fence=1 until 10s
             0s a granted job/x fence=2 until 10s
-            0s a refused lease_lost
-            0s a refused not_holder: job/x
-            0s a refused lease_lost
-            0s a refused not_holder: job/x
+            0s a refused lease_lost (unknown)
+            0s a refused not_holder (unknown): job/x
+            0s a refused lease_lost (unknown)
+            0s a refused not_holder (unknown): job/x
         "#]],
     );
 }

@@ -25,6 +25,7 @@
 //! | `jump` | | `epoch=N fence=N` |
 //! | `suspend` `resume` `tick` `restart` `watch` | | |
 //! | `O test` `get` `register` | a scope, or a register | `shared session=NAME` to test |
+//! | `token` | a fencing token | |
 //! | `spell` | any text | |
 //! | `list` | | `prefix=T owner=O session=NAME inode=N state=S len=N looks=N next` |
 //! | `graph` `sessions` `registers` `grace` `stats` `deadline` | | `after=NAME len=N` |

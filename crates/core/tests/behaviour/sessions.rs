@@ -43,7 +43,7 @@ fn grant_under_a_session_ends_with_the_session_whenever_it_was_made() {
             9s a granted job/x fence=1 until 10s
             10.001s a expired job/x fence=1
             10.001s s of a expired
-            10.001s get job/x: free
+            10.001s get job/x: free; last fence=1
         "#]],
     );
 }
@@ -118,14 +118,14 @@ fn closed_session_is_no_more() {
             0s a granted job/x fence=1 until 10s
             1s s closed grants=1
             1s a closed job/x fence=1
-            1s s refused session_not_found
-            1s s refused session_not_found
-            1s s refused session_not_found
-            1s s refused session_not_found
-            1s a refused session_not_found
-            1s a refused lease_lost
-            1s a refused not_holder: job/x
-            1s a refused session_not_found
+            1s s closed grants=1, as before
+            1s s refused session_not_found (released)
+            1s s refused session_not_found (released)
+            1s s refused session_not_found (released)
+            1s a refused session_not_found (released)
+            1s a refused lease_lost (released)
+            1s a refused not_holder (released): job/x
+            1s a refused session_not_found (released)
             1s no session
         "#]],
     );
@@ -173,9 +173,9 @@ fn session_that_was_never_opened_is_refused() {
         0s close unknown
         ",
         expect![[r#"
-            0s a refused session_not_found
-            0s lease refused session_not_found
-            0s lease refused session_not_found
+            0s a refused session_not_found (unknown)
+            0s lease refused session_not_found (unknown)
+            0s lease refused session_not_found (unknown)
         "#]],
     );
 }
@@ -198,15 +198,15 @@ fn plain_lease_takes_more_grants_of_its_owner_but_no_stream() {
         expect![[r#"
             0s a granted job/x fence=1 until 10s
             0s a granted job/y fence=2 until 10s
-            0s b refused session_not_found
+            0s b refused session_not_found (unknown)
             0s b granted job/z fence=3 until 10s
             1s a queued job/z at 1
             2s a released job/x held 2s
-            3s l refused session_not_found
-            3s l refused session_not_found
+            3s l refused session_not_found (unknown)
+            3s l refused session_not_found (unknown)
             3s a released job/y held 3s
             3s a refused lease_lost
-            4s l refused session_not_found
+            4s l refused session_not_found (released)
         "#]],
     );
 }
@@ -352,7 +352,7 @@ fn grants_under_one_session_may_have_owners_of_their_own() {
             0s pid-1 granted inode:1@0..10 fence=1 until 10s
             0s pid-2 refused held: inode:1@5..15 by pid-1 inode:1@0..10 fence=1 since 0s until 10s
             0s pid-2 granted job/x fence=2 until 10s
-            0s pid-1 refused not_holder: job/x
+            0s pid-1 refused not_holder (unknown): job/x
             0s pid-2 released job/x held 0s
         "#]],
     );

@@ -127,7 +127,7 @@ fn renew_and_release_work_in_a_strict_grace() {
             2s a renewed job/x until 32s
             3s a released job/x held 3s
             4s b released job/y held 4s
-            4s get job/y: free
+            4s get job/y: free; last fence=2
         "#]],
     );
 }

@@ -194,7 +194,12 @@ impl Config {
         let outcome = self.handle(world, Command::Release(release));
         let now = world.now;
         match (&outcome, good) {
-            (Outcome::Answered(Answer::Released { .. }), true) => {
+            // The same client has released it before, by a packet that came twice.
+            (Outcome::Answered(Answer::Released { replayed: true, .. }), false) => {
+                count(&self.seen.stale_releases);
+                self.nothing_changed(world, &before.0);
+            }
+            (Outcome::Answered(Answer::Released { replayed: false, .. }), true) => {
                 let after = world.server.clone();
                 let mut alive = after.0.view.alive(now);
                 if alive.any(|held| held.honours(lease, of.client, scope, fence)) {

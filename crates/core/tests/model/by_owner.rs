@@ -21,7 +21,7 @@ impl Model {
             OwnerAction::Release => self.let_go(ask),
         };
         match answered {
-            Ok(held) => Outcome::Answered(Answer::Released { held }),
+            Ok(held) => Outcome::Answered(Answer::Released { held, replayed: false }),
             Err(refusal) => Outcome::Refused(refusal),
         }
     }
@@ -72,7 +72,9 @@ impl Model {
         }
         let scope = Scope::Key(ask.key.clone());
         let view = self.get(&ask.namespace, &scope);
-        let Some(first) = view.holders.first() else { return Err(Refusal::NotHolder(scope)) };
+        let Some(first) = view.holders.first() else {
+            return Err(Refusal::NotHolder { scope, why: None });
+        };
         let is_window = first.state == HolderState::ReclaimWindow;
         let mut holders = view.holders;
         holders.truncate(Conflict::HOLDERS_MAX);

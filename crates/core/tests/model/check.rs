@@ -74,7 +74,8 @@ impl Model {
             // Many owners may use a session; a plain lease is its owner's.
             Under::Session(id) => match self.standing(&ask.namespace, id) {
                 Some(lease) if lease.session.is_some() || lease.owner == ask.owner => Ok(()),
-                Some(_) | None => Err(Refusal::SessionNotFound),
+                Some(_) => Err(Refusal::SessionNotFound(Some(Gone::Unknown))),
+                None => self.check_standing(&ask.namespace, id),
             },
             Under::NewLease { id, .. } => self.check_new_id(&ask.namespace, id),
         }

@@ -94,7 +94,9 @@ impl Model {
                 lease: id,
                 ending: ending.clone(),
             });
+            let grants = self.grants_under(namespace, id);
             self.open_windows(&lease, &ending);
+            self.remember_lease(namespace, id, grants, &ending);
             self.tell_session_ended(namespace, id, &ending);
             let lapsed = self.lease_mut(namespace, id);
             lapsed.state = LeaseState::Lapsed;

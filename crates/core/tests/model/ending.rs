@@ -13,7 +13,9 @@ impl Model {
             lease: id,
             ending: ending.clone(),
         });
+        let grants = self.grants_under(namespace, id);
         self.end_held(ending, |held| held.namespace == *namespace && held.lease == id);
+        self.remember_lease(namespace, id, grants, ending);
         self.tell_session_ended(namespace, id, ending);
         self.leases.retain(|lease| lease.id != id || lease.namespace != *namespace);
         self.forget_empty_leases();
@@ -172,7 +174,7 @@ impl Model {
     pub(crate) fn fail_waiters_of(&mut self, namespace: &Namespace, id: LeaseId) {
         for waiter in self.take_waiters_of(namespace, id) {
             self.tell_left(&waiter);
-            self.refuse_waiter(&waiter, &Refusal::LeaseLost);
+            self.refuse_waiter(&waiter, &Refusal::LeaseLost(None));
         }
     }
 
@@ -201,6 +203,9 @@ impl Model {
     }
 
     pub(crate) fn tell_ended(&mut self, held: &Held, ending: &Ending, window: Option<Millis>) {
+        if window.is_none() {
+            self.remember(held, ending);
+        }
         let news = News::Ended {
             scope: held.scope.clone(),
             owner: held.owner.clone(),

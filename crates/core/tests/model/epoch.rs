@@ -16,6 +16,7 @@ impl Model {
         self.epoch = ask.epoch;
         self.waiters.clear();
         self.kept.clear();
+        self.past.clear();
         self.record(Transition::EpochBegan { epoch: ask.epoch });
         self.tell(&Namespace::default(), News::EpochBegan { epoch: ask.epoch });
         let now = self.now;

@@ -13,11 +13,20 @@ impl Model {
             self.check_ttl(ttl)?;
         }
         if self.standing(&ask.namespace, ask.lease).is_none() {
-            return Err(Refusal::LeaseLost);
+            let why = self.why_lease_is_gone(&ask.namespace, ask.lease);
+            return Err(Refusal::LeaseLost(Some(why)));
         }
         let own = self.presented(&ask.namespace, &ask.owner, ask.lease, &ask.scope);
         if !own.iter().any(|held| good_for(held, ask.fence)) {
-            return Err(Refusal::NotHolder(ask.scope.clone()));
+            let shown = Release {
+                namespace: ask.namespace.clone(),
+                scope: ask.scope.clone(),
+                owner: ask.owner.clone(),
+                lease: ask.lease,
+                fence: ask.fence,
+            };
+            let why = Some(self.why_not_holder(&shown));
+            return Err(Refusal::NotHolder { scope: ask.scope.clone(), why });
         }
         Ok(self.renew_lease(&ask.namespace, ask.lease, ask.ttl))
     }
@@ -43,34 +52,53 @@ impl Model {
 
     /// A key takes everything with it that was granted with the same fence; a range just the named bytes.
     pub(crate) fn release(&mut self, ask: &Release) -> Answered {
-        let refused = || Refusal::NotHolder(ask.scope.clone());
-        self.standing(&ask.namespace, ask.lease).ok_or_else(refused)?;
+        if let Some(held) = self.release_held(ask) {
+            return Ok(Answer::Released { held, replayed: false });
+        }
+        if let Some(held) = self.released_before(ask) {
+            return Ok(Answer::Released { held, replayed: true });
+        }
+        if self.has_nothing_of(ask) {
+            return Ok(Answer::Released { held: Duration::ZERO, replayed: false });
+        }
+        let why = Some(self.why_not_holder(ask));
+        Err(Refusal::NotHolder { scope: ask.scope.clone(), why })
+    }
+
+    /// "Unlocking what is not held succeeds": none of these bytes are, under a lease that stands.
+    fn has_nothing_of(&self, ask: &Release) -> bool {
+        let is_range = matches!(ask.scope, Scope::Range { .. });
+        let own = self.presented(&ask.namespace, &ask.owner, ask.lease, &ask.scope);
+        is_range && own.is_empty() && self.standing(&ask.namespace, ask.lease).is_some()
+    }
+
+    fn release_held(&mut self, ask: &Release) -> Option<Duration> {
+        self.standing(&ask.namespace, ask.lease)?;
         let own = self.presented(&ask.namespace, &ask.owner, ask.lease, &ask.scope);
         let held = match ask.scope {
             Scope::Key(_) => {
-                let own = own.iter().find(|held| good_for(held, ask.fence)).ok_or_else(refused)?;
+                let own = own.iter().find(|held| good_for(held, ask.fence))?;
                 self.end_fence(&ask.namespace, ask.lease, ask.fence, &Ending::Released);
                 self.now.since(own.granted_at)
             }
             Scope::Range { range, .. } => {
                 if !own.iter().all(|held| good_for(held, ask.fence)) {
-                    return Err(refused());
+                    return None;
                 }
-                match own.iter().min_by_key(|held| held.granted_at) {
-                    None => Duration::ZERO,
-                    Some(first) => {
-                        self.end_range(first, range, &Ending::Released);
-                        self.now.since(first.granted_at)
-                    }
-                }
+                let first = own.iter().min_by_key(|held| held.granted_at)?;
+                self.end_range(first, range, &Ending::Released);
+                self.now.since(first.granted_at)
             }
         };
-        Ok(Answer::Released { held })
+        Some(held)
     }
 
     /// "Unlocking what is not held succeeds and changes nothing."
     pub(crate) fn unlock(&mut self, ask: &Unlock) -> Answered {
-        self.standing(&ask.namespace, ask.session).ok_or(Refusal::SessionNotFound)?;
+        if let Err(gone) = self.check_standing(&ask.namespace, ask.session) {
+            let given_back = self.is_given_back(ask);
+            return if given_back { Ok(Answer::Unlocked { changed: false }) } else { Err(gone) };
+        }
         let scope = Scope::range(ask.inode, ask.range);
         let own = self.presented(&ask.namespace, &ask.owner, ask.session, &scope);
         if let Some(first) = own.first() {

@@ -23,11 +23,14 @@ mod session;
 mod ending;
 mod due;
 mod epoch;
+mod gone;
 
 mod view;
 
 #[cfg(test)]
 mod tests;
+
+pub(crate) use gone::Past;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +55,8 @@ pub(crate) struct Model {
     pub(crate) waiters: Vec<Waiter>,
     pub(crate) kept: Vec<Kept>,
     pub(crate) registers: Vec<Register>,
+    /// What has ended, oldest first.
+    pub(crate) past: Vec<Past>,
     /// Owners that lost bytes by the command in hand.
     pub(crate) bereft: Vec<(Namespace, Owner)>,
     /// Waiters whose lease has ended by the command in hand.
@@ -201,6 +206,7 @@ impl Model {
             waiters: Vec::new(),
             kept: Vec::new(),
             registers: Vec::new(),
+            past: Vec::new(),
             bereft: Vec::new(),
             orphans: Vec::new(),
             step: Step::new(),
@@ -258,7 +264,7 @@ impl Model {
     pub(crate) fn settle(&mut self) {
         for waiter in std::mem::take(&mut self.orphans) {
             self.tell_left(&waiter);
-            self.refuse_waiter(&waiter, &Refusal::LeaseLost);
+            self.refuse_waiter(&waiter, &Refusal::LeaseLost(None));
         }
         loop {
             self.waiters.sort_by_key(|waiter| waiter.ticket);

@@ -21,6 +21,7 @@ impl Model {
     /// of a reclaim window is no longer there.
     pub(crate) fn lock_range(&mut self, new: &Held) {
         let (mut merged, mut rest, mut replaced) = (new.clone(), Vec::new(), Vec::new());
+        let mut taken_in = Vec::new();
         let new_range = range_of(new);
         for old in std::mem::take(&mut self.held) {
             let own = old.lease == new.lease || old.window_until.is_some();
@@ -31,6 +32,7 @@ impl Model {
                 && range_of(&old).touches(new_range)
             {
                 merge(&mut merged, &old);
+                taken_in.push(old);
             } else {
                 if let Some(gone) = range_of(&old).intersection(new_range) {
                     replaced.push(Held { scope: same_inode(&old, gone), ..old.clone() });
@@ -40,6 +42,9 @@ impl Model {
         }
         rest.push(merged);
         self.held = rest;
+        for old in taken_in.iter().filter(|old| old.fence() != new.fence()) {
+            self.remember(old, &Ending::Replaced);
+        }
         for gone in &replaced {
             self.tell_ended(gone, &Ending::Replaced, None);
             self.lose(gone);

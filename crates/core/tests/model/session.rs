@@ -81,17 +81,18 @@ impl Model {
         Ok(())
     }
 
-    fn check_standing(&self, namespace: &Namespace, id: LeaseId) -> Result<(), Refusal> {
+    pub(crate) fn check_standing(&self, namespace: &Namespace, id: LeaseId) -> Result<(), Refusal> {
         match self.standing(namespace, id) {
             Some(_) => Ok(()),
-            None => Err(Refusal::SessionNotFound),
+            None => Err(Refusal::SessionNotFound(Some(self.why_lease_is_gone(namespace, id)))),
         }
     }
 
     pub(crate) fn check_session(&self, namespace: &Namespace, id: LeaseId) -> Result<(), Refusal> {
+        self.check_standing(namespace, id)?;
         match self.standing(namespace, id).and_then(|lease| lease.session.as_ref()) {
             Some(_) => Ok(()),
-            None => Err(Refusal::SessionNotFound),
+            None => Err(Refusal::SessionNotFound(Some(Gone::Unknown))),
         }
     }
 
@@ -124,10 +125,13 @@ impl Model {
 
     /// "One close releases them all."
     pub(crate) fn close_session(&mut self, ask: &CloseSession) -> Answered {
-        self.check_standing(&ask.namespace, ask.session)?;
+        if let Err(gone) = self.check_standing(&ask.namespace, ask.session) {
+            let closed = |grants| Answer::SessionClosed { grants, replayed: true };
+            return self.closed_before(ask).map(closed).ok_or(gone);
+        }
         let grants = self.grants_under(&ask.namespace, ask.session);
         self.end_lease(&ask.namespace, ask.session, &Ending::Closed);
-        Ok(Answer::SessionClosed { grants })
+        Ok(Answer::SessionClosed { grants, replayed: false })
     }
 
     /// "Operators revoke": the holder hears of it at once, as of any ending it did not ask for.
@@ -138,13 +142,15 @@ impl Model {
                 && session.is_some_and(|session| session.terms.number == ask.number)
         };
         let id = self.leases.iter().find(numbered).map(|lease| lease.id);
-        let id = id.ok_or(Refusal::SessionNotFound)?;
-        self.check_session(&ask.namespace, id)?;
+        let id = id.ok_or(Refusal::SessionNotFound(None))?;
+        if self.check_session(&ask.namespace, id).is_err() {
+            return Err(Refusal::SessionNotFound(None));
+        }
         let grants = self.grants_under(&ask.namespace, id);
         let ending = Ending::Revoked(ask.reason.clone());
         self.tell_lost(&ask.namespace, id, None, &ending);
         self.end_lease(&ask.namespace, id, &ending);
-        Ok(Answer::SessionClosed { grants })
+        Ok(Answer::SessionClosed { grants, replayed: false })
     }
 
     pub(crate) fn attach(&mut self, ask: &Attach) -> Answered {
@@ -173,7 +179,7 @@ impl Model {
                 for waiter in self.take_waiters_of(&ask.namespace, ask.session) {
                     self.tell_left(&waiter);
                     self.keep_place(waiter.clone());
-                    self.refuse_waiter(&waiter, &Refusal::LeaseLost);
+                    self.refuse_waiter(&waiter, &Refusal::LeaseLost(None));
                 }
                 Ok(Answer::Disconnected { kept_until })
             }

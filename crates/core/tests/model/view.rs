@@ -34,7 +34,7 @@ impl Model {
             scope: scope.clone(),
             state: state_of(&holders),
             holders_len: holders.len(),
-            last_fence: holders.iter().map(|holder| holder.fence).max(),
+            last_fence: self.last_fence(namespace, scope),
             holders,
             waiters_len: waiters.len(),
             waiters,
@@ -275,7 +275,7 @@ impl Model {
 }
 
 /// Whether holding one scope is holding all of the other.
-fn covers(held: &Scope, asked: &Scope) -> bool {
+pub(crate) fn covers(held: &Scope, asked: &Scope) -> bool {
     match (held, asked) {
         (Scope::Range { inode, range }, Scope::Range { inode: i, range: r }) => {
             inode == i && range.covers(*r)

@@ -172,6 +172,7 @@ impl Setup {
             namespaces_max: 2,
             ticket_kept: ms(15),
             kept_places_max: 2 * room,
+            endings_max: 10_000,
             deadlines_per_step_max: if self.hurried { 2 } else { 1000 },
         }
     }

@@ -5,7 +5,7 @@ use leasehold_core::*;
 use super::World;
 use super::compare::same;
 use super::resolve::namespace_of;
-use crate::model::Held;
+use crate::model::{Held, Past};
 
 impl World {
     pub(super) fn compare_reads(&self) -> Result<(), String> {
@@ -36,6 +36,18 @@ impl World {
     /// The last few fences are shown for everything held: each is good for what it was stamped on, and for no more.
     fn compare_checks(&self) -> Result<(), String> {
         let last = self.model.fence.get();
+        for fence in last.saturating_sub(9)..=last {
+            self.compare_token(Fence::new(fence).unwrap())?;
+        }
+        for past in self.model.past.iter().rev().filter_map(Past::held).take(6) {
+            for fence in last.saturating_sub(5)..=last {
+                self.compare_check(past, Fence::new(fence).unwrap(), None)?;
+            }
+            self.compare_check(past, past.fence(), None)?;
+            self.compare_check(past, past.fences[0], Some(past.lease))?;
+            let unknown = Some(LeaseId::from_u128(u128::MAX));
+            self.compare_check(past, past.fence(), unknown)?;
+        }
         for held in &self.model.held {
             for fence in last.saturating_sub(5)..=last {
                 self.compare_check(held, Fence::new(fence).unwrap(), None)?;
@@ -55,8 +67,27 @@ impl World {
     ) -> Result<(), String> {
         let (namespace, scope) = (&held.namespace, &held.scope);
         let expected = self.model.check(namespace, scope, fence, lease);
-        let actual = self.table.check(namespace, scope, fence, lease).valid;
-        same("check", &expected, &actual).map_err(|why| format!("{why} {scope} {fence} {lease:?}"))
+        let actual = self.table.check(namespace, scope, fence, lease);
+        let told = |why: String| format!("{why} {scope} {fence} {lease:?}");
+        same("check", &expected, &actual.valid).map_err(told)?;
+        let why = (!expected).then(|| self.model.why_not_good(namespace, scope, fence, lease));
+        same("reason", &why, &actual.why).map_err(told)
+    }
+
+    fn compare_token(&self, fence: Fence) -> Result<(), String> {
+        let expected = self.model.token(fence).map(|(namespace, holders, ended)| TokenView {
+            fence,
+            namespace,
+            holders,
+            ended,
+        });
+        let sorted = |mut view: TokenView| {
+            view.holders.sort_by_key(|holder| holder.scope.clone());
+            view.ended.sort_by_key(|ended| (ended.at, ended.scope.clone()));
+            view
+        };
+        let actual = self.table.token(fence).map(sorted);
+        same("token", &expected.map(sorted), &actual)
     }
 
     /// All pages together, with and without filters.

@@ -8,7 +8,7 @@ use leasehold_core::*;
 
 use super::moves::{After, Ask, Move, Pick, ScopePick, Span};
 use super::{Focus, World};
-use crate::model::{Held, Lease, LeaseState, Waiter};
+use crate::model::{Held, Lease, LeaseState, Past, Waiter};
 
 pub(super) const KEYS: [&str; 7] =
     ["a", "sem", "path:/x", "path:/x/**", "path:/x/y", "path:/x/y/**", "b"];
@@ -332,7 +332,10 @@ impl World {
 
     /// What a holder presents, or something that is not quite it.
     fn present(&mut self, pick: Pick, fault: u8, part: Span) -> Release {
-        let Some(held) = picked(&self.model.held, pick) else {
+        // Some repeat, or come too late.
+        let past = || self.model.past.iter().rev().filter_map(Past::held).take(5).cloned();
+        let late = if pick > 200 { picked(&past().collect::<Vec<_>>(), pick) } else { None };
+        let Some(held) = late.or_else(|| picked(&self.model.held, pick)) else {
             return Release {
                 namespace: Namespace::default(),
                 scope: self.scope_of(&ScopePick { key: 0, inode: 0, range: part, kind: 0 }),
@@ -437,6 +440,11 @@ impl World {
                 || lease.state != LeaseState::Lapsed
                     && (lease.session.is_some() || pick.is_multiple_of(5))
         };
+        if pick > 225
+            && let Some(past) = self.model.past.iter().rev().nth(usize::from(pick - 226) % 4)
+        {
+            return (past.namespace.clone(), past.lease);
+        }
         let leases: Vec<Lease> = self.model.leases.iter().filter(usable).cloned().collect();
         match picked(&leases, pick) {
             Some(lease) if fault != 1 => (lease.namespace, lease.id),

@@ -84,6 +84,7 @@ impl Shadows {
                 back.apply(transition).map_err(|unfit| format!("made anew: {unfit}"))?;
             }
             same_digest("made anew", &back, table.digest())?;
+            same_endings(&back, table)?;
         }
         self.past.push_back((table.revision(), table.digest()));
         if self.past.len() > PAST
@@ -110,6 +111,23 @@ impl Shadows {
         let restored = restore(table.limits(), snapshot.entries)?;
         same_digest("restored from a snapshot", &restored, snapshot.digest)
     }
+}
+
+/// What ended is remembered in the same way, with the moments at which it first ended.
+fn same_endings(back: &LockTable, table: &LockTable) -> Result<(), String> {
+    let last = table.fence().get();
+    for fence in (last.saturating_sub(20)..=last).filter_map(Fence::new) {
+        let ended = |table: &LockTable| {
+            let mut ended = table.token(fence).map(|view| view.ended).unwrap_or_default();
+            ended.sort_by_key(|ended| (ended.at, ended.scope.clone()));
+            ended
+        };
+        let (expected, actual) = (ended(table), ended(back));
+        if expected != actual {
+            return Err(format!("endings of {fence} made anew: {expected:#?}\nnot {actual:#?}"));
+        }
+    }
+    Ok(())
 }
 
 fn restore(limits: &Limits, entries: impl IntoIterator<Item = Entry>) -> Result<LockTable, String> {

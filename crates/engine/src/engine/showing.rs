@@ -1,7 +1,7 @@
 //! What may be shown before everything that was decided is durable.
 
 use leasehold_core::{
-    Answer, CallId, Conflict, Invalid, LeaseId, Refusal, Revision, Step, Timestamp, planted,
+    Answer, CallId, Conflict, Gone, Invalid, LeaseId, Refusal, Revision, Step, Timestamp, planted,
 };
 
 use super::{Engine, Output};
@@ -69,11 +69,11 @@ impl Engine {
             Refusal::StaleFence { .. } | Refusal::RegisterNotFound(_) if self.store_failed => true,
             Refusal::ReclaimWindow(_)
             | Refusal::Deadlock { .. }
-            | Refusal::LeaseLost
-            | Refusal::NotHolder(_)
+            | Refusal::LeaseLost(_)
+            | Refusal::NotHolder { .. }
             | Refusal::NothingToReclaim(_)
             | Refusal::RequestIdReused
-            | Refusal::SessionNotFound
+            | Refusal::SessionNotFound(_)
             | Refusal::StaleFence { .. }
             | Refusal::RegisterNotFound(_)
             | Refusal::FileRemoved(_) => {
@@ -139,6 +139,7 @@ impl Engine {
             | Query::Sessions { .. }
             | Query::Register { .. }
             | Query::Registers { .. }
+            | Query::Token { .. }
             | Query::Graph { .. }
             | Query::Overview { .. }
             | Query::Tree(_) => false,
@@ -151,7 +152,14 @@ impl Engine {
         match reply {
             Ok(Reply::View(View::Lock(lock))) => lock.holders.iter().all(durable),
             Ok(Reply::View(View::Tested(tested))) => tested.conflict.iter().all(durable),
-            Ok(Reply::View(View::Checked(check))) => check.holder.iter().all(durable),
+            Ok(Reply::View(View::Checked(check))) => {
+                let rests_on_others = match check.why {
+                    None | Some(Gone::Unknown | Gone::Expired | Gone::Released) => false,
+                    Some(Gone::OtherScope | Gone::Superseded) => true,
+                };
+                let settled = !rests_on_others || self.unwritten.is_empty();
+                settled && check.holder.iter().all(durable)
+            }
             Ok(_) | Err(_) => true,
         }
     }
@@ -179,6 +187,7 @@ impl Engine {
             Query::Registers { namespace, after, len_max } => {
                 View::Registers(table.registers(&namespace, after.as_ref(), len_max))
             }
+            Query::Token { fence, .. } => View::Token(table.token(fence).map(Box::new)),
             Query::Graph { namespace, waits_max } => {
                 View::Graph(Box::new(table.graph(&namespace, waits_max)))
             }

@@ -6,7 +6,7 @@ use leasehold_api::{Code, FieldError, Happened, Problem};
 use leasehold_core::{Conflict, HolderState, Invalid, Limit, Refusal, Timestamp};
 use leasehold_engine::CallError;
 
-use super::outward::{count, cycle, holders, millis};
+use super::outward::{count, cycle, gone, holders, millis};
 use crate::retry;
 
 pub(crate) fn problem(now: Timestamp, error: &CallError) -> Problem {
@@ -62,11 +62,14 @@ fn refused(now: Timestamp, refusal: &Refusal) -> Problem {
             Problem { cycle: Some(cycle(edges)), ..Problem::new(Code::Deadlock, said) }
         }
         Refusal::NoGrace => Problem::new(Code::NoGrace, said),
-        Refusal::LeaseLost => Problem::new(Code::LeaseLost, said),
-        Refusal::NotHolder(_) | Refusal::NothingToReclaim(_) => Problem::new(Code::NotHolder, said),
+        Refusal::LeaseLost(why) => with_reason(Problem::new(Code::LeaseLost, said), *why),
+        Refusal::NotHolder { why, .. } => with_reason(Problem::new(Code::NotHolder, said), *why),
+        Refusal::NothingToReclaim(_) => Problem::new(Code::NotHolder, said),
         Refusal::LimitMismatch { .. } => Problem::new(Code::LimitMismatch, said),
         Refusal::RequestIdReused => Problem::new(Code::RequestIdReused, said),
-        Refusal::SessionNotFound => Problem::new(Code::SessionNotFound, said),
+        Refusal::SessionNotFound(why) => {
+            with_reason(Problem::new(Code::SessionNotFound, said), *why)
+        }
         Refusal::TicketNotFound(_) => Problem::new(Code::TicketNotFound, said),
         Refusal::FileRemoved(_) => Problem::new(Code::FileRemoved, said),
         Refusal::StaleFence { high_water, .. } => {
@@ -80,6 +83,10 @@ fn refused(now: Timestamp, refusal: &Refusal) -> Problem {
         }
         Refusal::StaleEpoch { .. } => Problem::new(Code::Internal, "the epoch is over"),
     }
+}
+
+fn with_reason(problem: Problem, why: Option<leasehold_core::Gone>) -> Problem {
+    Problem { reason: why.map(gone), ..problem }
 }
 
 fn held_detail(now: Timestamp, conflict: &Conflict) -> String {

@@ -159,6 +159,23 @@ pub(crate) fn acquire(
     })
 }
 
+/// The bytes of a file to unlock.
+pub(crate) fn unlock(
+    namespace: Namespace,
+    scope: &Scope,
+    owner: Owner,
+    session: LeaseId,
+) -> Result<core::Unlock, Failure> {
+    match *scope {
+        Scope::Range { inode, range } => {
+            Ok(core::Unlock { namespace, session, owner, inode, range })
+        }
+        Scope::Key(_) => {
+            Err(Failure::field("lock", "has no bytes to unlock: name inode:N, or a range of it"))
+        }
+    }
+}
+
 fn under(request: &api::AcquireRequest) -> Result<Under, Failure> {
     match (&request.session_id, request.ttl_ms) {
         (Some(_), Some(_)) => {

@@ -445,6 +445,53 @@ pub(crate) fn past_holder(now: Timestamp, event: &Event) -> Option<api::PastHold
     })
 }
 
+/// The grant that carries a token.
+pub(crate) fn token(now: Timestamp, view: &core::TokenView) -> api::TokenView {
+    let has = |state| view.holders.iter().any(|holder| holder.state == state);
+    let state = if has(HolderState::Held) {
+        api::TokenState::Held
+    } else if has(HolderState::Recovering) {
+        api::TokenState::Recovering
+    } else if has(HolderState::ReclaimWindow) {
+        api::TokenState::ReclaimWindow
+    } else {
+        api::TokenState::Ended
+    };
+    let ended = view.ended.iter().map(|ended| {
+        let (mode, permits) = mode_shown(ended.mode);
+        api::PastHolder {
+            lock: ended.scope.to_string(),
+            owner_id: ended.owner.to_string(),
+            mode,
+            permits,
+            fencing_token: view.fence.get(),
+            acquired_at: moment(ended.since),
+            ended_at: moment(ended.at),
+            held_ms: millis(ended.at.since(ended.since)),
+            ended_ms_ago: millis(now.since(ended.at)),
+            reason: ended.ending.to_string(),
+            note: note(&ended.ending),
+        }
+    });
+    api::TokenView {
+        fencing_token: view.fence.get(),
+        namespace: view.namespace.to_string(),
+        state,
+        holders: holders(now, &view.holders),
+        ended: ended.collect(),
+    }
+}
+
+pub(crate) fn gone(why: core::Gone) -> api::Gone {
+    match why {
+        core::Gone::Unknown => api::Gone::Unknown,
+        core::Gone::Expired => api::Gone::Expired,
+        core::Gone::Released => api::Gone::Released,
+        core::Gone::OtherScope => api::Gone::OtherScope,
+        core::Gone::Superseded => api::Gone::Superseded,
+    }
+}
+
 fn note(ending: &Ending) -> Option<String> {
     match ending {
         Ending::Revoked(reason) => Some(reason.to_string()),

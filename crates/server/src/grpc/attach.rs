@@ -18,8 +18,8 @@ use leasehold_api::Code;
 use leasehold_api::grpc::COMMANDS_MAX;
 use leasehold_api::grpc::{
     self, Accepted, AttachRequest, AttachResponse, Cancelled, Closed, Command as Asked, Extended,
-    Lost, Place, Problem, Push, Released, Reply as Said, StreamAcquire, StreamGrant, Wanted,
-    attach::Session as Whose, command::Ask, length, push::News, reply::Answer as Answered,
+    Lost, Place, Problem, Push, Released, Reply as Said, StreamAcquire, StreamGrant, Unlocked,
+    Wanted, attach::Session as Whose, command::Ask, length, push::News, reply::Answer as Answered,
 };
 use leasehold_core::{
     self as core, Answer, Cancel, CloseSession, Command, KeepAlive, LeaseId, Namespace, Owner,
@@ -373,6 +373,11 @@ impl Attached {
                 let close = CloseSession { namespace: self.namespace.clone(), session };
                 (Work::Close(session), Command::CloseSession(close))
             }
+            Ask::Unlock(body) => {
+                let (lock, unlock) =
+                    self.unlock(&body).map_err(|failure| (Work::Other, failure))?;
+                (Work::Unlock { lock }, Command::Unlock(unlock))
+            }
             Ask::Accept(body) => {
                 let accept = self
                     .in_namespace(&body.namespace)
@@ -458,6 +463,14 @@ impl Attached {
         })
     }
 
+    fn unlock(&self, body: &grpc::UnlockRequest) -> Result<(String, core::Unlock), Failure> {
+        let scope = read::scope(&body.lock)?;
+        let namespace = self.in_namespace(&body.namespace)?;
+        let owner = self.owner(&body.owner_id)?;
+        let session = self.lease("session_id", &body.session_id)?;
+        Ok((scope.to_string(), convert::unlock(namespace, &scope, owner, session)?))
+    }
+
     fn renew(&self, body: &grpc::StreamRenew) -> Result<Renew, Failure> {
         Ok(Renew {
             namespace: self.namespace.clone(),
@@ -530,6 +543,7 @@ impl Attached {
             | Ask::Heartbeat(_)
             | Ask::Cancel(_)
             | Ask::Accept(_)
+            | Ask::Unlock(_)
             | Ask::Close(_) => Err(other(unexpected())),
         }
     }
@@ -660,14 +674,17 @@ impl Attached {
                     epoch: self.epoch,
                 })
             }
-            (Reply::Answer(Answer::Released { held }), Work::Release(lease)) => {
+            (Reply::Answer(Answer::Released { held, replayed }), Work::Release(lease)) => {
                 self.forget(*lease);
-                Answered::Released(Released { held: Some(length(held)) })
+                Answered::Released(Released { held: Some(length(held)), replayed })
             }
-            (Reply::Answer(Answer::SessionClosed { grants }), Work::Close(lease)) => {
+            (Reply::Answer(Answer::Unlocked { changed }), Work::Unlock { lock }) => {
+                Answered::Unlocked(Unlocked { lock: lock.clone(), changed })
+            }
+            (Reply::Answer(Answer::SessionClosed { grants, replayed }), Work::Close(lease)) => {
                 self.sessions.remove(lease);
                 self.forget(Some(*lease));
-                Answered::Closed(Closed { released: grants as u64 })
+                Answered::Closed(Closed { released: grants as u64, replayed })
             }
             (Reply::Answer(Answer::Cancelled { waiting }), Work::Cancel { waiter, told }) => {
                 if waiting {
@@ -791,7 +808,7 @@ impl Attached {
                 let waited = std::time::Duration::ZERO;
                 return self.acquires.count(&self.app.metrics, kind, took, waited, outcome);
             }
-            Work::Release(_) => Op::Release,
+            Work::Release(_) | Work::Unlock { .. } => Op::Release,
             Work::Renew(_) => Op::Renew,
             Work::Test { .. } => Op::Test,
             Work::Check { .. } => Op::Check,

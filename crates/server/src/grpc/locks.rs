@@ -5,8 +5,9 @@ use std::sync::Arc;
 use leasehold_api::grpc::locks_server::Locks;
 use leasehold_api::grpc::{
     AcquireRequest, AcquireSetRequest, BreakRequest, Broken, CheckRequest, Checked,
-    GetGraphRequest, GetRequest, Grant, Graph, ListRequest, Lock, LockPage, ReleaseRequest,
-    Released, RenewRequest, Renewed, SetGrant, TestRequest, Tested, length,
+    GetGraphRequest, GetRequest, GetTokenRequest, Grant, Graph, ListRequest, Lock, LockPage,
+    ReleaseRequest, Released, RenewRequest, Renewed, SetGrant, TestRequest, Tested, TokenView,
+    UnlockRequest, Unlocked, length,
 };
 use leasehold_core::{Answer, Break, Command, ListQuery, Release, Renew, is_prefix};
 use leasehold_engine::{Query, View};
@@ -22,6 +23,7 @@ use crate::http::locks::{
     LOOKED_AT_MAX, PAGE_SIZE, PAGE_SIZE_MAX, check_permits, check_reason, granted, outcome,
     session_number, unexpected,
 };
+use crate::http::tokens;
 use crate::metrics::{Op, Stopwatch};
 use crate::problem::Failure;
 use crate::readings;
@@ -50,6 +52,23 @@ impl Locks for Service {
         let released = release(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Release, watch.took(), outcome(&released));
         caller.answer(released)
+    }
+
+    async fn unlock(&self, request: Request<UnlockRequest>) -> Result<Response<Unlocked>, Status> {
+        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let unlocked = unlock(&self.0, request.into_inner()).await;
+        self.0.metrics.answered(Op::Release, watch.took(), outcome(&unlocked));
+        caller.answer(unlocked)
+    }
+
+    async fn get_token(
+        &self,
+        request: Request<GetTokenRequest>,
+    ) -> Result<Response<TokenView>, Status> {
+        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let found = token(&self.0, request.into_inner()).await;
+        self.0.metrics.answered(Op::Get, watch.took(), outcome(&found));
+        caller.answer(found)
     }
 
     async fn test(&self, request: Request<TestRequest>) -> Result<Response<Tested>, Status> {
@@ -189,10 +208,27 @@ async fn release(app: &App, body: ReleaseRequest) -> Result<Released, Failure> {
         lease: convert::lease_id("lease_id", &body.lease_id)?,
         fence: convert::fence(body.fencing_token)?,
     };
-    let Answer::Released { held } = app.command(Command::Release(release)).await? else {
+    let Answer::Released { held, replayed } = app.command(Command::Release(release)).await? else {
         return Err(unexpected());
     };
-    Ok(Released { held: Some(length(held)) })
+    Ok(Released { held: Some(length(held)), replayed })
+}
+
+async fn unlock(app: &App, body: UnlockRequest) -> Result<Unlocked, Failure> {
+    let scope = read::scope(&body.lock)?;
+    let owner = convert::owner(&body.owner_id)?;
+    let session = convert::lease_id("session_id", &body.session_id)?;
+    let unlock = convert::unlock(read::namespace(&body.namespace)?, &scope, owner, session)?;
+    let Answer::Unlocked { changed } = app.command(Command::Unlock(unlock)).await? else {
+        return Err(unexpected());
+    };
+    Ok(Unlocked { lock: scope.to_string(), changed })
+}
+
+async fn token(app: &App, body: GetTokenRequest) -> Result<TokenView, Failure> {
+    let (namespace, fence) =
+        (read::namespace(&body.namespace)?, convert::fence(body.fencing_token)?);
+    Ok((&tokens::of(app, namespace, fence).await?).into())
 }
 
 async fn test(app: &App, body: TestRequest) -> Result<Tested, Failure> {
@@ -239,7 +275,8 @@ pub(super) fn checked(
     check: &leasehold_core::Check,
 ) -> Checked {
     let holder = check.holder.as_ref().map(|holder| (&convert::holder(app.now(), holder)).into());
-    Checked { lock, fencing_token, valid: check.valid, holder }
+    let reason = check.why.map_or("", leasehold_core::Gone::as_str).into();
+    Checked { lock, fencing_token, valid: check.valid, holder, reason }
 }
 
 async fn get(app: &App, body: GetRequest) -> Result<Lock, Failure> {

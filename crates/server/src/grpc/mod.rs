@@ -54,12 +54,14 @@ const ATTACH: &str = "/leasehold.v1.Sessions/Attach";
 pub(crate) struct RequestId(pub(crate) Arc<str>);
 
 /// Our methods, as they may be logged.
-const METHODS: [&str; 23] = [
+const METHODS: [&str; 25] = [
     "/leasehold.v1.Locks/Acquire",
     "/leasehold.v1.Locks/Renew",
     "/leasehold.v1.Locks/Release",
+    "/leasehold.v1.Locks/Unlock",
     "/leasehold.v1.Locks/Test",
     "/leasehold.v1.Locks/Check",
+    "/leasehold.v1.Locks/GetToken",
     "/leasehold.v1.Locks/Get",
     "/leasehold.v1.Locks/List",
     "/leasehold.v1.Locks/Break",

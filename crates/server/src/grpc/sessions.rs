@@ -159,12 +159,12 @@ async fn break_(app: &App, body: BreakSessionRequest) -> Result<Closed, Failure>
     let (number, reason) = (body.session, body.reason.as_str());
     let namespace = read::namespace(&body.namespace)?;
     let command = BreakSession { namespace: namespace.clone(), number, reason: reason.into() };
-    let Answer::SessionClosed { grants } = app.command(Command::BreakSession(command)).await?
+    let Answer::SessionClosed { grants, .. } = app.command(Command::BreakSession(command)).await?
     else {
         return Err(unexpected());
     };
     audit::session_broken(number, namespace.as_str(), reason, grants);
-    Ok(Closed { released: grants as u64 })
+    Ok(Closed { released: grants as u64, replayed: false })
 }
 
 async fn close(app: &App, body: CloseRequest) -> Result<Closed, Failure> {
@@ -172,8 +172,7 @@ async fn close(app: &App, body: CloseRequest) -> Result<Closed, Failure> {
         namespace: read::namespace(&body.namespace)?,
         session: convert::lease_id("session_id", &body.session_id)?,
     };
-    let Answer::SessionClosed { grants } = app.command(Command::CloseSession(close)).await? else {
-        return Err(unexpected());
-    };
-    Ok(Closed { released: grants as u64 })
+    let closed = app.command(Command::CloseSession(close)).await?;
+    let Answer::SessionClosed { grants, replayed } = closed else { return Err(unexpected()) };
+    Ok(Closed { released: grants as u64, replayed })
 }

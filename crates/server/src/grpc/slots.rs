@@ -30,6 +30,9 @@ pub(super) enum Work {
         told: bool,
     },
     Close(LeaseId),
+    Unlock {
+        lock: String,
+    },
     Test {
         lock: String,
     },

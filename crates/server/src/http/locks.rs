@@ -10,6 +10,7 @@ use leasehold_api::schema::{LockName, LockPrefix, Name};
 use leasehold_api::{
     AcquireRequest, BreakRequest, Broken, CheckRequest, Checked, Code, Grant, Lock, LockPage,
     LockState, Problem, ReleaseRequest, Released, RenewRequest, Renewed, TestRequest, Tested,
+    UnlockRequest, Unlocked,
 };
 use leasehold_core::{
     Answer, Break, Claim, Command, ListQuery, Namespace, Release, Renew, Scope, Withdraw,
@@ -35,10 +36,11 @@ pub(crate) const LOOKED_AT_MAX: usize = 10_000;
 const REASON_LEN_MAX: usize = 255;
 
 /// The last part of the path of a POST, with the whole path for the log.
-const VERBS: [(&str, &str); 6] = [
+const VERBS: [(&str, &str); 7] = [
     ("acquire", "/v1/locks/{lock}/acquire"),
     ("renew", "/v1/locks/{lock}/renew"),
     ("release", "/v1/locks/{lock}/release"),
+    ("unlock", "/v1/locks/{lock}/unlock"),
     ("test", "/v1/locks/{lock}/test"),
     ("check", "/v1/locks/{lock}/check"),
     ("break", "/v1/locks/{lock}/break"),
@@ -67,6 +69,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answe
         "acquire" => return acquire(&app, watch, lock, request).await,
         "renew" => (Op::Renew, renew(&app, lock, request).await),
         "release" => (Op::Release, release(&app, lock, request).await),
+        "unlock" => (Op::Release, unlock(&app, lock, request).await),
         "test" => (Op::Test, test(&app, lock, request).await),
         "check" => (Op::Check, check(&app, lock, request).await),
         "break" => (Op::Break, break_(&app, lock, request).await),
@@ -77,8 +80,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answe
 }
 
 fn unknown_verb() -> Failure {
-    let said =
-        "expected a verb at the end of the path: acquire, renew, release, test, check or break";
+    let said = "expected a verb at the end of the path: acquire, renew, release, unlock, test, check or break";
     Failure::new(Code::NotFound, said)
 }
 
@@ -176,7 +178,7 @@ pub(crate) async fn granted(
     request_body = RenewRequest,
     responses(
         (status = 200, description = "The lease was renewed for its full ttl", body = Renewed),
-        (status = 409, description = "lease_lost or not_holder", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "lease_lost or not_holder, with the reason", body = Problem, content_type = "application/problem+json"),
         BodyProblems,
     )
 )]
@@ -200,14 +202,15 @@ pub(crate) async fn renew(app: &App, lock: &str, request: Request) -> Answered {
 
 /// Release a lock
 ///
-/// Ends the grant. Owner, lease and fencing token must all be right.
+/// Ends the grant. Owner, lease and fencing token must all be right. Repeated by the same owner under the same lease, it
+/// is answered as before with `replayed`, while that is remembered.
 #[utoipa::path(
     post, path = "/v1/locks/{lock}/release", operation_id = "release_lock", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
     request_body = ReleaseRequest,
     responses(
         (status = 200, description = "The lock was released", body = Released),
-        (status = 409, description = "not_holder", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "not_holder, with the reason", body = Problem, content_type = "application/problem+json"),
         BodyProblems,
     )
 )]
@@ -222,10 +225,33 @@ pub(crate) async fn release(app: &App, lock: &str, request: Request) -> Answered
         lease: convert::lease_id("lease_id", &body.lease_id)?,
         fence: convert::fence(body.fencing_token)?,
     };
-    let Answer::Released { held } = app.command(Command::Release(release)).await? else {
+    let Answer::Released { held, replayed } = app.command(Command::Release(release)).await? else {
         return Err(unexpected());
     };
-    ok(&Released { released: true, held_ms: convert::millis(held) })
+    ok(&Released { released: true, held_ms: convert::millis(held), replayed })
+}
+
+/// Unlock bytes of a file
+///
+/// Ends an owner's hold on bytes of a file under a session or a lease, whatever grants they came by: the `F_UNLCK` of
+/// fcntl(2). Bytes that are not held do not matter.
+#[utoipa::path(
+    post, path = "/v1/locks/{lock}/unlock", operation_id = "unlock_bytes", tag = "locks",
+    params(("lock" = LockName, Path, description = "`inode:N`, or a range of it"), NamespaceParam),
+    request_body = UnlockRequest,
+    responses((status = 200, description = "None of it is held any more", body = Unlocked), NotFound, BodyProblems)
+)]
+pub(crate) async fn unlock(app: &App, lock: &str, request: Request) -> Answered {
+    let namespace = input::only_namespace(request.uri())?;
+    let scope = scope(lock)?;
+    let body: UnlockRequest = input::json(app, request).await?;
+    let owner = convert::owner(&body.owner_id)?;
+    let session = convert::lease_id("session_id", &body.session_id)?;
+    let command = Command::Unlock(convert::unlock(namespace, &scope, owner, session)?);
+    let Answer::Unlocked { changed } = app.command(command).await? else {
+        return Err(unexpected());
+    };
+    ok(&Unlocked { lock: scope.to_string(), changed })
 }
 
 /// Get a lock
@@ -284,7 +310,7 @@ pub(crate) async fn test(app: &App, lock: &str, request: Request) -> Answered {
 
 /// Check whether a fencing token is valid
 ///
-/// Tells whether a fencing token belongs to a current holder of the lock.
+/// Tells whether a fencing token belongs to a current holder of the lock; if it does not, `reason` says why.
 #[utoipa::path(
     post, path = "/v1/locks/{lock}/check", operation_id = "check_lock", tag = "locks",
     params(("lock" = LockName, Path, description = "The lock's name"), NamespaceParam),
@@ -304,6 +330,7 @@ pub(crate) async fn check(app: &App, lock: &str, request: Request) -> Answered {
         lock: text,
         fencing_token: fence.get(),
         valid: check.valid,
+        reason: check.why.map(convert::gone),
         holder: check.holder.map(|holder| convert::holder(app.now(), &holder)),
     })
 }

@@ -5,6 +5,7 @@ pub(crate) mod locks;
 pub(crate) mod sets;
 pub(crate) mod sessions;
 pub(crate) mod fences;
+pub(crate) mod tokens;
 pub(crate) mod inodes;
 pub(crate) mod watch;
 pub(crate) mod graph;
@@ -47,6 +48,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{session_id}/break", post(sessions::break_))
         .route("/v1/fences", get(fences::list))
         .route("/v1/fences/{*name}", get(fences::get).post(fences::post).delete(fences::delete))
+        .route("/v1/tokens/{fencing_token}", get(tokens::get))
         .route("/v1/inodes/{inode}", delete(inodes::remove))
         .route("/v1/watch", get(watch::watch))
         .route("/v1/events", get(watch::events))

@@ -83,12 +83,12 @@ fn session_id(uri: &Uri, suffix: &str) -> Result<leasehold_core::LeaseId, Failur
     convert::lease_id("session_id", text.unwrap_or(""))
 }
 
-/// Renew a session, or a set's lease
+/// Renew a session, or any lease
 ///
-/// Sets the deadline of the session, and so of every lock under it, to its full ttl from now.
+/// Sets the deadline of the session or lease, and so of every lock under it, to its full ttl from now.
 #[utoipa::path(
     post, path = "/v1/sessions/{session_id}/keepalive", operation_id = "keep_session_alive", tag = "sessions",
-    params(("session_id" = LeaseId, Path, description = "The session's id, or the lease_id of a set"), NamespaceParam),
+    params(("session_id" = LeaseId, Path, description = "The session's id, or a lease_id"), NamespaceParam),
     request_body = Option<KeepAliveRequest>,
     responses((status = 200, description = "The session was renewed for its full ttl", body = KeptAlive), NotFound, BodyProblems)
 )]
@@ -112,12 +112,13 @@ async fn keep(app: &App, request: Request) -> Answered {
     ok(&convert::kept_alive(app.now(), epoch, renewed))
 }
 
-/// Close a session, or a set's lease, and release everything under it
+/// Close a session, or any lease, and release everything under it
 ///
-/// Ends the session and releases everything under it.
+/// Ends the session or lease and releases everything under it. Repeated, it is answered as before with `replayed`, while
+/// that is remembered.
 #[utoipa::path(
     delete, path = "/v1/sessions/{session_id}", operation_id = "close_session", tag = "sessions",
-    params(("session_id" = LeaseId, Path, description = "The session's id, or the lease_id of a set"), NamespaceParam),
+    params(("session_id" = LeaseId, Path, description = "The session's id, or a lease_id"), NamespaceParam),
     responses((status = 200, description = "Everything under it was released", body = Closed), NotFound, Problems)
 )]
 pub(crate) async fn close(State(app): State<Arc<App>>, uri: Uri) -> Answered {
@@ -131,10 +132,10 @@ async fn close_one(app: &App, uri: &Uri) -> Answered {
     let namespace = input::only_namespace(uri)?;
     let session = session_id(uri, "")?;
     let command = Command::CloseSession(CloseSession { namespace, session });
-    let Answer::SessionClosed { grants } = app.command(command).await? else {
+    let Answer::SessionClosed { grants, replayed } = app.command(command).await? else {
         return Err(unexpected());
     };
-    ok(&Closed { closed: true, released: grants as u64 })
+    ok(&Closed { closed: true, released: grants as u64, replayed })
 }
 
 /// Break a session
@@ -157,12 +158,12 @@ pub(crate) async fn break_(State(app): State<Arc<App>>, request: Request) -> Ans
     check_reason(&body.reason)?;
     let reason = body.reason.as_str();
     let command = BreakSession { namespace: namespace.clone(), number, reason: reason.into() };
-    let Answer::SessionClosed { grants } = app.command(Command::BreakSession(command)).await?
+    let Answer::SessionClosed { grants, .. } = app.command(Command::BreakSession(command)).await?
     else {
         return Err(unexpected());
     };
     audit::session_broken(number, namespace.as_str(), reason, grants);
-    ok(&Closed { closed: true, released: grants as u64 })
+    ok(&Closed { closed: true, released: grants as u64, replayed: false })
 }
 
 /// Get a session

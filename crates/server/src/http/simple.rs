@@ -211,7 +211,7 @@ async fn give_back(app: &App, client: &Owner) -> Result<Option<SimpleRefused>, F
         Err(CallError::Refused(Refusal::Held(conflict) | Refusal::ReclaimWindow(conflict))) => {
             Ok(Some(refused(&conflict, MESSAGE)))
         }
-        Err(CallError::Refused(Refusal::NotHolder(_))) => Ok(Some(SimpleRefused {
+        Err(CallError::Refused(Refusal::NotHolder { .. })) => Ok(Some(SimpleRefused {
             holder: String::new(),
             expires_at: None,
             message: MESSAGE.into(),

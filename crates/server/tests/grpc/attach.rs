@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use leasehold_api::Code;
 use leasehold_api::grpc::{
     Attach, AttachRequest, BreakRequest, Cancel, CheckRequest, Claim, CloseSession, Command,
     GetRequest, GetSessionRequest, Heartbeat, LockState, OnDisconnect, OpenRequest, StreamAcquire,
     StreamGrant, StreamRelease, StreamRenew, TestRequest, attach, command::Ask, push::News,
     reply::Answer,
 };
+use leasehold_api::{Code, Gone};
 
 use crate::polling::eventually;
 use crate::world::{
@@ -61,9 +61,13 @@ async fn what_is_acquired_stands_under_the_session_and_is_released() {
     assert_eq!(held.holders[0].owner_id, "a");
     assert_eq!(held.holders[0].session, Some(talk.attached.session));
     let id = talk.ask(release_of("job/x", grant.fencing_token)).await;
-    assert!(matches!(talk.answer(id).await, Answer::Released(_)));
+    let Answer::Released(released) = talk.answer(id).await else { panic!("it is released") };
     let id = talk.ask(release_of("job/x", grant.fencing_token)).await;
-    problem(talk.answer(id).await, Code::NotHolder);
+    let Answer::Released(again) = talk.answer(id).await else { panic!("it was released") };
+    assert_eq!((again.held, again.replayed), (released.held, true));
+    let id = talk.ask(release_of("job/x", grant.fencing_token + 1)).await;
+    let never = problem(talk.answer(id).await, Code::NotHolder);
+    assert_eq!(never.reason, Some(Gone::Unknown));
     assert_eq!(world.get("job/x").await.state(), LockState::Free);
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold_api::Code;
 use leasehold_api::grpc::{
     AcquireRequest, AcquireSetRequest, BreakRequest, CheckRequest, Claim, CloseRequest,
     GetGraphRequest, KeepAliveRequest, ListRequest, LockState, Mode, ReleaseRequest, RemoveRequest,
     RenewRequest, TestRequest, metadata, metadata_of,
 };
+use leasehold_api::{Code, Gone};
 use tonic::Request;
 
 use crate::world::{World, acquire, millis, refused, release, secs};
@@ -31,9 +31,12 @@ async fn a_lock_is_acquired_renewed_and_released() {
     assert_eq!(renewed.ttl, secs(60));
     let stale = RenewRequest { fencing_token: grant.fencing_token + 1, ..renew.clone() };
     assert_eq!(refused(world.locks().renew(stale).await).code, Code::NotHolder);
-    assert!(world.locks().release(release(&grant)).await.unwrap().into_inner().held.is_some());
-    assert_eq!(refused(world.locks().release(release(&grant)).await).code, Code::NotHolder);
-    assert_eq!(refused(world.locks().renew(renew).await).code, Code::LeaseLost);
+    let released = world.locks().release(release(&grant)).await.unwrap().into_inner();
+    assert!(released.held.is_some() && !released.replayed);
+    let again = world.locks().release(release(&grant)).await.unwrap().into_inner();
+    assert_eq!((again.held, again.replayed), (released.held, true));
+    let late = refused(world.locks().renew(renew).await);
+    assert_eq!((late.code, late.reason), (Code::LeaseLost, Some(Gone::Released)));
     assert_eq!(world.get("job/x").await.state(), LockState::Free);
 }
 

@@ -6,6 +6,7 @@ mod polling;
 mod world;
 
 mod locks;
+mod endings;
 mod sessions;
 mod attach;
 mod service;

@@ -8,6 +8,7 @@ mod world;
 mod locks;
 mod fences;
 mod grace;
+mod endings;
 mod watch;
 mod console;
 mod service;

@@ -8,6 +8,7 @@ mod beliefs;
 mod bounds;
 mod history;
 mod log;
+mod repeats;
 mod replies;
 mod resource;
 mod snapshots;
@@ -29,6 +30,7 @@ pub use beliefs::{Belief, Beliefs};
 pub use bounds::{Peaks, Queue};
 pub use history::{Attempt, History};
 use log::{GrantFact, Log};
+use repeats::Repeats;
 use resource::Resources;
 use snapshots::Snapshots;
 pub use steps::watch_steps;
@@ -67,6 +69,7 @@ pub struct Judge {
     pub(crate) beliefs: Beliefs,
     snapshots: Snapshots,
     asks: Asks,
+    repeats: Repeats,
     /// Parts in a million by which clocks are off at most.
     drift_ppm: u64,
     accused: Option<Verdict>,
@@ -83,6 +86,7 @@ impl Judge {
             beliefs: Beliefs::new(plan),
             snapshots: Snapshots::new(plan.limits.clone()),
             asks: Asks::default(),
+            repeats: Repeats::default(),
             drift_ppm: plan.drift_ppm.unsigned_abs(),
             accused: None,
             caught_up: (Revision(0), 0),

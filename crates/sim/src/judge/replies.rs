@@ -19,6 +19,7 @@ impl Judge {
     pub fn asked(&mut self, now: Moment, call: &Call) {
         self.asks.asked(call);
         let Call::Command(command) = call else { return };
+        self.repeats.asked(command);
         if let Command::Renew(renew) = command {
             if let Some(ttl) = renew.ttl {
                 self.shorten(now, &renew.namespace, renew.lease, micros(ttl));
@@ -73,6 +74,7 @@ impl Judge {
             }
             (Call::Command(_), Ok(Reply::View(_))) => Ok(()),
             (Call::Command(command), Ok(Reply::Answer(answer))) => {
+                self.repeats.answered(now, command, answer)?;
                 self.answered(now, asked, command, answer)
             }
             (Call::Command(command), Err(CallError::Refused(refusal))) => {
@@ -203,14 +205,14 @@ impl Judge {
         refusal: &Refusal,
     ) -> Result<(), Verdict> {
         let gone = match (command, refusal) {
-            (Command::Renew(renew), Refusal::LeaseLost) => Some((&renew.namespace, renew.lease)),
-            (Command::Release(release), Refusal::LeaseLost) => {
+            (Command::Renew(renew), Refusal::LeaseLost(_)) => Some((&renew.namespace, renew.lease)),
+            (Command::Release(release), Refusal::LeaseLost(_)) => {
                 Some((&release.namespace, release.lease))
             }
-            (Command::KeepAlive(keep), Refusal::SessionNotFound) => {
+            (Command::KeepAlive(keep), Refusal::SessionNotFound(_)) => {
                 Some((&keep.namespace, keep.session))
             }
-            (Command::CloseSession(close), Refusal::SessionNotFound) => {
+            (Command::CloseSession(close), Refusal::SessionNotFound(_)) => {
                 Some((&close.namespace, close.session))
             }
             _ => None,
@@ -320,6 +322,10 @@ impl Judge {
                 .next_to_lapse
                 .iter()
                 .try_for_each(|holder| self.holder_durable(now, holder)),
+            View::Token(token) => {
+                let mut holders = token.iter().flat_map(|token| &token.holders);
+                holders.try_for_each(|holder| self.holder_durable(now, holder))
+            }
             View::Register(_)
             | View::Registers(_)
             | View::Session(_)

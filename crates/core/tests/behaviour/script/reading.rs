@@ -1,8 +1,8 @@
 //! Steps that look at the table, and those that take it through a restart or a snapshot.
 
 use leasehold_core::{
-    Claim, Command, Entry, Graph, ListQuery, LockState, LockTable, OnDisconnect, RegisterName,
-    Scope, SessionView, Tested, invariant,
+    Claim, Command, Entry, Fence, Graph, ListQuery, LockState, LockTable, Namespace, OnDisconnect,
+    RegisterName, Scope, SessionView, Tested, invariant,
 };
 
 use super::command::register;
@@ -24,6 +24,7 @@ impl World {
             "check" => World::check,
             "register" => World::register,
             "registers" => World::registers,
+            "token" => World::token,
             "spell" => World::spell,
             "list" => World::list,
             "graph" => World::graph,
@@ -63,7 +64,12 @@ impl World {
         assert_eq!(view.holders.len(), view.holders_len.min(100), "{view:?}");
         assert_eq!(view.waiters.len(), view.waiters_len.min(100), "{view:?}");
         let highest = view.holders.iter().map(|holder| holder.fence).max();
-        assert!(view.holders_len > 100 || view.last_fence == highest, "{view:?}");
+        assert!(view.last_fence >= highest, "{view:?}");
+        if let Some(last) = view.last_fence
+            && Some(last) != highest
+        {
+            line += &format!("; last fence={last}");
+        }
         self.say(&line);
     }
 
@@ -92,11 +98,37 @@ impl World {
         let proof = self.memory.proof(wanted, &scope);
         let lease = lease.then_some(proof.lease);
         let check = self.table.check(&wanted.namespace(), &scope, proof.fence, lease);
-        let good = if check.valid { "good" } else { "not good" };
+        let good = match check.why {
+            None => "good".into(),
+            Some(why) => format!("not good{}", shown::gone(Some(why))),
+        };
+        assert_eq!(check.valid, check.why.is_none(), "{check:?}");
         let holder = check
             .holder
             .map_or(String::new(), |holder| format!(", {}", shown::holder(Some(&scope), &holder)));
         self.say(&format!("check {scope} fence={}: {good}{holder}", proof.fence));
+    }
+
+    /// Everything that is remembered of a token, in whatever namespace.
+    fn token(&mut self, wanted: &Wanted<'_>) {
+        let number = wanted.word("the token").parse().ok().and_then(Fence::new);
+        let Some(fence) = number else { wanted.fail("a token has 53 bits") };
+        let Some(view) = self.table.token(fence) else {
+            return self.say(&format!("token {fence}: unknown"));
+        };
+        let inside = if view.namespace == Namespace::default() {
+            String::new()
+        } else {
+            format!(" in {}", view.namespace)
+        };
+        let holders = view.holders.iter().map(|holder| shown::holder(None, holder));
+        let ended = view.ended.iter().map(|ended| {
+            let (owner, scope, mode) = (&ended.owner, &ended.scope, shown::mode(ended.mode));
+            let (since, at) = (shown::moment(ended.since), shown::moment(ended.at));
+            format!("{owner} {scope}{mode} since {since} {} at {at}", ended.ending)
+        });
+        let all: Vec<String> = holders.chain(ended).collect();
+        self.say(&format!("token {fence}{inside}: {}", all.join("; ")));
     }
 
     /// The canonical text of a scope, or why a text is none.

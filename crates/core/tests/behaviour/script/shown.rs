@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Conflict, Grant, Holder, HolderState, Limit, LockState, Mode, Refusal, Scope, Timestamp,
+    Conflict, Gone, Grant, Holder, HolderState, Limit, LockState, Mode, Refusal, Scope, Timestamp,
     WaitEdge,
 };
 
@@ -120,6 +120,11 @@ pub(super) fn cycle(edges: &[WaitEdge]) -> String {
     shown
 }
 
+/// Why something is not good any more, behind what is not.
+pub(super) fn gone(why: Option<Gone>) -> String {
+    why.map_or(String::new(), |why| format!(" ({})", why.as_str()))
+}
+
 /// The name of a refusal, and what it tells.
 pub(super) fn refusal(refusal: &Refusal) -> String {
     match refusal {
@@ -133,14 +138,14 @@ pub(super) fn refusal(refusal: &Refusal) -> String {
         }
         Refusal::NoGrace => "no_grace".into(),
         Refusal::Deadlock { cycle: edges } => format!("deadlock: {}", cycle(edges)),
-        Refusal::LeaseLost => "lease_lost".into(),
-        Refusal::NotHolder(scope) => format!("not_holder: {scope}"),
+        Refusal::LeaseLost(why) => format!("lease_lost{}", gone(*why)),
+        Refusal::NotHolder { scope, why } => format!("not_holder{}: {scope}", gone(*why)),
         Refusal::NothingToReclaim(scope) => format!("not_holder: nothing to reclaim on {scope}"),
         Refusal::LimitMismatch { scope, current, asked } => {
             format!("limit_mismatch: {scope} is {current}, not {asked}")
         }
         Refusal::RequestIdReused => "request_id_reused".into(),
-        Refusal::SessionNotFound => "session_not_found".into(),
+        Refusal::SessionNotFound(why) => format!("session_not_found{}", gone(*why)),
         Refusal::TicketNotFound(_) => "ticket_not_found".into(),
         Refusal::StaleFence { presented, high_water } => {
             format!("stale_fence: {presented} below {high_water}")

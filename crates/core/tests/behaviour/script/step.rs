@@ -35,6 +35,7 @@ const WITHOUT_OWNER: &[&str] = &[
     "stats",
     "suspend",
     "tick",
+    "token",
     "watch",
 ];
 

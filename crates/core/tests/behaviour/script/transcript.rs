@@ -104,14 +104,15 @@ impl World {
             (Answer::Renewed(renewed), _) => {
                 format!("renewed until {}", shown::moment(renewed.deadline))
             }
-            (Answer::Released { held }, Command::Release(release)) => {
+            (Answer::Released { held, replayed }, Command::Release(release)) => {
                 said = Some(Said::Released(release.scope.clone()));
-                format!("released {} held {}", release.scope, shown::length(*held))
+                let before = if *replayed { ", as before" } else { "" };
+                format!("released {} held {}{before}", release.scope, shown::length(*held))
             }
             (Answer::Granted(grant), Command::ByOwner(ask)) => {
                 shown::grant(&[Scope::Key(ask.key.clone())], grant)
             }
-            (Answer::Released { held }, Command::ByOwner(ask)) => {
+            (Answer::Released { held, .. }, Command::ByOwner(ask)) => {
                 said = Some(Said::Released(Scope::Key(ask.key.clone())));
                 format!("released {} held {}", ask.key, shown::length(*held))
             }
@@ -129,11 +130,12 @@ impl World {
                     format!("opened until {until}")
                 }
             }
-            (Answer::SessionClosed { grants }, Command::CloseSession(close)) => {
+            (Answer::SessionClosed { grants, replayed }, Command::CloseSession(close)) => {
                 said = Some(Said::SessionEnded(close.session));
-                format!("closed grants={grants}")
+                let before = if *replayed { ", as before" } else { "" };
+                format!("closed grants={grants}{before}")
             }
-            (Answer::SessionClosed { grants }, Command::BreakSession(_)) => {
+            (Answer::SessionClosed { grants, .. }, Command::BreakSession(_)) => {
                 format!("grants={grants}")
             }
             (Answer::Disconnected { kept_until }, Command::Disconnect(gone)) => {
@@ -189,12 +191,12 @@ impl World {
             Refusal::GracePeriod { conflict, .. } => conflict.as_ref(),
             Refusal::NoGrace
             | Refusal::Deadlock { .. }
-            | Refusal::LeaseLost
-            | Refusal::NotHolder(_)
+            | Refusal::LeaseLost(_)
+            | Refusal::NotHolder { .. }
             | Refusal::NothingToReclaim(_)
             | Refusal::LimitMismatch { .. }
             | Refusal::RequestIdReused
-            | Refusal::SessionNotFound
+            | Refusal::SessionNotFound(_)
             | Refusal::TicketNotFound(_)
             | Refusal::StaleFence { .. }
             | Refusal::RegisterNotFound(_)

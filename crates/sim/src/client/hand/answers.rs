@@ -133,6 +133,11 @@ impl World {
                 let ttl = renewed.ttl.as_duration();
                 self.renewed_under(client, attach.session, pending.invoked, ttl, None);
             }
+            // It was released before, by a request that had no answer.
+            (Command::Release(_), Answer::Released { replayed: true, .. }) => {
+                self.coverage.mark("release replayed");
+                self.perhaps_given_back(pending);
+            }
             (Command::Release(release), Answer::Released { .. }) => {
                 let when = (pending.invoked, self.now);
                 for hold in &pending.taken {
@@ -224,21 +229,21 @@ impl World {
             (Command::Acquire(acquire), refusal) => {
                 self.acquire_refused(client, acquire, pending, refusal)
             }
-            (Command::Renew(renew), Refusal::LeaseLost) => {
+            (Command::Renew(renew), Refusal::LeaseLost(_)) => {
                 self.lost(client, renew.lease, when);
             }
-            (Command::Renew(renew), Refusal::NotHolder(_)) => {
+            (Command::Renew(renew), Refusal::NotHolder { .. }) => {
                 let at = &mut self.clients[client];
                 let is_mine = |hold: &Hold| (hold.fence, hold.lease) == (renew.fence, renew.lease);
                 if renew.owner == at.owner {
                     at.holds.retain(|_, hold| !is_mine(hold));
                 }
             }
-            (Command::KeepAlive(keep), Refusal::SessionNotFound) => {
+            (Command::KeepAlive(keep), Refusal::SessionNotFound(_)) => {
                 self.lost(client, keep.session, when)
             }
-            (Command::CloseSession(_), Refusal::SessionNotFound)
-            | (Command::Release(_), Refusal::LeaseLost) => {
+            (Command::CloseSession(_), Refusal::SessionNotFound(_))
+            | (Command::Release(_), Refusal::LeaseLost(_)) => {
                 for hold in &pending.taken {
                     let ttl = Duration::from_micros(hold.ttl);
                     self.judge.history.renewed(

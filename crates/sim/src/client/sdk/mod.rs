@@ -449,8 +449,12 @@ impl World {
         reply: &Result<Reply, CallError>,
     ) {
         let outcome = match reply {
+            // It was released before, by a request that had no answer.
+            Ok(Reply::Answer(Told::Released { replayed: true, .. })) => Kept::Unknown,
             Ok(_) => Kept::Done,
-            Err(CallError::Refused(Refusal::LeaseLost | Refusal::SessionNotFound)) => Kept::Lost,
+            Err(CallError::Refused(Refusal::LeaseLost(_) | Refusal::SessionNotFound(_))) => {
+                Kept::Lost
+            }
             Err(_) => Kept::Unknown,
         };
         let said = match reply {

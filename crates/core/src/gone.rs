@@ -1,0 +1,229 @@
+//! Answers from the memory of endings: why a token or a lease is not good, what was released before, who had a token.
+
+use std::time::Duration;
+
+use crate::command::{Release, Unlock};
+use crate::conflict::Blocker;
+use crate::endings::{Ended, What};
+use crate::fence::Fence;
+use crate::id::{LeaseId, Namespace};
+use crate::inode::Party;
+use crate::lease::LeaseNo;
+use crate::read::covers;
+use crate::refusal::Gone;
+use crate::scope::Scope;
+use crate::space::SpaceNo;
+use crate::table::LockTable;
+use crate::transition::Ending;
+use crate::view::{EndedGrant, TokenView};
+
+/// How many holds and endings a view of one token names.
+const NAMED_MAX: usize = 100;
+
+impl LockTable {
+    /// The grant that carries a token, held or ended, in whatever namespace; `None` if nothing of it is remembered.
+    pub fn token(&self, fence: Fence) -> Option<TokenView> {
+        let held =
+            self.spaces_by_name().find_map(|(space, at)| Some((space, at.lease_of_token(fence)?)));
+        let ended: Vec<&Ended> = self.endings.of_token(fence).take(NAMED_MAX).collect();
+        let namespace = match (held, ended.first()) {
+            (Some((space, _)), _) => self.space(space).name.clone(),
+            (None, Some(ended)) => ended.namespace.clone(),
+            (None, None) => return None,
+        };
+        let found = held.map(|(space, lease)| (space, self.shown_with(space, lease, fence)));
+        let holders = found
+            .iter()
+            .flat_map(|(space, found)| found.iter().filter_map(|grant| self.holder(*space, grant)));
+        Some(TokenView {
+            fence,
+            namespace,
+            holders: holders.collect(),
+            ended: ended.into_iter().filter_map(ended_grant).collect(),
+        })
+    }
+
+    /// What is held under a lease and shown with a token; the first of it if there is much.
+    fn shown_with(&self, space: SpaceNo, lease: LeaseNo, fence: Fence) -> Vec<Blocker> {
+        let at = self.space(space);
+        let held = &at.lease(lease).held;
+        let keys = held.stamped(fence).into_iter().filter_map(|key| {
+            let owner = held.get(fence, &key)?.owner;
+            Some(Blocker::Grant { key, fence, lease, owner })
+        });
+        let pieces = held.shown_with(fence).filter_map(|(inode, owner, start)| {
+            let piece = at.inodes.get(&inode)?.pieces.get(&(Party { owner, lease }, start))?;
+            Some(Blocker::Piece { inode, range: piece.range, lease, owner })
+        });
+        keys.chain(pieces).take(NAMED_MAX).collect()
+    }
+
+    /// Why a lease that cannot be used cannot be used.
+    pub(crate) fn why_lease_is_gone(&self, namespace: &Namespace, lease: LeaseId) -> Gone {
+        // What is in the table and no longer live has lapsed into its reclaim windows.
+        let at = self.space_named(namespace);
+        if at.is_some_and(|at| at.lease_no(lease).is_some_and(|no| at.lease(no).is_over())) {
+            return Gone::Expired;
+        }
+        let newest = self.endings.of_lease(namespace, lease).next();
+        newest.map_or(Gone::Unknown, |ended| Gone::by(&ended.ending))
+    }
+
+    /// Why this owner, lease and token are not those of a grant on the scope.
+    pub(crate) fn why_not_holder(&self, shown: &Release) -> Gone {
+        let Release { namespace, scope, owner, lease, fence } = shown;
+        let ended = self.endings.of_token(*fence).filter(|ended| {
+            ended.lease == *lease && ended.namespace == *namespace && ended.owner == *owner
+        });
+        let is_about = |ended: &Scope| match scope {
+            Scope::Key(_) => ended == scope,
+            Scope::Range { .. } => ended.overlaps(scope),
+        };
+        match why_of(ended, is_about) {
+            Some(why) => why,
+            None if self.holds_with(shown) => Gone::OtherScope,
+            None if self.is_live(namespace, *lease) => Gone::Unknown,
+            None => self.why_lease_is_gone(namespace, *lease),
+        }
+    }
+
+    /// Whether this owner holds anything but the scope with the token, under a lease that stands.
+    fn holds_with(&self, shown: &Release) -> bool {
+        let found = self.space_no(&shown.namespace).and_then(|space| {
+            let lease = self.space(space).live_lease(shown.lease)?;
+            Some((space, self.shown_with(space, lease, shown.fence)))
+        });
+        let Some((space, found)) = found else { return false };
+        let at = self.space(space);
+        found.iter().any(|grant| match grant {
+            Blocker::Grant { owner, .. } | Blocker::Piece { owner, .. } => {
+                *at.owners.name(*owner) == shown.owner
+                    && grant.scope().is_some_and(|held| !held.overlaps(&shown.scope))
+            }
+            Blocker::Waiter { .. } => false,
+        })
+    }
+
+    /// How long it was held, if this owner has released it before, under the same lease.
+    pub(crate) fn released_before(&self, release: &Release) -> Option<Duration> {
+        let is_own = |ended: &&Ended| {
+            ended.lease == release.lease
+                && ended.namespace == release.namespace
+                && ended.owner == release.owner
+                && ended.ending == Ending::Released
+        };
+        match &release.scope {
+            Scope::Key(_) => {
+                let ended = self.endings.of_token(release.fence).filter(is_own);
+                let mut same = ended.filter(|ended| ended.scope() == Some(&release.scope));
+                same.find_map(held_for)
+            }
+            Scope::Range { .. } => {
+                let ended = self.endings.of_lease(&release.namespace, release.lease);
+                let bytes = ended.filter(is_own).filter(|ended| ended.is_good_for(release));
+                // What one release has ended, it has ended at once.
+                let mut bytes = bytes.peekable();
+                let revision = bytes.peek()?.revision;
+                bytes.take_while(|ended| ended.revision == revision).filter_map(held_for).max()
+            }
+        }
+    }
+
+    /// How many grants were closed with a session, or a lease, that was closed before.
+    pub(crate) fn closed_before(&self, namespace: &Namespace, lease: LeaseId) -> Option<usize> {
+        let newest = self.endings.of_lease(namespace, lease).next()?;
+        match (&newest.what, &newest.ending) {
+            (What::Lease { grants }, Ending::Closed) => Some(*grants),
+            (What::Lease { .. } | What::Hold { .. }, _) => None,
+        }
+    }
+
+    /// Whether a plain lease has ended because this owner has given back the last of it.
+    pub(crate) fn is_given_back(&self, unlock: &Unlock) -> bool {
+        let newest = self.endings.of_lease(&unlock.namespace, unlock.session).next();
+        newest.is_some_and(|ended| ended.owner == unlock.owner && ended.ending == Ending::Released)
+    }
+
+    /// Why a token is not good for a scope on which no such grant is held.
+    pub(crate) fn why_not_held(
+        &self,
+        namespace: &Namespace,
+        scope: &Scope,
+        fence: Fence,
+        lease: Option<LeaseId>,
+    ) -> Gone {
+        let is_lease = |id: LeaseId| lease.is_none_or(|lease| lease == id);
+        if let Some(at) = self.space_named(namespace)
+            && let Some(no) = at.lease_of_token(fence)
+        {
+            return if is_lease(at.lease(no).id) { Gone::OtherScope } else { Gone::Unknown };
+        }
+        let ended = self.endings.of_token(fence).filter(|ended| ended.namespace == *namespace);
+        let mut ended = ended.peekable();
+        if ended.peek().is_some() {
+            let own = ended.filter(|ended| is_lease(ended.lease));
+            return why_of(own, |ended| is_about(ended, scope)).unwrap_or(Gone::Unknown);
+        }
+        let later = self.last_fence(namespace, scope).is_some_and(|last| last > fence);
+        if later && fence > Fence::ZERO { Gone::Superseded } else { Gone::Unknown }
+    }
+
+    /// The highest token that the lock is known to have been granted with.
+    pub(crate) fn last_fence(&self, namespace: &Namespace, scope: &Scope) -> Option<Fence> {
+        let held = self.space_no(namespace).and_then(|space| {
+            let found = self.grants_overlapping(space, scope);
+            found.iter().map(|grant| self.fence_of(space, grant)).max()
+        });
+        held.max(self.endings.last_fence(namespace, scope))
+    }
+}
+
+/// The reason of the newest ending that is about the scope; if there are only others, it is another scope.
+fn why_of<'a>(
+    ended: impl Iterator<Item = &'a Ended>,
+    is_about: impl Fn(&Scope) -> bool,
+) -> Option<Gone> {
+    let mut ended = ended.peekable();
+    ended.peek()?;
+    let about = ended.find(|ended| ended.scope().is_some_and(&is_about));
+    Some(about.map_or(Gone::OtherScope, |ended| Gone::by(&ended.ending)))
+}
+
+/// Whether a grant of one scope would have been good for another.
+fn is_about(ended: &Scope, asked: &Scope) -> bool {
+    match (ended, asked) {
+        (Scope::Key(ended), Scope::Key(asked)) => ended == asked || covers(ended, asked),
+        (_, _) => ended.overlaps(asked),
+    }
+}
+
+fn held_for(ended: &Ended) -> Option<Duration> {
+    match &ended.what {
+        What::Hold { since, .. } => Some(ended.at.since(*since)),
+        What::Lease { .. } => None,
+    }
+}
+
+fn ended_grant(ended: &Ended) -> Option<EndedGrant> {
+    let What::Hold { scope, mode, since, .. } = &ended.what else { return None };
+    Some(EndedGrant {
+        scope: scope.clone(),
+        owner: ended.owner.clone(),
+        mode: *mode,
+        since: *since,
+        at: ended.at,
+        ending: ended.ending.clone(),
+    })
+}
+
+impl Ended {
+    /// Whether a release by range was about these bytes, with a token that was good for them.
+    fn is_good_for(&self, release: &Release) -> bool {
+        match &self.what {
+            What::Hold { scope, tokens, .. } => {
+                scope.overlaps(&release.scope) && tokens.contains(release.fence)
+            }
+            What::Lease { .. } => false,
+        }
+    }
+}
