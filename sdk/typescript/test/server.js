@@ -27,22 +27,30 @@ async function isReady(url) {
 }
 
 /** Starts a server; `LEASEHOLD_BIN` names the binary, or the one of the workspace is taken. */
-export async function startServer() {
+export async function startServer({ isKept = false } = {}) {
   const binary = process.env.LEASEHOLD_BIN ?? BUILT;
   if (!existsSync(binary)) throw new Error(`there is no server at ${binary}: cargo build, or set LEASEHOLD_BIN`);
   const folder = mkdtempSync(join(tmpdir(), "leasehold-"));
-  const url = `http://127.0.0.1:${await freePort()}`;
-  const flags = ["serve", "--listen", url.slice("http://".length), "--store", "memory", "--data", join(folder, "data")];
-  const child = spawn(binary, flags, { stdio: "ignore" });
-  for (let tries = 0; !(await isReady(url)); tries += 1) {
-    if (tries > 500) throw new Error("the server did not start");
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-  const stop = async () => {
+  const address = `127.0.0.1:${await freePort()}`;
+  const url = `http://${address}`;
+  const flags = ["serve", "--listen", address, "--data", join(folder, "data"), ...(isKept ? [] : ["--store", "memory"])];
+  let child;
+  const start = async () => {
+    child = spawn(binary, flags, { stdio: "ignore" });
+    for (let tries = 0; !(await isReady(url)); tries += 1) {
+      if (tries > 500) throw new Error("the server did not start");
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  };
+  const kill = async () => {
     const ended = new Promise((resolve) => child.once("exit", resolve));
     child.kill("SIGKILL");
     await ended;
+  };
+  const stop = async () => {
+    await kill();
     rmSync(folder, { recursive: true, force: true });
   };
-  return { url, stop, pause: () => child.kill("SIGSTOP"), goOn: () => child.kill("SIGCONT") };
+  await start();
+  return { url, address, start, kill, stop, pause: () => child.kill("SIGSTOP"), goOn: () => child.kill("SIGCONT") };
 }
