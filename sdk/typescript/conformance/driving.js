@@ -123,11 +123,15 @@ const OPS = {
   release_once: (line) => lease(line).releaseOnce(),
   /** Nobody holds the guard any more. */
   async drop(line) {
-    lease(line).belief.forgetCallbacks();
+    const { belief } = lease(line);
+    belief.forgetCallbacks();
     things.delete(line.lease);
-    await sleep(1);
     setFlagsFromString("--expose-gc");
-    runInNewContext("gc")();
+    const collect = runInNewContext("gc");
+    while (!belief.isReleased) {
+      await sleep(5);
+      collect();
+    }
   },
   check: (line) => lease(line).check(),
   state(line) {
