@@ -103,7 +103,7 @@ impl From<Error> for Failure {
         match error {
             Error::Refused(problem) => refused(problem),
             Error::Unreachable { outcome, detail } => unreachable(outcome, &detail),
-            Error::LeaseLost(by) => Failure::new(EXIT_LOST, format!("lease lost: {by}")),
+            Error::LeaseLost { by, .. } => Failure::new(EXIT_LOST, format!("lease lost: {by}")),
             Error::Address(said) => Failure::new(EXIT_CONFIG, said)
                 .next("set --addr or LEASEHOLD_ADDR to something like http://127.0.0.1:8080"),
             Error::Settings(said) => Failure::new(EXIT_CONFIG, said)

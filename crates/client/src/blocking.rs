@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
+use leasehold_api::Happened;
+
 use crate::error::{Error, Result};
 use crate::lease::Lease;
 use crate::lock::{LockRequest, Retry};
@@ -81,7 +83,7 @@ impl Client {
         let lost = (lease.state() == State::Lost).then(|| lease.lost_by());
         // A lock that cannot be given back now lapses by itself.
         let _ = wait(lease.release_once());
-        lost.map_or(Ok(done), |by| Err(Error::LeaseLost(by)))
+        lost.map_or(Ok(done), |by| Err(Error::lost(by, Happened::Applied)))
     }
 
     /// Gives it back, and says what happened. A dropped lease is given back in the background.

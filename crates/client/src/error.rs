@@ -18,8 +18,13 @@ pub enum Error {
         detail: String,
     },
     /// The lease that it was about is over.
-    #[error("lease lost: {0}")]
-    LeaseLost(LostBy),
+    #[error("lease lost: {by}")]
+    LeaseLost {
+        by: LostBy,
+        /// Of the request that could not be completed: a release that came too late was not applied, an acquire whose
+        /// session was closed meanwhile may have been granted.
+        outcome: Happened,
+    },
     /// The address cannot be used.
     #[error("{0}")]
     Address(String),
@@ -55,10 +60,8 @@ impl Error {
     pub fn outcome(&self) -> Happened {
         match self {
             Error::Refused(problem) => problem.outcome,
-            Error::Unreachable { outcome, .. } => *outcome,
-            Error::LeaseLost(_) | Error::Address(_) | Error::Settings(_) | Error::Closed => {
-                Happened::NotApplied
-            }
+            Error::Unreachable { outcome, .. } | Error::LeaseLost { outcome, .. } => *outcome,
+            Error::Address(_) | Error::Settings(_) | Error::Closed => Happened::NotApplied,
         }
     }
 
@@ -66,8 +69,8 @@ impl Error {
     pub fn code(&self) -> Option<Code> {
         match self {
             Error::Refused(problem) => Some(problem.code),
-            Error::LeaseLost(LostBy::Server { code, .. }) => Some(*code),
-            Error::LeaseLost(_) => Some(Code::LeaseLost),
+            Error::LeaseLost { by: LostBy::Server { code, .. }, .. } => Some(*code),
+            Error::LeaseLost { .. } => Some(Code::LeaseLost),
             Error::Unreachable { .. } | Error::Address(_) | Error::Settings(_) | Error::Closed => {
                 None
             }
@@ -78,7 +81,7 @@ impl Error {
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Error::Refused(problem) => Some(problem),
-            Error::LeaseLost(_)
+            Error::LeaseLost { .. }
             | Error::Unreachable { .. }
             | Error::Address(_)
             | Error::Settings(_)
@@ -99,6 +102,10 @@ impl Error {
     /// When the server thinks that a retry makes sense.
     pub fn recommended_retry(&self) -> Option<Duration> {
         self.problem()?.recommended_retry_ms.map(Duration::from_millis)
+    }
+
+    pub(crate) fn lost(by: LostBy, outcome: Happened) -> Error {
+        Error::LeaseLost { by, outcome }
     }
 
     pub(crate) fn unsent(detail: impl Into<String>) -> Error {

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_api::Claim;
+use leasehold_api::{Claim, Happened};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -178,8 +178,8 @@ impl LeaseHandle {
     pub fn check(&self) -> Result<()> {
         match self.state() {
             State::Valid => Ok(()),
-            State::Jeopardy => Err(Error::LeaseLost(LostBy::Jeopardy)),
-            State::Lost => Err(Error::LeaseLost(self.lost_by())),
+            State::Jeopardy => Err(Error::lost(LostBy::Jeopardy, Happened::NotApplied)),
+            State::Lost => Err(Error::lost(self.lost_by(), Happened::NotApplied)),
         }
     }
 
@@ -251,7 +251,7 @@ impl Lease {
             return Ok(());
         }
         match self.give_back().await {
-            Err(Error::LeaseLost(_)) => Ok(()),
+            Err(Error::LeaseLost { .. }) => Ok(()),
             done => done,
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_api::{Claim, Metadata, Mode};
+use leasehold_api::{Claim, Happened, Metadata, Mode};
 use tokio::sync::oneshot;
 
 use crate::belief::Belief;
@@ -260,11 +260,11 @@ impl LockRequest {
                 let _ = lease.release().await;
                 Ok(done)
             }
-            (Some(_), Some(by)) => Err(Error::LeaseLost(by)),
+            (Some(_), Some(by)) => Err(Error::lost(by, Happened::Applied)),
             (None, by) => {
                 let by = by.unwrap_or(LostBy::Jeopardy);
                 drop(lease);
-                Err(Error::LeaseLost(by))
+                Err(Error::lost(by, Happened::Applied))
             }
         }
     }

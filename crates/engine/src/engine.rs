@@ -205,6 +205,11 @@ impl Engine {
         self.unwritten.len()
     }
 
+    /// How many transitions the store has perhaps kept, so that they may yet be made again below all since.
+    pub fn in_doubt_len(&self) -> usize {
+        self.limbo.as_ref().map_or(0, |limbo| limbo.transitions.len())
+    }
+
     pub fn is_store_failed(&self) -> bool {
         self.store_failed
     }

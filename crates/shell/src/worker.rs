@@ -233,7 +233,7 @@ fn kept(released: &Result<(), Error>) -> Kept {
 fn why(error: &Error) -> NotGranted {
     let said = error.to_string();
     match (error, error.outcome()) {
-        (Error::LeaseLost(_), _) => NotGranted::Unknown(said),
+        (Error::LeaseLost { .. }, _) => NotGranted::Unknown(said),
         (_, Happened::NotApplied) if error.is_held() => NotGranted::Held,
         (_, Happened::NotApplied) => NotGranted::NotApplied(said),
         (_, Happened::Applied | Happened::Unknown) => NotGranted::Unknown(said),

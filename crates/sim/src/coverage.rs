@@ -22,7 +22,7 @@ pub struct Coverage {
 const FAULTS: usize = FAULT_NAMES.len() + 1;
 
 /// Everything that clients can ask.
-pub const COMMANDS: [&str; 27] = [
+pub const COMMANDS: [&str; 28] = [
     "acquire",
     "renew",
     "release",
@@ -50,10 +50,11 @@ pub const COMMANDS: [&str; 27] = [
     "tree",
     "stats",
     "break-session",
+    "by-owner",
 ];
 
 /// Every way to say no that a client can hear, and the command that must have heard it.
-pub const REFUSALS: [(&str, &str); 46] = [
+pub const REFUSALS: [(&str, &str); 49] = [
     ("acquire", "held"),
     ("acquire", "reclaim-window"),
     ("acquire", "grace-period"),
@@ -96,6 +97,9 @@ pub const REFUSALS: [(&str, &str); 46] = [
     ("close", "session-not-found"),
     ("attach", "session-not-found"),
     ("unlock", "session-not-found"),
+    ("by-owner", "held"),
+    ("by-owner", "reclaim-window"),
+    ("by-owner", "not-holder"),
     ("accept-fence", "stale-fence"),
     ("accept-fence", "limit-registers"),
     ("accept-fence", "invalid-token-not-issued"),

@@ -109,6 +109,10 @@ pub struct Work {
     pub known: u64,
     /// Only names, taken, kept and given back: what the judge of histories knows.
     pub plain: bool,
+    /// Clients also use names, leases and tokens that are not theirs alone: one owner name for the bytes of all, leases of
+    /// single grants taken for sessions, tokens of others and such as were never issued, and the simple lock, which knows
+    /// names only.
+    pub shares: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,7 +253,7 @@ impl Plan {
             drift_ppm: dice.weighted(&[(5, 0), (2, 1000), (3, 50_000)]),
             network: network(&mut dice, ttl),
             store: store(&mut dice, ttl, servers > 1),
-            work: work(&mut dice, ttl),
+            work: Work { shares: shares(seed), ..work(&mut dice, ttl) },
             limits: limits(&mut dice, ttl),
             grace: dice.weighted(&[(5, GracePolicy::Conflicting), (1, GracePolicy::Strict)]),
             grace_length: dice.spread(ttl / 4, ttl * 4),
@@ -331,12 +335,17 @@ fn work(dice: &mut Dice, ttl: Micros) -> Work {
         sessions: *dice.pick(&[0, 30, 80]),
         known: *dice.pick(&[0, 50, 100]),
         plain,
+        shares: false,
     };
     if !plain {
         return work;
     }
     let focus = *dice.pick(&[Focus::Hot, Focus::Names]);
     Work { focus, sets: 0, sessions: 0, ..work }
+}
+
+fn shares(seed: u64) -> bool {
+    Dice::new(seed, Purpose::Plan, 1, 0).percent(60)
 }
 
 fn limits(dice: &mut Dice, ttl: Micros) -> Limits {

@@ -47,6 +47,8 @@ pub struct Server {
     /// How many calls it made to the store in this second.
     calls_in: (u64, u32),
     cancels: usize,
+    /// Sessions whose opening nobody awaits any more.
+    unheard: Vec<(Namespace, LeaseId)>,
     /// What came in while it was paused.
     inbox: Vec<(u64, Arrival)>,
     /// Calls that were given up, perhaps before they came in.
@@ -80,6 +82,8 @@ pub struct Said {
     pub began: bool,
     pub lost: Vec<(LeaseId, Option<Fence>)>,
     pub withdrawn: usize,
+    /// Sessions that nobody heard of.
+    pub unheard: Vec<(Namespace, LeaseId)>,
     pub cancels: usize,
 }
 
@@ -98,6 +102,7 @@ impl Server {
             spins: 0,
             calls_in: (0, 0),
             cancels: 0,
+            unheard: Vec::new(),
             inbox: Vec::new(),
             gone: BTreeSet::new(),
         }
@@ -206,6 +211,11 @@ impl Server {
             self.callers.iter().filter(|(_, caller)| gone(caller)).map(|(&id, _)| id).collect();
         for id in ids {
             let caller = self.callers.remove(&id);
+            if let Some(Call::Command(Command::OpenSession(open))) =
+                caller.as_ref().map(|c| &*c.call)
+            {
+                self.unheard.push((open.namespace.clone(), open.id));
+            }
             if let Some(Call::Command(Command::Acquire(acquire))) =
                 caller.as_ref().map(|c| &*c.call)
             {
@@ -243,7 +253,11 @@ impl Server {
     /// Everything that may be shown, and everything that is to be asked of the store.
     pub fn say(&mut self, now: Moment) -> Said {
         let at = self.now(now);
-        let mut said = Said { cancels: std::mem::take(&mut self.cancels), ..Said::default() };
+        let mut said = Said {
+            cancels: std::mem::take(&mut self.cancels),
+            unheard: std::mem::take(&mut self.unheard),
+            ..Said::default()
+        };
         let Some(mut member) = self.member.take() else { return said };
         // A real server decides by how quick its store is. Each has to be right at any time.
         let portion = match at.as_millis() % 6 {
@@ -277,6 +291,9 @@ impl Server {
                 }
                 None => {
                     if let Some(undo) = undo {
+                        if let Undo::Session(close) | Undo::KnownSession(close) = &undo {
+                            said.unheard.push((close.namespace.clone(), close.session));
+                        }
                         said.withdrawn += usize::from(!matches!(
                             undo,
                             Undo::KnownGrant(_) | Undo::KnownSession(_)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_api::Happened;
 use tokio::sync::oneshot;
 
 use super::{Arrived, Asked, Caller, Driver, Item};
@@ -101,7 +102,7 @@ impl Driver {
 
     fn release(&mut self, now: Moment, key: Key, done: Caller<()>) {
         let Some(item) = self.machine.data_mut(key) else {
-            let _ = done.send(Err(Error::LeaseLost(LostBy::Lapse)));
+            let _ = done.send(Err(Error::lost(LostBy::Lapse, Happened::NotApplied)));
             return;
         };
         item.belief.lost(LostBy::Released);
@@ -109,7 +110,7 @@ impl Driver {
         if !self.machine.release(now, key)
             && let Some(done) = self.machine.data_mut(key).and_then(|item| item.released.take())
         {
-            let _ = done.send(Err(Error::LeaseLost(LostBy::Lapse)));
+            let _ = done.send(Err(Error::lost(LostBy::Lapse, Happened::Unknown)));
         }
     }
 

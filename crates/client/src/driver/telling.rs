@@ -1,6 +1,6 @@
 //! What those hear who wait for something.
 
-use leasehold_api::Problem;
+use leasehold_api::{Code, Happened, Problem};
 
 use super::{Driver, Got, Item};
 use crate::error::{Error, LostBy};
@@ -45,14 +45,21 @@ impl Driver {
 
     pub(super) fn end(&mut self, mut item: Item, how: Ended) {
         let (belief, released) = match &how {
-            Ended::Lost(loss) => {
+            // A release may be on its way when the session is closed that it stands under.
+            Ended::Lost(loss) | Ended::NeverAsked(loss) => {
                 let by = lost_by(loss);
-                (by.clone(), Err(Error::LeaseLost(by)))
+                (by.clone(), Err(Error::lost(by, Happened::Unknown)))
             }
             Ended::Released | Ended::Forgotten => (LostBy::Released, Ok(())),
             Ended::NotReleased(problem) => {
                 let by = told_by(problem);
-                (by.clone(), Err(Error::LeaseLost(by)))
+                // Of other refusals it is not known whether an earlier try was carried out.
+                let is_over = matches!(
+                    problem.code,
+                    Code::NotHolder | Code::LeaseLost | Code::SessionNotFound
+                );
+                let outcome = if is_over { problem.outcome } else { Happened::Unknown };
+                (by.clone(), Err(Error::lost(by, outcome)))
             }
             Ended::ReleaseUnanswered => {
                 let said = format!("no answer came to the release; {}", self.complaint.said);
@@ -70,7 +77,8 @@ impl Driver {
         if let Some(acquired) = item.acquired.take() {
             let error = match how {
                 Ended::Refused(problem) => Error::Refused(problem),
-                Ended::Lost(_) => Error::LeaseLost(belief),
+                Ended::Lost(_) => Error::lost(belief, Happened::Unknown),
+                Ended::NeverAsked(_) => Error::lost(belief, Happened::NotApplied),
                 Ended::Unreachable => self.complaint.as_error(),
                 Ended::Released
                 | Ended::NotReleased(_)

@@ -86,6 +86,8 @@ pub enum Ended {
     /// No server could be asked.
     Unreachable,
     Lost(Loss),
+    /// The session that it was to stand under is over, and no server had been asked yet.
+    NeverAsked(Loss),
     Released,
     /// The server said that there was nothing to release: the lease was over before.
     NotReleased(Box<Problem>),
@@ -101,6 +103,7 @@ impl Ended {
             Ended::Lost(Loss::Lapsed) => Loss::Lapsed,
             Ended::Lost(Loss::Told(problem)) => Loss::Told(problem.clone()),
             Ended::Lost(Loss::SessionClosed)
+            | Ended::NeverAsked(_)
             | Ended::Refused(_)
             | Ended::Unreachable
             | Ended::Released
@@ -460,10 +463,32 @@ impl<T> Machine<T> {
         for member in entry.members {
             self.end(member, Ended::Lost(how.of_what_stood_under()));
         }
+        let how = if let Ended::Lost(loss) = how {
+            if was_never_asked(&entry.phase, entry.call) {
+                Ended::NeverAsked(loss)
+            } else {
+                Ended::Lost(loss)
+            }
+        } else {
+            how
+        };
         self.actions.push_back(Action::End { key, data: entry.data, how });
     }
 
     pub(super) fn lose(&mut self, key: Key, loss: Loss) {
         self.end(key, Ended::Lost(loss));
+    }
+}
+
+/// Whether no server can have seen the acquire.
+fn was_never_asked(phase: &Phase, call: Option<CallId>) -> bool {
+    match phase {
+        Phase::Acquiring(acquiring) => call.is_none() && !acquiring.is_in_doubt,
+        Phase::Confirming(..)
+        | Phase::Held(_)
+        | Phase::Jeopardy(_)
+        | Phase::Joined
+        | Phase::Releasing(_)
+        | Phase::Abandoned(_) => false,
     }
 }

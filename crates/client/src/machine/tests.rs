@@ -92,6 +92,7 @@ impl Hands {
                         Ended::Lost(Loss::Lapsed) => "lost: lapsed".into(),
                         Ended::Lost(Loss::Told(problem)) => format!("lost: {}", problem.code),
                         Ended::Lost(Loss::SessionClosed) => "lost: session closed".into(),
+                        Ended::NeverAsked(_) => "never asked".into(),
                         Ended::Released => "released".into(),
                         Ended::NotReleased(problem) => format!("not released: {}", problem.code),
                         Ended::ReleaseUnanswered => "release unanswered".into(),
@@ -700,6 +701,23 @@ fn who_closes_a_session_believes_in_nothing_under_it_any_more() {
     hands.machine.release(hands.now, session);
     assert_eq!(hands.done(), "one lost: session closed, session release");
     assert_eq!(hands.answer(Answer::Released), "session released");
+}
+
+#[test]
+fn request_that_was_never_sent_is_told_from_one_that_was() {
+    let (mut hands, session) = Hands::hold("session");
+    hands.machine.acquire(hands.now, "sent", Ask::Under { session, wait: Wait::Never });
+    assert_eq!(hands.done(), "sent acquire Never");
+    hands.machine.release(hands.now, session);
+    assert_eq!(hands.done(), "sent lost: session closed, session release");
+    assert_eq!(hands.answer(Answer::Released), "session released");
+    hands.machine.acquire(hands.now, "later", Ask::Under { session, wait: Wait::Never });
+    assert_eq!(hands.done(), "later never asked");
+    let (mut hands, session) = Hands::hold("session");
+    hands.down();
+    hands.machine.acquire(hands.now, "unsent", Ask::Under { session, wait: Wait::Never });
+    hands.machine.release(hands.now, session);
+    assert_eq!(hands.done(), "unsent never asked");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use leasehold_client::machine::Moment;
-use leasehold_client::wire::{Claim, Code, Cursor, News};
+use leasehold_client::wire::{Claim, Code, Cursor, Happened, News};
 use leasehold_client::{
     Change, Client, Clock, Error, Lease, LeaseHandle, LockRequest, LostBy, Method, Retry, Session,
     Sleep, State, SystemClock, Transport,
@@ -129,7 +129,7 @@ fn say(line: &Value) {
 
 fn said(error: &Error) -> Value {
     let kind = match error {
-        Error::LeaseLost(_) => "lease_lost",
+        Error::LeaseLost { .. } => "lease_lost",
         Error::Unreachable { .. } => "unreachable",
         Error::Address(_) | Error::Settings(_) => "usage",
         Error::Closed => "closed",
@@ -140,7 +140,7 @@ fn said(error: &Error) -> Value {
             _ => "refused",
         },
     };
-    let by = if let Error::LeaseLost(by) = error { Some(lost_by(by)) } else { None };
+    let by = if let Error::LeaseLost { by, .. } = error { Some(lost_by(by)) } else { None };
     let problem = error.problem();
     let holders = problem.and_then(|problem| problem.holders.as_ref());
     let holders = holders.map(|all| all.iter().map(|one| one.owner_id.clone()).collect::<Vec<_>>());
@@ -166,6 +166,10 @@ fn lost_by(by: &LostBy) -> &'static str {
         LostBy::Released => "released",
         LostBy::Jeopardy => "jeopardy",
     }
+}
+
+fn given_back() -> Error {
+    Error::LeaseLost { by: LostBy::Released, outcome: Happened::NotApplied }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -308,7 +312,7 @@ impl Driver {
             "release" => match self.take(line)? {
                 Some(Thing::Lease(lease)) => lease.release().await?,
                 Some(Thing::Session(session)) => session.close().await?,
-                None => return Err(Error::LeaseLost(LostBy::Released).into()),
+                None => return Err(given_back().into()),
             },
             "release_once" => {
                 if let Some(Thing::Lease(mut lease)) = self.take(line)? {

@@ -14,7 +14,7 @@ use crate::call::Query;
 /// A record that may have been written.
 #[derive(Debug, Default)]
 pub(super) struct Limbo {
-    transitions: Vec<Transition>,
+    pub(super) transitions: Vec<Transition>,
     /// News of it, for when it is known to be written.
     outputs: Vec<Output>,
     /// Takes back what its callers do not know of.
@@ -114,7 +114,7 @@ impl Engine {
     pub(super) fn make_again(&mut self, undone: Vec<Transition>) {
         let mut step = Step::new();
         for transition in undone {
-            if is_acknowledged(&transition) {
+            if is_acknowledged(&transition) && !planted!("acknowledged-end-is-undone") {
                 self.table.end_again(transition, &mut step);
             } else if planted!("refused-change-is-kept") && is_small(&transition) {
                 self.keep_small(transition);

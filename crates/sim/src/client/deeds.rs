@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    AcceptFence, Acquire, Adapter, Attach, Break, BreakSession, Claim, CloseSession, Command,
-    DeleteFence, Disconnect, Fence, KeepAlive, ListQuery, Mode, Namespace, OnDisconnect,
-    OpenSession, Owner, RegisterName, RemoveFile, RequestId, Scope, TreeQuery, Under, Unlock, Wait,
+    AcceptFence, Acquire, Adapter, Attach, Break, BreakSession, ByOwner, ByteRange, Claim,
+    CloseSession, Command, DeleteFence, Disconnect, Fence, KeepAlive, ListQuery, Mode, Namespace,
+    OnDisconnect, OpenSession, Owner, OwnerAction, RegisterName, RemoveFile, RequestId, Scope,
+    TreeQuery, Under, Unlock, Wait,
 };
 use leasehold_engine::{Call, Query};
 
 use super::hand::{NO_CALL, release_of, renew_of};
-use super::scopes::{claim, namespace, range};
+use super::scopes::{claim, namespace, range, simple};
 use super::{Due, Hold, Session};
 use crate::dice::{Dice, Purpose};
 use crate::time::Micros;
@@ -38,6 +39,8 @@ enum Deed {
     Attach,
     Disconnect,
     Unlock,
+    /// Takes, keeps or gives back the simple lock.
+    Simple,
     AcceptFence,
     Break,
     BreakSession,
@@ -70,6 +73,10 @@ impl World {
         let opens = self.plan.work.sessions / 8;
         let plain = self.plan.work.plain;
         let unless_plain = |weight: u64| if plain { 0 } else { weight };
+        let shares = self.plan.work.shares && !plain;
+        let if_shared = |weight: u64| if shares { weight } else { 0 };
+        let is_bytes = |claim: &Claim| matches!(claim.scope, Scope::Range { .. });
+        let files = at.holds.values().filter(|hold| hold.claims.iter().any(is_bytes)).count();
         let deed = dice.weighted(&[
             (if holds < HOLDS_MAX { 50 } else { 0 }, Deed::Acquire),
             (if_any(at.recent.len(), 5), Deed::Repeat),
@@ -83,7 +90,8 @@ impl World {
             (if_any(sessions, 4), Deed::Close),
             (if_any(sessions, 3), Deed::Attach),
             (if_any(sessions, 2), Deed::Disconnect),
-            (if_any(sessions, 5), Deed::Unlock),
+            (if_any(sessions, 5) + if_any(files, if_shared(8)), Deed::Unlock),
+            (if_shared(6), Deed::Simple),
             (3, Deed::AcceptFence),
             (unless_plain(1), Deed::Break),
             (unless_plain(1), Deed::BreakSession),
@@ -103,27 +111,27 @@ impl World {
             Deed::Return => Command::Acquire(self.come_back(client, dice)?),
             Deed::Reclaim => Command::Acquire(self.reclaim(client, dice)?),
             Deed::Release => {
-                let (hold, owner) = self.hold_of(client, dice)?;
-                let mut release = release_of(&hold, &owner);
-                spoil(dice, &mut release.owner, &mut release.fence);
+                let hold = self.hold_of(client, dice)?;
+                let mut release = release_of(&hold);
+                self.spoil(client, dice, &hold, (&mut release.owner, &mut release.fence));
                 Command::Release(release)
             }
             Deed::Renew => {
-                let (hold, owner) = self.hold_of(client, dice)?;
-                let mut renew = renew_of(&hold, &owner);
-                spoil(dice, &mut renew.owner, &mut renew.fence);
+                let hold = self.hold_of(client, dice)?;
+                let mut renew = renew_of(&hold);
+                self.spoil(client, dice, &hold, (&mut renew.owner, &mut renew.fence));
                 let changes = !self.plan.work.plain && dice.percent(40);
                 renew.ttl = changes.then(|| self.ttl(dice));
                 Command::Renew(renew)
             }
             Deed::Write => {
-                let (hold, _) = self.hold_of(client, dice)?;
+                let hold = self.hold_of(client, dice)?;
                 self.write(&hold);
                 return None;
             }
             Deed::Open => Command::OpenSession(self.open(client, dice)),
             Deed::KeepAlive => {
-                let session = self.session_of(client, dice)?;
+                let session = self.lease_of(client, dice)?;
                 let ttl = dice.percent(50).then(|| self.ttl(dice));
                 Command::KeepAlive(KeepAlive {
                     namespace: session.namespace,
@@ -132,7 +140,7 @@ impl World {
                 })
             }
             Deed::Close => {
-                let session = self.session_of(client, dice)?;
+                let session = self.lease_of(client, dice)?;
                 Command::CloseSession(CloseSession {
                     namespace: session.namespace,
                     session: session.id,
@@ -149,16 +157,8 @@ impl World {
                     session: session.id,
                 })
             }
-            Deed::Unlock => {
-                let session = self.session_of(client, dice)?;
-                Command::Unlock(Unlock {
-                    namespace: session.namespace,
-                    session: session.id,
-                    owner: self.clients[client].owner.clone(),
-                    inode: 1 + dice.below(2),
-                    range: range(dice),
-                })
-            }
+            Deed::Unlock => Command::Unlock(self.unlock(client, dice)?),
+            Deed::Simple => Command::ByOwner(self.simple(client, dice)),
             Deed::AcceptFence => self.accept_fence(client, dice),
             Deed::Break => Command::Break(Break {
                 namespace: Namespace::default(),
@@ -192,10 +192,94 @@ impl World {
         format!("operator {client}, life {}, deed {}", at.life, at.deeds).into()
     }
 
-    fn hold_of(&self, client: usize, dice: &mut Dice) -> Option<(Hold, Owner)> {
+    fn hold_of(&self, client: usize, dice: &mut Dice) -> Option<Hold> {
         let at = &self.clients[client];
-        let hold = at.holds.values().nth(dice.index(at.holds.len()))?;
-        Some((hold.clone(), at.owner.clone()))
+        at.holds.values().nth(dice.index(at.holds.len())).cloned()
+    }
+
+    /// A session, or the lease of a single grant.
+    fn lease_of(&self, client: usize, dice: &mut Dice) -> Option<Session> {
+        if self.plan.work.shares && dice.percent(30) {
+            let Hold { namespace, lease: id, ttl, keep, .. } = self.hold_of(client, dice)?;
+            return Some(Session { namespace, id, ttl, keep });
+        }
+        self.session_of(client, dice)
+    }
+
+    /// Who it says it is when it locks these: where names are shared, all clients often say the same when they lock bytes,
+    /// each under leases of its own.
+    fn says_it_is(&self, client: usize, claims: &[Claim], dice: &mut Dice) -> Owner {
+        let are_bytes = claims.iter().all(|claim| matches!(claim.scope, Scope::Range { .. }));
+        if self.plan.work.shares && are_bytes && dice.percent(60) {
+            return everybody();
+        }
+        self.clients[client].owner.clone()
+    }
+
+    fn unlock(&self, client: usize, dice: &mut Dice) -> Option<Unlock> {
+        if self.plan.work.shares && (self.clients[client].sessions.is_empty() || dice.percent(60)) {
+            let hold = self.hold_of(client, dice)?;
+            let Scope::Range { inode, range: held } = hold.claims[0].scope else { return None };
+            // Mostly a part of what it holds.
+            let start = held.start() + dice.below(3).min(held.last() - held.start());
+            let length = dice.between(1, 3);
+            let part = ByteRange::half_open(start, Some(start + length));
+            return Some(Unlock {
+                namespace: hold.namespace,
+                session: hold.lease,
+                owner: hold.owner,
+                inode,
+                range: part.expect("not empty"),
+            });
+        }
+        let session = self.session_of(client, dice)?;
+        let owner = self.clients[client].owner.clone();
+        let (inode, range) = (1 + dice.below(2), range(dice));
+        let (namespace, session) = (session.namespace, session.id);
+        Some(Unlock { namespace, session, owner, inode, range })
+    }
+
+    fn simple(&self, client: usize, dice: &mut Dice) -> ByOwner {
+        let at = &self.clients[client];
+        let Scope::Key(key) = simple(dice.below(2)) else { unreachable!("a name") };
+        let owner = if dice.percent(70) { at.owner.clone() } else { everybody() };
+        let action = if dice.percent(65) {
+            let window = if dice.percent(30) { self.plan.ttl / 4 } else { 0 };
+            OwnerAction::Hold {
+                lease: self.fresh_lease(client, at.next_number + 1),
+                ttl: self.ttl(dice),
+                reclaim_window: Duration::from_millis(window / 1000),
+            }
+        } else {
+            OwnerAction::Release
+        };
+        ByOwner { namespace: Namespace::default(), key, owner, action }
+    }
+
+    /// Now and then something is wrong.
+    fn spoil(
+        &self,
+        client: usize,
+        dice: &mut Dice,
+        hold: &Hold,
+        (owner, fence): (&mut Owner, &mut Fence),
+    ) {
+        match dice.below(40) {
+            0 => *owner = Owner::new("somebody").expect("a plain name"),
+            1 => *fence = Fence::new(fence.get().saturating_sub(1)).unwrap_or(*fence),
+            2 => *fence = Fence::new(fence.get() + 1).unwrap_or(*fence),
+            3..=9 if self.plan.work.shares => {
+                // Any between its own: some were issued to others.
+                let held = self.clients[client].holds.values();
+                let mine =
+                    held.filter(|held| held.lease == hold.lease).map(|held| held.fence.get());
+                let (least, most) = mine.fold((fence.get(), fence.get()), |(least, most), mine| {
+                    (least.min(mine), most.max(mine))
+                });
+                *fence = Fence::new(dice.between(least, most)).unwrap_or(*fence);
+            }
+            _ => {}
+        }
     }
 
     fn session_of(&self, client: usize, dice: &mut Dice) -> Option<Session> {
@@ -248,6 +332,7 @@ impl World {
             1 => claims = vec![claims[0].clone(); 4],
             _ => {}
         }
+        let owner = self.says_it_is(client, &claims, dice);
         let at = &self.clients[client];
         let session = at.sessions.values().nth(dice.index(at.sessions.len()));
         let session = session.filter(|_| dice.percent(work.sessions.max(20)));
@@ -272,7 +357,7 @@ impl World {
         let acquire = Acquire {
             call: NO_CALL,
             namespace,
-            owner: at.owner.clone(),
+            owner,
             claims,
             under,
             wait,
@@ -326,20 +411,20 @@ impl World {
 
     /// Takes up what it held before its server was gone, in case it was.
     fn reclaim(&self, client: usize, dice: &mut Dice) -> Option<Acquire> {
-        let (hold, owner) = self.hold_of(client, dice)?;
-        let mut claims = hold.claims;
+        let Hold { namespace, owner, mut claims, lease, fence, .. } = self.hold_of(client, dice)?;
         if dice.percent(20) {
             // All that stands under its lease, though it was not granted together.
             let others = self.clients[client].holds.values();
-            let others = others.filter(|at| at.lease == hold.lease && at.fence != hold.fence);
+            let others = others.filter(|at| (at.lease, &at.owner) == (lease, &owner));
+            let others = others.filter(|at| at.fence != fence);
             claims.extend(others.flat_map(|other| other.claims.clone()));
         }
         Some(Acquire {
             call: NO_CALL,
-            namespace: hold.namespace,
+            namespace,
             owner,
             claims,
-            under: Under::Session(hold.lease),
+            under: Under::Session(lease),
             wait: Wait::Never,
             keep_place: false,
             ticket: None,
@@ -374,6 +459,11 @@ impl World {
         let at = &self.clients[client];
         let held = at.holds.values().nth(dice.index(at.holds.len())).map(|hold| hold.fence);
         let fence = match held {
+            // One that was never issued, or not yet.
+            Some(fence) if self.plan.work.shares && dice.percent(15) => {
+                let ahead = if dice.percent(70) { dice.between(1, 40) } else { 1 << 52 };
+                Fence::new(fence.get() + ahead).unwrap_or(Fence::MAX)
+            }
             Some(fence) if dice.percent(80) => fence,
             Some(_) | None => Fence::new(dice.below(50)).unwrap_or(Fence::ZERO),
         };
@@ -458,14 +548,9 @@ impl World {
     }
 }
 
-/// Now and then something is wrong.
-fn spoil(dice: &mut Dice, owner: &mut Owner, fence: &mut Fence) {
-    match dice.below(40) {
-        0 => *owner = Owner::new("somebody").expect("a plain name"),
-        1 => *fence = Fence::new(fence.get().saturating_sub(1)).unwrap_or(*fence),
-        2 => *fence = Fence::new(fence.get() + 1).unwrap_or(*fence),
-        _ => {}
-    }
+/// A name that no client has for itself.
+fn everybody() -> Owner {
+    Owner::new("everybody").expect("a plain name")
 }
 
 fn request_id(client: usize, life: u64, deed: u64) -> RequestId {

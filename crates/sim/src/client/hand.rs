@@ -50,6 +50,9 @@ impl World {
         {
             self.may_shorten(client, *lease, micros(*ttl));
         }
+        if let Call::Command(Command::Unlock(unlock)) = &call {
+            self.judge.beliefs.doubt(client, unlock.session);
+        }
         let at = &mut self.clients[client];
         at.next_number += 1;
         let number = at.next_number;
@@ -63,6 +66,7 @@ impl World {
             invoked: now,
             sent: 0,
             tries: 0,
+            is_in_doubt: false,
             is_deed,
             attempt,
             taken: at.take_holds(&call),
@@ -172,7 +176,8 @@ impl World {
 
     /// It may have happened or not. What can be sent again safely is.
     fn unknown(&mut self, client: usize, number: u64) {
-        let Some(pending) = self.clients[client].pending.get(&number) else { return };
+        let Some(pending) = self.clients[client].pending.get_mut(&number) else { return };
+        pending.is_in_doubt = true;
         let may_retry = match &*pending.call {
             Call::Command(Command::Acquire(acquire)) => acquire.request_id.is_some(),
             Call::Query(_) => true,
@@ -205,10 +210,10 @@ impl super::Client {
     /// What a call gives back: it is not relied on any more from the moment it is asked.
     fn take_holds(&mut self, call: &Call) -> Vec<Hold> {
         let Call::Command(command) = call else { return Vec::new() };
-        let is_taken: Box<dyn Fn(&Hold) -> bool> = match command {
-            Command::Release(release) if release.owner == self.owner => {
-                let (lease, fence) = (release.lease, release.fence);
-                Box::new(move |hold| (hold.lease, hold.fence) == (lease, fence))
+        let is_taken: Box<dyn Fn(&Hold) -> bool + '_> = match command {
+            Command::Release(release) => {
+                let (lease, fence, owner) = (release.lease, release.fence, &release.owner);
+                Box::new(move |hold| (hold.lease, hold.fence, &hold.owner) == (lease, fence, owner))
             }
             Command::CloseSession(CloseSession { session: lease, .. })
             | Command::Disconnect(Disconnect { session: lease, .. }) => {
@@ -230,11 +235,11 @@ impl Hold {
     }
 }
 
-pub(super) fn renew_of(hold: &Hold, owner: &leasehold_core::Owner) -> Renew {
+pub(super) fn renew_of(hold: &Hold) -> Renew {
     Renew {
         namespace: hold.namespace.clone(),
         scope: hold.claims[0].scope.clone(),
-        owner: owner.clone(),
+        owner: hold.owner.clone(),
         lease: hold.lease,
         fence: hold.fence,
         ttl: None,
@@ -242,8 +247,8 @@ pub(super) fn renew_of(hold: &Hold, owner: &leasehold_core::Owner) -> Renew {
 }
 
 /// By a name or path if there is one: that ends all of a set, while a release of bytes ends those bytes alone.
-pub(super) fn release_of(hold: &Hold, owner: &leasehold_core::Owner) -> Release {
-    let Renew { namespace, scope, owner, lease, fence, .. } = renew_of(hold, owner);
+pub(super) fn release_of(hold: &Hold) -> Release {
+    let Renew { namespace, scope, owner, lease, fence, .. } = renew_of(hold);
     let mut keys = hold.claims.iter().map(|claim| &claim.scope);
     let key = keys.find(|scope| matches!(scope, Scope::Key(_))).cloned();
     Release { namespace, scope: key.unwrap_or(scope), owner, lease, fence }

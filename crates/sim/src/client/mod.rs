@@ -77,6 +77,8 @@ pub(crate) struct Pending {
     /// Its own time, before the last try.
     sent: Micros,
     tries: u32,
+    /// Something was sent of which it does not know what came.
+    is_in_doubt: bool,
     /// Whether the thread waits for it.
     is_deed: bool,
     attempt: Option<Attempt>,
@@ -88,6 +90,7 @@ pub(crate) struct Pending {
 #[derive(Clone, Debug)]
 struct Hold {
     namespace: Namespace,
+    owner: Owner,
     claims: Vec<Claim>,
     lease: LeaseId,
     fence: Fence,

@@ -24,6 +24,11 @@ pub(crate) fn name(number: u64) -> Scope {
     Scope::parse(&format!("name-{number}")).expect("a plain name")
 }
 
+/// A name that only the simple lock is asked for.
+pub(super) fn simple(number: u64) -> Scope {
+    Scope::parse(&format!("simple-{number}")).expect("a plain name")
+}
+
 pub(crate) fn namespace(dice: &mut Dice) -> Namespace {
     match dice.below(60) {
         0 => Namespace::new("second").expect("a plain name"),

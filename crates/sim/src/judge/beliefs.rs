@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use leasehold_core::{Claim, Fence, LeaseId, Mode, Namespace, Scope};
 
+use super::log::GrantFact;
 use super::{Judge, Verdict};
 use crate::plan::Plan;
 use crate::time::{Micros, Moment};
@@ -87,8 +88,8 @@ impl Judge {
         fence.and_then(|fence| self.log.grant(fence)).is_some_and(|grant| grant.is_overruled)
     }
 
-    /// Whether what is believed was taken away, or has moved: bytes go to the last lease under which their owner asked for
-    /// them, also if it has forgotten that it did.
+    /// Whether what is believed was taken away, or locked over: under one lease its owner may do that, also if it has
+    /// forgotten that it did.
     fn is_unsure(&self, belief: &Belief) -> bool {
         let Some(own) = belief.fence.and_then(|fence| self.log.grant(fence)) else { return false };
         let is_bytes = |claim: &Claim| matches!(claim.scope, Scope::Range { .. });
@@ -99,9 +100,8 @@ impl Judge {
         let mut later = self.log.grants_after(own.granted.fence);
         own.is_overruled
             || later.any(|grant| {
-                (&grant.granted.namespace, &grant.granted.owner)
-                    == (&own.granted.namespace, &own.granted.owner)
-                    && grant.granted.claims.iter().any(overlaps)
+                let whose = |grant: &GrantFact| (grant.granted.lease, grant.granted.owner.clone());
+                whose(grant) == whose(own) && grant.granted.claims.iter().any(overlaps)
             })
     }
 

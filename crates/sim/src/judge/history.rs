@@ -354,7 +354,7 @@ impl History {
         if attempt.is_refused && !is_told {
             self.tell_acquire(attempt, Acquired::Refused, attempt.returned);
         } else if attempt.waited && !is_told {
-            self.tell_acquire(attempt, Acquired::Unknown, None);
+            self.tell_acquire(attempt, Acquired::Unknown, attempt.returned);
         }
     }
 

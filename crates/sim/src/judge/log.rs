@@ -16,6 +16,7 @@ use leasehold_core::{
 };
 use leasehold_store::{Batch, Seq};
 
+use super::bytes::Bytes;
 use super::history::TakenAway;
 use super::{Judge, Verdict, shortened};
 use crate::time::{MILLI, Micros, Moment};
@@ -38,6 +39,7 @@ pub(crate) struct Log {
     requests: BTreeMap<(Namespace, Owner, RequestId), Fence>,
     /// The highest token that each fence register has ever accepted.
     marks: BTreeMap<(Namespace, RegisterName), Fence>,
+    bytes: Bytes,
     /// What has ended without its holder's doing, until histories are told: the grant, or one key of it.
     taken: Vec<(Fence, Option<Key>)>,
     /// When the last two records were durable.
@@ -90,6 +92,7 @@ impl Log {
             sessions: BTreeMap::new(),
             requests: BTreeMap::new(),
             marks: BTreeMap::new(),
+            bytes: Bytes::default(),
             taken: Vec::new(),
             durable: [Moment(0); 2],
         }
@@ -97,6 +100,10 @@ impl Log {
 
     pub(crate) fn table(&self) -> &LockTable {
         &self.table
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     pub(crate) fn lease(&self, namespace: &Namespace, lease: LeaseId) -> Option<&Lease> {
@@ -111,8 +118,7 @@ impl Log {
         self.leases.get_mut(&(namespace.clone(), lease))
     }
 
-    /// Whether the lease is gone from the table: bytes may have moved to another lease, and a plain lease that holds
-    /// nothing is over without a word.
+    /// Whether the lease is gone from the table: a plain lease that holds nothing any more is over without a word.
     pub(crate) fn is_gone(&self, namespace: &Namespace, lease: LeaseId) -> bool {
         !self.table.is_live(namespace, lease)
     }
@@ -159,6 +165,12 @@ impl Log {
     }
 
     fn note(&mut self, now: Moment, transition: &Transition) -> Result<(), Verdict> {
+        if let Transition::Granted(granted) = transition {
+            self.once_for_each_request(now, granted)?;
+        }
+        let grants = &self.grants;
+        let noted = self.bytes.note(transition, |fence| grants.get(&fence).map(|at| &at.granted));
+        noted.map_err(|seen| Verdict::new(now, "bytes belong to one lease", seen))?;
         match transition {
             Transition::SessionOpened(opened) => {
                 self.open(now, &opened.namespace, opened.lease, opened.ttl);
@@ -171,7 +183,6 @@ impl Log {
                     return Err(Verdict::new(now, "fences only rise", what));
                 }
                 self.fence = granted.fence;
-                self.once_for_each_request(now, granted)?;
                 if let Some(ttl) = granted.opens {
                     self.open(now, &granted.namespace, granted.lease, ttl);
                 }
@@ -225,12 +236,14 @@ impl Log {
         let Some(request) = &granted.request else { return Ok(()) };
         let name = (granted.namespace.clone(), granted.owner.clone(), request.id.clone());
         let before = self.requests.insert(name, granted.fence);
-        // Bytes end piece by piece: of those the log does not know when all of them are gone.
-        let is_plain = |fact: &&GrantFact| {
-            fact.granted.claims.iter().all(|c| matches!(c.scope, Scope::Key(_)))
+        // Bytes end piece by piece; as long as one of them is left, so is the grant.
+        let stands = |fact: &&GrantFact| {
+            let is_key = |claim: &Claim| matches!(claim.scope, Scope::Key(_));
+            let is_plain = fact.granted.claims.iter().all(is_key);
+            fact.over.is_none() && (is_plain || self.bytes.stands(&fact.granted))
         };
-        let before = before.and_then(|fence| self.grants.get(&fence)).filter(is_plain);
-        if let Some(before) = before.filter(|before| before.over.is_none()) {
+        let before = before.and_then(|fence| self.grants.get(&fence)).filter(stands);
+        if let Some(before) = before {
             let what = format!("fences {} and {}", before.granted.fence, granted.fence);
             return Err(Verdict::new(now, "a request is granted once", what));
         }
@@ -318,6 +331,7 @@ impl Log {
         }
         self.by_lease.clear();
         self.sessions.clear();
+        self.bytes.forget();
     }
 
     fn replay(&mut self, now: Moment, batch: &Batch) -> Result<(), Verdict> {
@@ -378,6 +392,7 @@ impl Judge {
         for transition in batch.transitions().flatten() {
             self.asks.written(now, &transition)?;
         }
+        self.asks.settle(now, &self.log)?;
         self.snapshots.written(batch);
         // A record is sealed when the one before the last is durable at the earliest; what is in the next happened later.
         let [since, last] = self.log.durable;
@@ -390,6 +405,7 @@ impl Judge {
     pub fn forgotten(&mut self, now: Moment) {
         self.log.forget(now);
         self.snapshots.forget();
+        self.asks.forgotten();
         self.tell_taken(now, now);
     }
 

@@ -6,6 +6,7 @@
 mod asks;
 mod beliefs;
 mod bounds;
+mod bytes;
 mod history;
 mod log;
 mod repeats;
@@ -14,10 +15,11 @@ mod resource;
 mod snapshots;
 mod steps;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 use std::{fmt, slice};
 
-use leasehold_core::{Claim, Fence, Revision, Scope};
+use leasehold_core::{Claim, Fence, Owner, Revision, Scope};
 use leasehold_engine::Engine;
 use leasehold_judge::history::Kept;
 
@@ -26,6 +28,7 @@ use crate::plan::Plan;
 use crate::time::{Micros, Moment};
 
 use asks::Asks;
+pub(crate) use asks::{Answered, is_unknown};
 pub use beliefs::{Belief, Beliefs};
 pub use bounds::{Peaks, Queue};
 pub use history::{Attempt, History};
@@ -68,8 +71,10 @@ pub struct Judge {
     pub(crate) history: History,
     pub(crate) beliefs: Beliefs,
     snapshots: Snapshots,
-    asks: Asks,
+    pub(crate) asks: Asks,
     repeats: Repeats,
+    /// When the simple lock was asked for, and for how long, by each owner: the last one counts.
+    simple: BTreeMap<Owner, Vec<(Moment, Duration)>>,
     /// Parts in a million by which clocks are off at most.
     drift_ppm: u64,
     accused: Option<Verdict>,
@@ -87,6 +92,7 @@ impl Judge {
             snapshots: Snapshots::new(plan.limits.clone()),
             asks: Asks::default(),
             repeats: Repeats::default(),
+            simple: BTreeMap::new(),
             drift_ppm: plan.drift_ppm.unsigned_abs(),
             accused: None,
             caught_up: (Revision(0), 0),

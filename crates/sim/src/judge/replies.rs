@@ -5,12 +5,12 @@
 )]
 
 use leasehold_core::{
-    Answer, Command, Conflict, Fence, Holder, HolderState, LeaseId, Namespace, OnDisconnect,
-    Refusal, Scope, Under,
+    Acquire, Answer, ByOwner, Command, Conflict, Fence, Holder, HolderState, Invalid, LeaseId,
+    Millis, Namespace, OnDisconnect, Owner, OwnerAction, Refusal, Scope, Under,
 };
 use leasehold_engine::{Call, CallError, Query, Reply, View};
 
-use super::{Judge, Verdict};
+use super::{Answered, Judge, Verdict};
 use crate::plan::micros;
 use crate::time::Moment;
 
@@ -28,6 +28,13 @@ impl Judge {
             if let Some(ttl) = keep.ttl {
                 self.shorten(now, &keep.namespace, keep.session, micros(ttl));
             }
+        } else if let Command::ByOwner(ask) = command
+            && let OwnerAction::Hold { ttl, .. } = ask.action
+        {
+            for lease in self.held_by_name(ask) {
+                self.shorten(now, &ask.namespace, lease, micros(ttl));
+            }
+            self.simple.entry(ask.owner.clone()).or_default().push((now, ttl));
         } else if let Command::Disconnect(gone) = command {
             self.disconnected(now, &gone.namespace, gone.session);
         } else if let Command::Break(broken) = command {
@@ -53,15 +60,10 @@ impl Judge {
         self.history.disconnected(now, session);
     }
 
-    /// A server answers a call that came in at `asked`.
-    pub fn replied(
-        &mut self,
-        now: Moment,
-        asked: Moment,
-        call: &Call,
-        reply: &Result<Reply, CallError>,
-    ) -> Result<(), Verdict> {
-        self.asks.replied(now, asked, call, reply)?;
+    /// A server answers.
+    pub(crate) fn replied(&mut self, answered: &Answered<'_>) -> Result<(), Verdict> {
+        self.asks.replied(answered, &self.log)?;
+        let &Answered { now, asked, call, reply, .. } = answered;
         if let (Call::Command(command), Err(error)) = (call, reply)
             && !super::asks::is_unknown(error)
         {
@@ -95,7 +97,19 @@ impl Judge {
             && keep.ttl.is_some()
         {
             self.not_shortened(asked, &keep.namespace, keep.session);
+        } else if let Command::ByOwner(ask) = command {
+            for lease in self.held_by_name(ask) {
+                self.not_shortened(asked, &ask.namespace, lease);
+            }
         }
+    }
+
+    /// The leases under which the owner holds the key, as far as it is durable.
+    fn held_by_name(&self, ask: &ByOwner) -> Vec<LeaseId> {
+        let scope = Scope::Key(ask.key.clone());
+        let held = self.log.table().get(&ask.namespace, &scope).holders;
+        let own = held.iter().filter(|held| held.owner == ask.owner);
+        own.filter_map(|own| Some(self.log.grant(own.fence)?.granted.lease)).collect()
     }
 
     fn answered(
@@ -143,7 +157,24 @@ impl Judge {
                 Ok(())
             }
             (Command::Renew(renew), Answer::Renewed(renewed)) => {
+                self.issued_to(now, renew.fence, renew.lease, &renew.owner)?;
                 self.renewed(now, asked, &renew.namespace, renew.lease, renewed.ttl)
+            }
+            // What is not held succeeds: of bytes only those that are held tell of a token.
+            (Command::Release(release), Answer::Released { held })
+                if matches!(release.scope, Scope::Key(_)) || !held.is_zero() =>
+            {
+                self.issued_to(now, release.fence, release.lease, &release.owner)
+            }
+            (Command::ByOwner(ask), Answer::Granted(grant)) => {
+                self.issued_to(now, grant.fence, grant.lease, &ask.owner)?;
+                self.log.told_of(now, grant.fence);
+                // Another who says the same name may have made it shorter before it was durable.
+                let asks = self.simple.get(&ask.owner).into_iter().flatten();
+                let since = asks.filter(|(at, _)| *at >= asked).map(|(_, ttl)| *ttl);
+                let ttl = since.filter_map(Millis::from_duration).min();
+                let ttl = ttl.map_or(grant.ttl, |ttl| ttl.min(grant.ttl));
+                self.renewed(now, asked, &ask.namespace, grant.lease, ttl)
             }
             (Command::KeepAlive(keep), Answer::Renewed(renewed)) => {
                 self.renewed(now, asked, &keep.namespace, keep.session, renewed.ttl)
@@ -167,13 +198,30 @@ impl Judge {
         }
     }
 
+    /// With the right owner and lease, only a token that was issued to that lease is good.
+    fn issued_to(
+        &self,
+        now: Moment,
+        fence: Fence,
+        lease: LeaseId,
+        owner: &Owner,
+    ) -> Result<(), Verdict> {
+        // One that is not durable yet is known to nobody, but can be guessed.
+        let granted = self.log.grant(fence).map(|grant| &grant.granted);
+        if granted.is_none_or(|granted| (granted.lease, &granted.owner) == (lease, owner)) {
+            return Ok(());
+        }
+        let what = format!("token {fence} passed for {owner}, to whom it was not issued");
+        Err(Verdict::new(now, "a token is good for the lease it was issued to", what))
+    }
+
     fn renewed(
         &mut self,
         now: Moment,
         asked: Moment,
         namespace: &Namespace,
         lease: LeaseId,
-        ttl: leasehold_core::Millis,
+        ttl: Millis,
     ) -> Result<(), Verdict> {
         let Some(known) = self.log.lease(namespace, lease) else {
             return Err(Verdict::new(
@@ -229,7 +277,17 @@ impl Judge {
             }
         }
         match refusal {
+            // The last token only rises.
+            Refusal::Invalid(Invalid::FenceNotIssued { presented, .. })
+                if self.log.grant(*presented).is_some_and(|grant| grant.at < asked) =>
+            {
+                let what = format!("token {presented}");
+                Err(Verdict::new(now, "a register knows every token that was issued", what))
+            }
             Refusal::Held(conflict) => {
+                if let Command::Acquire(acquire) = command {
+                    self.not_in_its_own_way(now, acquire, conflict)?;
+                }
                 self.all_there(now, asked, conflict)?;
                 self.all_durable(now, conflict)
             }
@@ -239,6 +297,26 @@ impl Judge {
             }
             _ => Ok(()),
         }
+    }
+
+    /// As long as anything is left of what a request was granted, it is that grant again.
+    fn not_in_its_own_way(
+        &self,
+        now: Moment,
+        acquire: &Acquire,
+        conflict: &Conflict,
+    ) -> Result<(), Verdict> {
+        let Some(id) = &acquire.request_id else { return Ok(()) };
+        for holder in &conflict.holders {
+            let Some(grant) = self.log.grant(holder.fence) else { continue };
+            let whose = (&grant.granted.namespace, &grant.granted.owner);
+            let is_its = grant.granted.request.as_ref().is_some_and(|request| request.id == *id);
+            if is_its && whose == (&acquire.namespace, &acquire.owner) {
+                let what = format!("{} by its own token {}", holder.scope, holder.fence);
+                return Err(Verdict::new(now, "no request is refused because of its grant", what));
+            }
+        }
+        Ok(())
     }
 
     /// Whoever was in the way was there at some moment between the question and the answer.

@@ -378,9 +378,15 @@ fn ended(key: String, how: &Ended) -> Output {
     let (how, by, problem) = match how {
         Ended::Refused(problem) => ("refused", None, Some(problem)),
         Ended::Unreachable => ("unreachable", None, None),
-        Ended::Lost(Loss::Lapsed) => ("lost", Some("lapse"), None),
-        Ended::Lost(Loss::Told(problem)) => ("lost", Some("server"), Some(problem)),
-        Ended::Lost(Loss::SessionClosed) => ("lost", Some("session"), None),
+        Ended::Lost(Loss::Lapsed) | Ended::NeverAsked(Loss::Lapsed) => {
+            ("lost", Some("lapse"), None)
+        }
+        Ended::Lost(Loss::Told(problem)) | Ended::NeverAsked(Loss::Told(problem)) => {
+            ("lost", Some("server"), Some(problem))
+        }
+        Ended::Lost(Loss::SessionClosed) | Ended::NeverAsked(Loss::SessionClosed) => {
+            ("lost", Some("session"), None)
+        }
         Ended::Released => ("released", None, None),
         Ended::NotReleased(problem) => ("not_released", None, Some(problem)),
         Ended::ReleaseUnanswered => ("release_unanswered", None, None),

@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use leasehold_core::{Answer, Fence, LeaseId, SecretTicket, Timestamp};
+use leasehold_core::{Answer, Fence, LeaseId, Revision, SecretTicket, Timestamp};
 use leasehold_engine::{CallError, Reply, Request};
 
 use super::{Arrival, Event, World, drift_of};
 use crate::coverage;
-use crate::judge::{Queue, Verdict};
+use crate::judge::{Answered, Queue, Verdict};
 use crate::plan::Node;
 use crate::server::{Server, Told, Wire};
 use crate::store::{Links, shown};
@@ -109,6 +109,9 @@ impl World {
     /// Lets a server say what it has to say.
     pub(super) fn after_server(&mut self, server: usize) -> Result<(), Verdict> {
         let said = self.servers[server].say(self.now);
+        for (namespace, session) in &said.unheard {
+            self.judge.asks.unheard(namespace, *session);
+        }
         for told in said.told {
             self.reply(server, told)?;
         }
@@ -220,7 +223,12 @@ impl World {
         };
         let faults = self.faults();
         self.coverage.answered(coverage::name_of(&call), word, faults);
-        self.judge.replied(self.now, asked, &call, &reply)?;
+        let engine = self.servers[server].member.as_ref().and_then(|member| member.engine());
+        let revision = engine
+            .map(|engine| Revision(engine.table().revision().0 + engine.in_doubt_len() as u64));
+        let now = self.now;
+        let answered = Answered { now, asked, revision, call: &call, reply: &reply };
+        self.judge.replied(&answered)?;
         self.trace.note(wire.number ^ (wire.client as u64) << 48);
         if self.trace.is_read() {
             let (to, what) = (Node::Client(wire.client), crate::shown::reply(&call, &reply));

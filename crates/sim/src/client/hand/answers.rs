@@ -75,7 +75,9 @@ impl World {
                 }
                 Means::NotNow if self.is_calm => self.retry(client, number),
                 Means::NotNow | Means::Refused => {
-                    if let Some(pending) = at.pending.remove(&number) {
+                    if let Some(mut pending) = at.pending.remove(&number) {
+                        // Another copy of it may be under way.
+                        pending.is_in_doubt |= !is_current || self.plan.network.double_ppm > 0;
                         self.refused(client, &pending, error);
                         self.go_on(client, &pending);
                     }
@@ -191,6 +193,7 @@ impl World {
         let ttl = micros(grant.ttl.as_duration());
         let hold = Hold {
             namespace: acquire.namespace.clone(),
+            owner: acquire.owner.clone(),
             claims: acquire.claims.clone(),
             lease: grant.lease,
             fence: grant.fence,
@@ -224,7 +227,13 @@ impl World {
     fn refused(&mut self, client: usize, pending: &Pending, error: &CallError) {
         let Call::Command(command) = &*pending.call else { return };
         let when = (pending.invoked, Some(self.now));
-        let CallError::Refused(refusal) = error else { return self.given_up(pending) };
+        let CallError::Refused(refusal) = error else {
+            return if pending.is_in_doubt {
+                self.given_up(pending);
+            } else {
+                self.not_applied(pending);
+            };
+        };
         match (command, refusal) {
             (Command::Acquire(acquire), refusal) => {
                 self.acquire_refused(client, acquire, pending, refusal)
@@ -234,10 +243,11 @@ impl World {
             }
             (Command::Renew(renew), Refusal::NotHolder { .. }) => {
                 let at = &mut self.clients[client];
-                let is_mine = |hold: &Hold| (hold.fence, hold.lease) == (renew.fence, renew.lease);
-                if renew.owner == at.owner {
-                    at.holds.retain(|_, hold| !is_mine(hold));
-                }
+                let is_mine = |hold: &Hold| {
+                    (hold.fence, hold.lease, &hold.owner)
+                        == (renew.fence, renew.lease, &renew.owner)
+                };
+                at.holds.retain(|_, hold| !is_mine(hold));
             }
             (Command::KeepAlive(keep), Refusal::SessionNotFound(_)) => {
                 self.lost(client, keep.session, when)
@@ -297,8 +307,29 @@ impl World {
                 && !conflict.holders.iter().any(has_come_back);
             let returned = Some(self.now);
             self.judge.history.attempt(Attempt { is_refused, returned, ..attempt.clone() });
-        } else {
+        } else if pending.is_in_doubt {
             self.given_up(pending);
+        } else {
+            self.not_applied(pending);
+        }
+    }
+
+    /// Nothing came of it, and nothing will.
+    fn not_applied(&mut self, pending: &Pending) {
+        if let Some(attempt) = &pending.attempt {
+            // It may have stood in line until now.
+            let returned = Some(self.now);
+            self.judge.history.attempt(Attempt { returned, ..attempt.clone() });
+        }
+        let Call::Command(command) = &*pending.call else { return };
+        match command {
+            Command::Release(_) | Command::CloseSession(_) | Command::Disconnect(_) => {
+                // It believes no more that it holds what it wanted to give back.
+                self.perhaps_given_back(pending);
+            }
+            Command::Renew(renew) => self.renew_soon(pending, renew.lease),
+            Command::KeepAlive(keep) => self.renew_soon(pending, keep.session),
+            _ => {}
         }
     }
 

@@ -44,9 +44,7 @@ impl World {
         grant: &Grant,
         pending: &Pending,
     ) {
-        // Bytes move from lease to lease of one owner: what it has given back under one may be gone under another.
-        let is_plain = matches!(acquire.under, Under::NewLease { .. })
-            && acquire.claims.iter().all(|claim| matches!(claim.scope, Scope::Key(_)));
+        let is_plain = matches!(acquire.under, Under::NewLease { .. });
         if !is_plain || grant.replayed || pending.tries > 1 {
             return;
         }
@@ -132,7 +130,7 @@ impl World {
             let (namespace, session) = (session.namespace.clone(), session.id);
             Command::KeepAlive(KeepAlive { namespace, session, ttl: None })
         } else if let Some(hold) = at.holds.get(&number) {
-            Command::Renew(renew_of(hold, &at.owner))
+            Command::Renew(renew_of(hold))
         } else {
             return;
         };
@@ -201,7 +199,12 @@ impl World {
                 world.judge.history.released(client, hold.told(), when, hold.fence, Kept::Unknown);
             }
         });
-        // It tries again soon.
+        self.renew_soon(pending, lease);
+    }
+
+    /// No renewal was confirmed: it tries again soon.
+    pub(super) fn renew_soon(&mut self, pending: &Pending, lease: LeaseId) {
+        let client = pending.client;
         let at = &self.clients[client];
         let mine: Vec<(u64, Keep)> = at
             .holds
@@ -229,12 +232,11 @@ impl World {
         if !at.is_up {
             return;
         }
-        let owner = &at.owner;
         let releases = at
             .holds
             .values()
             .filter(|hold| hold.session.is_none())
-            .map(|hold| Command::Release(release_of(hold, owner)));
+            .map(|hold| Command::Release(release_of(hold)));
         let closes = at.sessions.values().map(|session| {
             Command::CloseSession(CloseSession {
                 namespace: session.namespace.clone(),

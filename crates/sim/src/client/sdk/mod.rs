@@ -25,7 +25,7 @@ use leasehold_judge::history::Kept;
 
 use super::Due;
 use crate::dice::{Dice, Purpose};
-use crate::judge::{Attempt, Belief, Verdict};
+use crate::judge::{self, Attempt, Belief, Verdict};
 use crate::plan::{Node, Plan};
 use crate::server::Wire;
 use crate::time::{Micros, Moment};
@@ -465,6 +465,13 @@ impl World {
         let renews =
             matches!(&*exchange.what, Call::Command(Command::Renew(_) | Command::KeepAlive(_)));
         let closes = matches!(&*exchange.what, Call::Command(Command::CloseSession(_)));
+        // A renewal that was not applied is none, unless another copy of it is under way.
+        let is_none = |error: &CallError| {
+            !judge::is_unknown(error) && outcome != Kept::Lost && self.plan.network.double_ppm == 0
+        };
+        if renews && reply.as_ref().is_err_and(is_none) {
+            return;
+        }
         // That a lease goes on does not say that all is still there that stood under it.
         let named = match &*exchange.what {
             Call::Command(Command::Renew(renew)) => Some(&renew.scope),

@@ -13,6 +13,7 @@ pub(super) fn word_for(how: &Ended) -> String {
         Ended::Unreachable => "unreachable".into(),
         Ended::Lost(Loss::Told(problem)) => format!("lost, told {}", problem.code),
         Ended::Lost(Loss::Lapsed) => "lost, lapsed".into(),
+        Ended::NeverAsked(_) => "never asked".into(),
         Ended::Lost(_) => "lost with its session".into(),
         Ended::Released => "released".into(),
         Ended::NotReleased(problem) => format!("not released, {}", problem.code),
