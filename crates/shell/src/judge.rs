@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use leasehold_api::Happened;
 use leasehold_client::{LeaseHandle, State};
 use leasehold_judge::checker::{Fault, Rules, check};
 use leasehold_judge::history::{Acquired, Event, Kept, LockIndex, Mode, Moment, Operation, Token};
 
 use crate::clock;
-use crate::log::Log;
+use crate::hand::Done;
+use crate::log::{Log, session_of};
 
 /// How long after its caller has gone something may still be carried out: what is held up on its way, and a queue that
 /// nobody has left yet.
@@ -38,6 +40,10 @@ pub(crate) struct Judge {
     operations: Vec<Operation>,
     /// When requests were answered `not_applied`, by their owners: each request has one of its own.
     not_applied: BTreeMap<String, Duration>,
+    /// What was answered to requests by hand, and when.
+    told: Vec<(Duration, Done, Happened)>,
+    /// Since when the server was down, each time.
+    downs: Vec<Duration>,
     pub(crate) counts: Counts,
 }
 
@@ -51,6 +57,8 @@ pub struct Counts {
     pub renewals: usize,
     pub losses: usize,
     pub restarts: usize,
+    pub by_hand: usize,
+    pub by_hand_not_applied: usize,
     pub faults: usize,
 }
 
@@ -151,6 +159,11 @@ impl Judge {
         }
     }
 
+    pub(crate) fn session_not_opened(&mut self, owner: &str) {
+        self.counts.not_applied += 1;
+        self.not_applied.insert(session_of(owner), clock::elapsed());
+    }
+
     pub(crate) fn renewed(
         &mut self,
         client: usize,
@@ -205,10 +218,33 @@ impl Judge {
 
     pub(crate) fn restarted(&mut self, down: Duration) {
         self.counts.restarts += 1;
+        self.downs.push(down);
         let up = clock::elapsed();
         self.say(format_args!("server up"));
         let event = Event::Restart { down: moment(down) };
         self.record(usize::MAX, &[LockIndex::MAX], (down, Some(up)), event);
+    }
+
+    /// A request by hand was answered.
+    pub(crate) fn told(&mut self, done: Done, happened: Happened) {
+        self.counts.by_hand += 1;
+        self.counts.by_hand_not_applied += usize::from(happened == Happened::NotApplied);
+        self.told.push((clock::elapsed(), done, happened));
+    }
+
+    /// What was answered to a request by hand, and is not so.
+    fn told_wrong(&self) -> Option<String> {
+        let is_wrong = |(at, done, happened): &&(Duration, Done, Happened)| match happened {
+            Happened::NotApplied => self.log.has_done(done),
+            // A crash brings back what was released, until its ttl is over.
+            Happened::Applied if matches!(done, Done::Ended(_)) => {
+                !self.log.has_done(done) && self.downs.iter().all(|down| down < at)
+            }
+            Happened::Applied => !self.log.has_done(done),
+            Happened::Unknown => false,
+        };
+        let (at, done, happened) = self.told.iter().find(is_wrong)?;
+        Some(format!("{done:?} was answered {happened:?} after {at:?}, which is not so"))
     }
 
     /// Judges what can only be judged at the end.
@@ -226,7 +262,7 @@ impl Judge {
             Ok(_) | Err(Fault::Undecided { .. }) => None,
             Err(fault) => Some(format!("the history cannot have happened: {fault}")),
         };
-        if let Some(what) = late.or(left).or(history) {
+        if let Some(what) = late.or(left).or_else(|| self.told_wrong()).or(history) {
             self.verdict = Some(what.clone());
             self.trace.push(format!("BROKEN: {what}"));
         }

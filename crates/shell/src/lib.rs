@@ -12,6 +12,7 @@
 
 mod clock;
 mod entropy;
+mod hand;
 mod journal;
 mod judge;
 mod log;

@@ -1,16 +1,21 @@
 //! What became durable, by the records themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold_core::{Ending, Fence, LeaseId, Transition};
 use leasehold_store::Batch;
+
+use crate::hand::{Done, OWNER};
 
 /// Everything that was granted, and what is left of it.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     grants: Vec<Grant>,
     open: BTreeMap<LeaseId, Vec<usize>>,
+    /// The ttls with which leases were opened by hand.
+    by_hand: BTreeMap<LeaseId, u64>,
+    done: BTreeSet<Done>,
 }
 
 #[derive(Debug)]
@@ -44,13 +49,19 @@ impl Log {
     }
 
     fn take_in(&mut self, now: Duration, transition: Transition) {
+        self.note_by_hand(&transition);
         match transition {
             Transition::Granted(granted) => {
                 self.open.entry(granted.lease).or_default().push(self.grants.len());
                 let owner = granted.owner.to_string();
                 self.grants.push(Grant { owner, fence: granted.fence, over: None });
             }
-            // None here has a reclaim window.
+            Transition::SessionOpened(opened) => {
+                self.open.entry(opened.lease).or_default().push(self.grants.len());
+                let owner = session_of(opened.owner.as_str());
+                self.grants.push(Grant { owner, fence: Fence::ZERO, over: None });
+            }
+            // Only the simple lock has a reclaim window.
             Transition::LeaseLapsed { lease, ending, .. }
             | Transition::LeaseEnded { lease, ending, .. } => {
                 for at in self.open.remove(&lease).unwrap_or_default() {
@@ -69,11 +80,56 @@ impl Log {
             | Transition::RangeEnded { .. }
             | Transition::EpochBegan { .. }
             | Transition::Jumped { .. }
-            | Transition::SessionOpened(_)
             | Transition::TtlChanged { .. }
             | Transition::FenceAccepted { .. }
             | Transition::FenceDeleted { .. } => {}
         }
+    }
+
+    /// What requests by hand have done.
+    fn note_by_hand(&mut self, transition: &Transition) {
+        let done = match transition {
+            Transition::Granted(granted) if granted.owner.as_str().starts_with(OWNER) => {
+                let Some(ttl) = granted.opens else { return };
+                self.by_hand.insert(granted.lease, ttl.get().into());
+                Done::Ttl(ttl.get().into())
+            }
+            Transition::SessionOpened(opened) if opened.owner.as_str().starts_with(OWNER) => {
+                self.by_hand.insert(opened.lease, opened.ttl.get().into());
+                Done::Ttl(opened.ttl.get().into())
+            }
+            Transition::TtlChanged { lease, ttl, .. } if self.by_hand.contains_key(lease) => {
+                Done::Ttl(ttl.get().into())
+            }
+            Transition::FenceAccepted { register, .. } => Done::Accepted(register.to_string()),
+            Transition::LeaseEnded { lease, ending, .. }
+            | Transition::GrantEnded { lease, ending, .. }
+            | Transition::KeyEnded { lease, ending, .. }
+            | Transition::RangeEnded { lease, ending, .. } => {
+                let inode = match transition {
+                    Transition::RangeEnded { inode, .. } => Some(*inode),
+                    _ => None,
+                };
+                match (ending, self.by_hand.get(lease), inode) {
+                    (Ending::Revoked(reason), ..) => Done::Revoked(reason.to_string()),
+                    (Ending::FileRemoved, _, Some(inode)) => Done::FileRemoved(inode),
+                    (Ending::Released | Ending::Closed, Some(ttl), _) => Done::Ended(*ttl),
+                    _ => return,
+                }
+            }
+            Transition::Granted(_)
+            | Transition::SessionOpened(_)
+            | Transition::LeaseLapsed { .. }
+            | Transition::EpochBegan { .. }
+            | Transition::Jumped { .. }
+            | Transition::TtlChanged { .. }
+            | Transition::FenceDeleted { .. } => return,
+        };
+        self.done.insert(done);
+    }
+
+    pub(crate) fn has_done(&self, done: &Done) -> bool {
+        self.done.contains(done)
     }
 
     fn end(&mut self, at: Duration, grant: usize, ending: &Ending) {
@@ -96,6 +152,11 @@ impl Log {
         let at = *self.open.values().flatten().next()?;
         Some(&self.grants[at].owner)
     }
+}
+
+/// What a session is called beside the grants.
+pub(crate) fn session_of(owner: &str) -> String {
+    format!("the session of {owner}")
 }
 
 fn shown(transition: &Transition) -> String {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leasehold_api::{Happened, Mode as WireMode};
-use leasehold_client::{Change, Client, Error, Lease, LeaseHandle, LockRequest, Session};
+use leasehold_client::{Change, Client, Error, Lease, LeaseHandle, LockRequest, LostBy, Session};
 use leasehold_judge::history::{Kept, LockIndex, Mode};
 use leasehold_sim::dice::{Dice, Purpose};
 
@@ -196,7 +196,15 @@ impl Worker {
         self.asked += 1;
         let owner = format!("{}-{}", self.name, self.asked);
         let ttl = self.ttl;
-        let Ok(session) = self.client.session().owner(&owner).ttl(ttl).open().await else { return };
+        let session = match self.client.session().owner(&owner).ttl(ttl).open().await {
+            Ok(session) => session,
+            Err(error) => {
+                if error.outcome() == Happened::NotApplied {
+                    self.judge.borrow_mut().session_not_opened(&owner);
+                }
+                return;
+            }
+        };
         let wish = Wish { owner, ttl, ..self.wish(1) };
         let request = session.lock(&lock_name(wish.locks[0]));
         let Some(lease) = self.acquire(request, &wish).await else {
@@ -226,6 +234,9 @@ async fn close(session: Session) -> Kept {
 fn kept(released: &Result<(), Error>) -> Kept {
     match released {
         Ok(()) => Kept::Done,
+        Err(Error::LeaseLost { by: LostBy::Server { .. }, outcome: Happened::NotApplied }) => {
+            Kept::Lost
+        }
         Err(_) => Kept::Unknown,
     }
 }
@@ -233,7 +244,6 @@ fn kept(released: &Result<(), Error>) -> Kept {
 fn why(error: &Error) -> NotGranted {
     let said = error.to_string();
     match (error, error.outcome()) {
-        (Error::LeaseLost { .. }, _) => NotGranted::Unknown(said),
         (_, Happened::NotApplied) if error.is_held() => NotGranted::Held,
         (_, Happened::NotApplied) => NotGranted::NotApplied(said),
         (_, Happened::Applied | Happened::Unknown) => NotGranted::Unknown(said),

@@ -11,6 +11,7 @@ use leasehold_sim::store::{Remains, Store};
 use turmoil::Sim;
 
 use crate::clock::{self, SimulatedClock};
+use crate::hand::Hand;
 use crate::journal::SimulatedJournal;
 use crate::judge::{Counts, Judge};
 use crate::network::Simulated;
@@ -234,9 +235,12 @@ async fn work(
             tokio::task::spawn_local(worker.run(plan.length))
         })
         .collect();
+    let hand = Hand::new(&plan, client.clone(), number, judge.clone());
+    let hand = tokio::task::spawn_local(hand.run(plan.length));
     for worker in workers {
         worker.await?;
     }
+    hand.await?;
     let last_fault = plan.faults.iter().map(|fault| fault.at + fault.lasts).max();
     let calm = last_fault.unwrap_or_default().max(plan.length) + Duration::from_secs(1);
     tokio::time::sleep(calm.saturating_sub(clock::elapsed())).await;

@@ -63,7 +63,17 @@ fn many_worlds_keep_every_promise() {
         );
     }
     // A simulation in which something never comes about cannot find anything there.
-    for name in ["grants", "refusals", "not_applied", "unknown", "renewals", "restarts", "faults"] {
+    for name in [
+        "grants",
+        "refusals",
+        "not_applied",
+        "unknown",
+        "renewals",
+        "restarts",
+        "by_hand",
+        "by_hand_not_applied",
+        "faults",
+    ] {
         assert!(counts.get(name).is_some_and(|&number| number > seeds / 4), "{name}: {counts:?}");
     }
 }

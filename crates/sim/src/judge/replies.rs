@@ -161,7 +161,7 @@ impl Judge {
                 self.renewed(now, asked, &renew.namespace, renew.lease, renewed.ttl)
             }
             // What is not held succeeds: of bytes only those that are held tell of a token.
-            (Command::Release(release), Answer::Released { held })
+            (Command::Release(release), Answer::Released { held, .. })
                 if matches!(release.scope, Scope::Key(_)) || !held.is_zero() =>
             {
                 self.issued_to(now, release.fence, release.lease, &release.owner)
