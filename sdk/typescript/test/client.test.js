@@ -106,6 +106,17 @@ test("run gives back whatever comes of the body", async () => {
   assert.ok(await isFree("e"));
 });
 
+test("a body that outlives its lease ends with the loss, whatever it returns", async () => {
+  const clock = new TestClock();
+  const own = new Client(server.url, { clock });
+  const running = own.lock("e/late").run(() => {
+    clock.advance(60_000);
+    return "done";
+  });
+  await assert.rejects(running, (error) => error instanceof LeaseLostError && error.by === "lapse");
+  await own.close();
+});
+
 test("dispose gives back, and throws if the lease was lost before", async () => {
   const lease = await client.lock("f").acquire();
   await lease[Symbol.asyncDispose]();
