@@ -323,10 +323,8 @@ impl Client {
         let (invoked, outcome) =
             self.call::<Released>(lease.lock, "release", &body, Duration::ZERO).await;
         // An answer to an earlier release that had none says nothing of this moment.
-        let kept = match &outcome {
-            Outcome::Done(released) if released.replayed => Some(Kept::Unknown),
-            outcome => kept(outcome),
-        };
+        let is_replayed = matches!(&outcome, Outcome::Done(released) if released.replayed);
+        let kept = if is_replayed { Some(Kept::Unknown) } else { kept(&outcome) };
         if let Some(outcome) = kept {
             let event = Event::Release { token: lease.token, outcome };
             self.record(lease.lock, invoked, outcome != Kept::Unknown, event);

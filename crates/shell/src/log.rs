@@ -106,9 +106,10 @@ impl Log {
             | Transition::GrantEnded { lease, ending, .. }
             | Transition::KeyEnded { lease, ending, .. }
             | Transition::RangeEnded { lease, ending, .. } => {
-                let inode = match transition {
-                    Transition::RangeEnded { inode, .. } => Some(*inode),
-                    _ => None,
+                let inode = if let Transition::RangeEnded { inode, .. } = transition {
+                    Some(*inode)
+                } else {
+                    None
                 };
                 match (ending, self.by_hand.get(lease), inode) {
                     (Ending::Revoked(reason), ..) => Done::Revoked(reason.to_string()),

@@ -104,7 +104,7 @@ impl World {
     }
 
     /// Says whether the work could go on all the time.
-    fn is_survived(mut self) -> bool {
+    fn survives(mut self) -> bool {
         let ask = Ask::Lease { ttl: Duration::from_millis(TTL), wait: Wait::Never, is_kept: true };
         self.machine.acquire(self.moment(), (), ask);
         let mut breaks = (self.kind == Kind::Broken).then_some(self.outage.start);
@@ -137,9 +137,7 @@ fn fatal(interval: HeartbeatInterval, kind: Kind, length: u64) -> Vec<(u64, u64)
     let beginnings = (TTL..TTL * 3 / 2).step_by(97);
     let worlds = beginnings.flat_map(|from| (0..8).map(move |seed| (from, seed)));
     worlds
-        .filter(|&(from, seed)| {
-            !World::new(interval, kind, from..from + length, seed).is_survived()
-        })
+        .filter(|&(from, seed)| !World::new(interval, kind, from..from + length, seed).survives())
         .collect()
 }
 

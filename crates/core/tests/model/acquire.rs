@@ -46,7 +46,7 @@ impl Model {
             return Ok(granted(self.grant(ask, waiter.since)));
         }
         if ask.wait == Wait::Never || reclaims_unknown {
-            return Err(self.refuse_try(ask, waiter));
+            return Err(self.refuse_try(ask, &waiter));
         }
         self.check_queues(ask, &waiter)?;
         self.check_deadlock(&waiter)?;
@@ -55,13 +55,13 @@ impl Model {
     }
 
     /// A try is told who is in the way; one that came back for its place keeps it a while longer.
-    fn refuse_try(&mut self, ask: &Acquire, waiter: Waiter) -> Refusal {
-        let refusal = self.why_not(ask, &waiter, View::Arriving);
+    fn refuse_try(&mut self, ask: &Acquire, waiter: &Waiter) -> Refusal {
+        let refusal = self.why_not(ask, waiter, View::Arriving);
         if !waiter.returned {
             return refusal;
         }
         self.keep_place(waiter.clone());
-        self.with_place(refusal, &waiter)
+        self.with_place(refusal, waiter)
     }
 
     /// The request as a waiter: at the end of the queue, or at the place that was kept for it.

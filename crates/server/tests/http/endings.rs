@@ -145,8 +145,9 @@ async fn bytes_are_unlocked_under_a_session_or_a_plain_lease() {
     let plain = world.grant("inode:5@0..10", &json!({ "owner_id": "a", "ttl_ms": 30_000 })).await;
     // What is acquired under a plain lease stands under that lease.
     let lease = &plain["lease_id"];
-    let under = world.grant("inode:5@20..30", &json!({ "owner_id": "a", "session_id": lease }));
-    assert_eq!(under.await["lease_id"], *lease);
+    let ask = json!({ "owner_id": "a", "session_id": lease });
+    let under = world.grant("inode:5@20..30", &ask).await;
+    assert_eq!(under["lease_id"], *lease);
     let stranger = json!({ "owner_id": "b", "session_id": lease }).to_string();
     world.post("/v1/locks/inode:5@40..50/acquire", &stranger).await.problem("session_not_found");
     let unlock = json!({ "owner_id": "a", "session_id": lease }).to_string();
