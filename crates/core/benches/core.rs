@@ -58,7 +58,7 @@ struct Held {
     scope: Scope,
     owner: Owner,
     lease: LeaseId,
-    fence: leasehold_core::Fence,
+    fence: leasehold_core::FencingToken,
 }
 
 impl Bench {

@@ -3,17 +3,17 @@
 use crate::command::Claim;
 use crate::effect::{News, Step};
 use crate::endings::{self, What};
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{LeaseId, Namespace, Owner};
 use crate::inode::{Party, Piece};
 use crate::lease::{
-    ByteRequest, Extra, Grant, Held, Lapse, Lease, LeaseNo, LeaseState, Session, SetRanges,
+    ByteRequest, Extra, Grant, Held, Lapse, Lease, LeaseIdx, LeaseState, Session, SetRanges,
     request_of,
 };
-use crate::owners::OwnerNo;
+use crate::namespace::{Known, NamespaceIdx};
+use crate::owners::OwnerIdx;
 use crate::range::ByteRange;
 use crate::scope::{Key, Scope};
-use crate::space::{Known, SpaceNo};
 use crate::table::{LockTable, Unfit};
 use crate::time::{Millis, Timestamp};
 use crate::tokens::Tokens;
@@ -126,8 +126,13 @@ impl LockTable {
         Unfit { revision: self.revision, what }
     }
 
-    fn locate(&self, namespace: &Namespace, lease: LeaseId) -> Result<(SpaceNo, LeaseNo), Unfit> {
-        let space = self.space_no(namespace).ok_or_else(|| self.unfit("an unknown namespace"))?;
+    fn locate(
+        &self,
+        namespace: &Namespace,
+        lease: LeaseId,
+    ) -> Result<(NamespaceIdx, LeaseIdx), Unfit> {
+        let space =
+            self.namespace_idx(namespace).ok_or_else(|| self.unfit("an unknown namespace"))?;
         let lease = self.space(space).lease_no(lease);
         Ok((space, lease.ok_or_else(|| self.unfit("an unknown lease"))?))
     }
@@ -156,12 +161,12 @@ impl LockTable {
 
     pub(crate) fn add_lease(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         id: LeaseId,
         owner: &Owner,
         ttl: Millis,
         session: Option<Box<Session>>,
-    ) -> Result<LeaseNo, Unfit> {
+    ) -> Result<LeaseIdx, Unfit> {
         if self.space(space).lease_no(id).is_some() {
             return Err(self.unfit("a lease id that is in use"));
         }
@@ -224,9 +229,9 @@ impl LockTable {
 
     fn add_claim(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
-        owner: OwnerNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        owner: OwnerIdx,
         claim: &Claim,
         granted: &Granted,
         listener: &mut Listener<'_>,
@@ -275,9 +280,9 @@ impl LockTable {
     /// What a retry of the request will be known by.
     fn remember_request(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
-        owner: OwnerNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        owner: OwnerIdx,
         granted: &Granted,
     ) {
         let Some(request) = &granted.request else { return };
@@ -294,7 +299,7 @@ impl LockTable {
     }
 
     /// Forgets requests that were granted bytes, if no piece remembers their token and nothing else was granted with it.
-    fn forget_spent_requests(&mut self, space: SpaceNo, lease: LeaseNo, tokens: &Tokens) {
+    fn forget_spent_requests(&mut self, space: NamespaceIdx, lease: LeaseIdx, tokens: &Tokens) {
         for &token in tokens.as_slice() {
             let held = &self.space(space).lease(lease).held;
             let spent = held.byte_request(token).is_some_and(|request| request.pieces == 0);
@@ -304,7 +309,7 @@ impl LockTable {
         }
     }
 
-    fn forget_byte_request(&mut self, space: SpaceNo, lease: LeaseNo, token: Fence) {
+    fn forget_byte_request(&mut self, space: NamespaceIdx, lease: LeaseIdx, token: FencingToken) {
         let at = self.space_mut(space);
         if at.lease(lease).held.byte_request(token).is_none() {
             return;
@@ -315,7 +320,7 @@ impl LockTable {
     }
 
     /// The byte ranges of a set that has keys too go with its fence.
-    fn remember_set(&mut self, space: SpaceNo, lease: LeaseNo, granted: &Granted) {
+    fn remember_set(&mut self, space: NamespaceIdx, lease: LeaseIdx, granted: &Granted) {
         if granted.claims.len() == 1 {
             return;
         }
@@ -330,7 +335,7 @@ impl LockTable {
     /// Locks bytes as fcntl(2) does: over the holder's own pieces, merging with those of the same mode.
     fn lock_range(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         party: Party,
         inode: u64,
         mut piece: Piece,
@@ -379,7 +384,7 @@ impl LockTable {
     /// What the owner may take back of these bytes in a reclaim window, it has now taken back.
     fn take_bytes_back(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         party: Party,
         inode: u64,
         asked: ByteRange,
@@ -387,7 +392,7 @@ impl LockTable {
     ) {
         let at = self.space(space);
         let lapsed = at.lapsed_bytes(&at.inodes[&inode], asked, party.owner);
-        let mut lapsed: Vec<(Fence, u64, Party)> =
+        let mut lapsed: Vec<(FencingToken, u64, Party)> =
             lapsed.map(|(old, piece)| (piece.fence(), piece.range.start(), old)).collect();
         lapsed.sort_unstable();
         for (_, start, old) in lapsed {
@@ -401,7 +406,7 @@ impl LockTable {
     #[expect(clippy::too_many_arguments, reason = "the piece's place and the hole")]
     fn cut_piece(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         party: Party,
         inode: u64,
         start: u64,
@@ -438,7 +443,13 @@ impl LockTable {
         self.forget_spent_requests(space, party.lease, &piece.tokens);
     }
 
-    pub(crate) fn put_piece(&mut self, space: SpaceNo, owner: OwnerNo, inode: u64, piece: Piece) {
+    pub(crate) fn put_piece(
+        &mut self,
+        space: NamespaceIdx,
+        owner: OwnerIdx,
+        inode: u64,
+        piece: Piece,
+    ) {
         let at = self.space_mut(space);
         let lease = piece.lease;
         let held = at.lease_mut(lease).held.many();
@@ -455,7 +466,7 @@ impl LockTable {
         at.count_hold(owner, lease, kind, mode);
     }
 
-    fn take_piece(&mut self, space: SpaceNo, party: Party, inode: u64, start: u64) -> Piece {
+    fn take_piece(&mut self, space: NamespaceIdx, party: Party, inode: u64, start: u64) -> Piece {
         let at = self.space_mut(space);
         let piece = at.inodes.get_mut(&inode).and_then(|inode| inode.remove(party, start));
         let piece = piece.expect("the piece was just found there");
@@ -476,9 +487,9 @@ impl LockTable {
     #[expect(clippy::too_many_arguments, reason = "whose bytes, which, and why")]
     fn end_range(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
-        owner: OwnerNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        owner: OwnerIdx,
         inode: u64,
         range: ByteRange,
         ending: &Ending,
@@ -502,9 +513,9 @@ impl LockTable {
     /// Ends everything stamped with one fence under a lease.
     fn end_stamped(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
-        fence: Fence,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        fence: FencingToken,
         ending: &Ending,
         listener: &mut Listener<'_>,
     ) {
@@ -533,12 +544,12 @@ impl LockTable {
     /// The parts of `range` that the owner still holds under this lease and fence.
     pub(crate) fn honouring(
         &self,
-        space: SpaceNo,
-        lease: LeaseNo,
-        owner: OwnerNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        owner: OwnerIdx,
         inode: u64,
         range: ByteRange,
-        fence: Fence,
+        fence: FencingToken,
     ) -> Vec<ByteRange> {
         let Some(at) = self.space(space).inodes.get(&inode) else {
             return Vec::new();
@@ -551,9 +562,9 @@ impl LockTable {
 
     pub(crate) fn end_grant(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
-        fence: Fence,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        fence: FencingToken,
         key: &Key,
         ending: &Ending,
         listener: &mut Listener<'_>,
@@ -566,8 +577,8 @@ impl LockTable {
     /// A grant was taken out of its lease: the rest of the table has to forget it.
     fn grant_gone(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         grant: Grant,
         ending: &Ending,
         listener: &mut Listener<'_>,
@@ -587,7 +598,7 @@ impl LockTable {
     }
 
     /// A plain lease with nothing left under it is over; a session stays. Of a lapsed one, the next window counts.
-    fn drop_if_bare(&mut self, space: SpaceNo, lease: LeaseNo) {
+    fn drop_if_bare(&mut self, space: NamespaceIdx, lease: LeaseIdx) {
         let Some(held) = self.space(space).leases.get(lease.0) else { return };
         if held.session.is_none() && held.held.is_empty() {
             self.forget_lease(space, lease);
@@ -596,7 +607,7 @@ impl LockTable {
         }
     }
 
-    fn forget_lease(&mut self, space: SpaceNo, lease: LeaseNo) {
+    fn forget_lease(&mut self, space: NamespaceIdx, lease: LeaseIdx) {
         let orphaned = self.spaces[space.0].waits_under(lease);
         self.orphaned.extend(orphaned.map(|ticket| (space, ticket)));
         let gone = self.spaces[space.0].remove_lease(lease);
@@ -609,7 +620,13 @@ impl LockTable {
         }
     }
 
-    fn session_gone(&mut self, space: SpaceNo, lease: LeaseNo, owner: OwnerNo, session: &Session) {
+    fn session_gone(
+        &mut self,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        owner: OwnerIdx,
+        session: &Session,
+    ) {
         let at = &mut self.spaces[space.0];
         at.sessions.remove(&session.terms.number);
         if let Some(request) = &session.terms.request {
@@ -625,8 +642,8 @@ impl LockTable {
 
     pub(crate) fn end_lease(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         ending: &Ending,
         listener: &mut Listener<'_>,
     ) {
@@ -641,8 +658,8 @@ impl LockTable {
     /// What has no reclaim window ends; the rest stays for its last owner to take back.
     fn lapse(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         ending: &Ending,
         listener: &mut Listener<'_>,
     ) {
@@ -667,14 +684,14 @@ impl LockTable {
     }
 
     /// Sets the timer of a lapsed lease to where its next reclaim window ends.
-    pub(crate) fn arm_window(&mut self, space: SpaceNo, lease: LeaseNo) {
+    pub(crate) fn arm_window(&mut self, space: NamespaceIdx, lease: LeaseIdx) {
         if let Some((end, _)) = self.windows(space, lease).into_iter().min_by_key(|(end, _)| *end) {
             self.arm(space, lease, end);
         }
     }
 
     /// The reclaim windows that are left of a lapsed lease, with their ends.
-    pub(crate) fn windows(&self, space: SpaceNo, lease: LeaseNo) -> Vec<(Timestamp, Window)> {
+    pub(crate) fn windows(&self, space: NamespaceIdx, lease: LeaseIdx) -> Vec<(Timestamp, Window)> {
         let at = self.space(space);
         let held = at.lease(lease);
         let end = |window: Millis| held.deadline.plus(window);
@@ -694,8 +711,8 @@ impl LockTable {
     /// Ends everything under a lease, or all but what has a reclaim window.
     pub(crate) fn end_all(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         ending: &Ending,
         keep_windows: bool,
         listener: &mut Listener<'_>,
@@ -731,10 +748,10 @@ impl LockTable {
     #[expect(clippy::too_many_arguments, reason = "all of it is told")]
     fn tell_ended(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         scope: Scope,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         ended: &Ended,
         ending: &Ending,
         listener: &mut Listener<'_>,
@@ -761,7 +778,7 @@ impl LockTable {
     /// Remembers for a while what ended, and how.
     fn remember(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         party: Party,
         scope: Scope,
         ended: &Ended,
@@ -776,8 +793,8 @@ impl LockTable {
     /// The same for a lease: a session, or a plain one that was closed.
     fn remember_lease(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         grants: usize,
         ending: &Ending,
         listener: &Listener<'_>,
@@ -791,7 +808,7 @@ impl LockTable {
 
     fn remember_what(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         party: Party,
         what: What,
         ending: &Ending,
@@ -816,8 +833,8 @@ impl LockTable {
 
     fn tell_session_ended(
         &self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         ending: &Ending,
         listener: &mut Listener<'_>,
     ) {
@@ -845,14 +862,14 @@ fn ranges_of(granted: &Granted) -> Vec<(u64, ByteRange)> {
 /// One reclaim window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Window {
-    Grant(Fence),
-    Piece(OwnerNo, u64, ByteRange),
+    Grant(FencingToken),
+    Piece(OwnerIdx, u64, ByteRange),
 }
 
 /// What there is to say of something that ended.
 struct Ended {
     mode: crate::mode::Mode,
-    fence: Fence,
+    fence: FencingToken,
     tokens: Tokens,
     since: Timestamp,
     reclaim_window: Millis,

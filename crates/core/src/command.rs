@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::effect::Grant;
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{
     Adapter, CallId, Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId, SecretTicket,
 };
@@ -125,7 +125,7 @@ pub struct Renew {
     pub scope: Scope,
     pub owner: Owner,
     pub lease: LeaseId,
-    pub fence: Fence,
+    pub fence: FencingToken,
     /// A new length for the lease from here on.
     pub ttl: Option<Duration>,
 }
@@ -150,7 +150,7 @@ pub struct Release {
     pub scope: Scope,
     pub owner: Owner,
     pub lease: LeaseId,
-    pub fence: Fence,
+    pub fence: FencingToken,
 }
 
 /// Takes, renews or gives back one key for an owner that keeps neither lease id nor fencing token: the simple `/lock`.
@@ -255,7 +255,7 @@ pub struct Disconnect {
 pub struct AcceptFence {
     pub namespace: Namespace,
     pub register: RegisterName,
-    pub fence: Fence,
+    pub fence: FencingToken,
 }
 
 /// An operator removes a fence register: what it has seen is forgotten.
@@ -272,7 +272,7 @@ pub struct Break {
     pub namespace: Namespace,
     pub scope: Scope,
     /// Only the grant with this fence.
-    pub fence: Option<Fence>,
+    pub fence: Option<FencingToken>,
     pub reason: Arc<str>,
 }
 
@@ -296,7 +296,7 @@ pub struct RemoveFile {
 pub struct Withdraw {
     pub namespace: Namespace,
     pub lease: LeaseId,
-    pub fence: Fence,
+    pub fence: FencingToken,
     /// The bytes of files that came with it, as the grant said. Bytes held before stay held.
     pub gained: Vec<(u64, ByteRange)>,
 }
@@ -347,5 +347,5 @@ pub enum GracePolicy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jump {
     pub epoch: Epoch,
-    pub fence: Fence,
+    pub fence: FencingToken,
 }

@@ -10,24 +10,24 @@
 //! * An owner that arrives inside its reclaim window does not queue behind those who wait for the window to end.
 
 use crate::command::Claim;
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::Ticket;
 use crate::inode::{Inode, Party, Piece, is_covered};
-use crate::lease::LeaseNo;
+use crate::lease::LeaseIdx;
 use crate::mode::Mode;
-use crate::owners::OwnerNo;
+use crate::namespace::{Holders, NamespaceState};
+use crate::owners::OwnerIdx;
 use crate::queue::{InQueue, Queue};
 use crate::range::ByteRange;
 use crate::scope::{Key, Scope, ScopeKind};
-use crate::space::{Holders, Space};
 
 /// Who asks, and from which place in the order of arrival.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker {
     /// `None` when nothing in the namespace mentions the owner yet.
-    pub(crate) owner: Option<OwnerNo>,
+    pub(crate) owner: Option<OwnerIdx>,
     /// The lease that the grant is to stand under, unless it opens its own.
-    pub(crate) lease: Option<LeaseNo>,
+    pub(crate) lease: Option<LeaseIdx>,
     pub(crate) ticket: Ticket,
     /// The request has just come in; it does not stand in a queue yet.
     pub(crate) arriving: bool,
@@ -36,9 +36,9 @@ pub(crate) struct Asker {
 /// Something in the way of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Blocker {
-    Grant { key: Key, fence: Fence, lease: LeaseNo, owner: OwnerNo },
-    Piece { inode: u64, range: ByteRange, lease: LeaseNo, owner: OwnerNo },
-    Waiter { ticket: Ticket, owner: OwnerNo },
+    Grant { key: Key, fence: FencingToken, lease: LeaseIdx, owner: OwnerIdx },
+    Piece { inode: u64, range: ByteRange, lease: LeaseIdx, owner: OwnerIdx },
+    Waiter { ticket: Ticket, owner: OwnerIdx },
 }
 
 impl Asker {
@@ -55,7 +55,7 @@ impl Asker {
 
 impl Blocker {
     #[cfg(test)]
-    pub(crate) fn owner(&self) -> OwnerNo {
+    pub(crate) fn owner(&self) -> OwnerIdx {
         match self {
             Blocker::Grant { owner, .. }
             | Blocker::Piece { owner, .. }
@@ -72,7 +72,7 @@ impl Blocker {
         }
     }
 
-    pub(crate) fn lease(&self) -> Option<LeaseNo> {
+    pub(crate) fn lease(&self) -> Option<LeaseIdx> {
         match self {
             Blocker::Grant { lease, .. } | Blocker::Piece { lease, .. } => Some(*lease),
             Blocker::Waiter { .. } => None,
@@ -120,7 +120,7 @@ impl Want {
     }
 }
 
-impl Space {
+impl NamespaceState {
     pub(crate) fn is_blocked(&self, claim: &Claim, asker: Asker) -> bool {
         !self.blockers(claim, asker, Want::One).is_empty()
     }
@@ -350,19 +350,19 @@ impl Space {
         &'a self,
         at: &'a Inode,
         range: ByteRange,
-        owner: OwnerNo,
+        owner: OwnerIdx,
     ) -> impl Iterator<Item = (Party, &'a Piece)> {
         let lapsed = at.overlapping(range).filter(|_| self.lapsed_len > 0);
         lapsed.filter(move |(party, _)| party.owner == owner && self.lease(party.lease).is_over())
     }
 
-    /// The holders among what [`Space::blockers`] finds, one by one and without their scopes; `None` for what was
+    /// The holders among what [`NamespaceState::blockers`] finds, one by one and without their scopes; `None` for what was
     /// looked at and is not in the way. Permits of the same scope are left out: they are counted.
     pub(crate) fn holders_in_the_way<'a>(
         &'a self,
         claim: &'a Claim,
         asker: Asker,
-    ) -> Box<dyn Iterator<Item = Option<(LeaseNo, OwnerNo)>> + 'a> {
+    ) -> Box<dyn Iterator<Item = Option<(LeaseIdx, OwnerIdx)>> + 'a> {
         let mode = claim.mode;
         match &claim.scope {
             Scope::Key(key) => {
@@ -392,7 +392,7 @@ impl Space {
         &'a self,
         claim: &'a Claim,
         asker: Asker,
-    ) -> impl Iterator<Item = Option<(LeaseNo, OwnerNo)>> + 'a {
+    ) -> impl Iterator<Item = Option<(LeaseIdx, OwnerIdx)>> + 'a {
         let key = match &claim.scope {
             Scope::Key(key) if claim.mode.permits().is_some() => Some(key),
             Scope::Key(_) | Scope::Range { .. } => None,
@@ -407,22 +407,22 @@ impl Space {
     fn holder_in_the_way(
         &self,
         key: &Key,
-        (fence, lease): (Fence, LeaseNo),
+        (fence, lease): (FencingToken, LeaseIdx),
         asker: Asker,
-    ) -> Option<(LeaseNo, OwnerNo)> {
+    ) -> Option<(LeaseIdx, OwnerIdx)> {
         let held = self.lease(lease);
         let owner = held.held.get(fence, key).map_or(held.owner, |grant| grant.owner);
         (!(held.is_over() && asker.owner == Some(owner))).then_some((lease, owner))
     }
 
     /// Whether the owner has a reclaim window on exactly this key.
-    fn may_take_back(&self, key: &Key, owner: Option<OwnerNo>) -> bool {
+    fn may_take_back(&self, key: &Key, owner: Option<OwnerIdx>) -> bool {
         let Some(owner) = owner else { return false };
         !self.windows_of(key, owner).is_empty()
     }
 
     /// The owner's grants on this key that have lapsed into their reclaim window.
-    pub(crate) fn windows_of(&self, key: &Key, owner: OwnerNo) -> Vec<(LeaseNo, Fence)> {
+    pub(crate) fn windows_of(&self, key: &Key, owner: OwnerIdx) -> Vec<(LeaseIdx, FencingToken)> {
         if self.lapsed_len == 0 {
             return Vec::new();
         }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{
     Adapter, CallId, Epoch, LeaseId, Namespace, Owner, RegisterName, Revision, SecretTicket, Ticket,
 };
@@ -53,11 +53,11 @@ pub enum Answer {
         kept_until: Option<Timestamp>,
     },
     FenceAccepted {
-        high_water: Fence,
+        high_water: FencingToken,
     },
     /// What the register had seen.
     FenceDeleted {
-        high_water: Fence,
+        high_water: FencingToken,
     },
     Broken {
         grants: usize,
@@ -80,7 +80,7 @@ pub enum Answer {
 pub struct Grant {
     pub lease: LeaseId,
     pub owner: Owner,
-    pub fence: Fence,
+    pub fence: FencingToken,
     pub ttl: Millis,
     pub deadline: Timestamp,
     pub granted_at: Timestamp,
@@ -123,9 +123,15 @@ pub enum Effect {
     /// A waiting call will not be granted.
     Refused { call: CallId, refusal: Refusal },
     /// The holder should hear at once that the whole lease, or the grant with this fence, is gone.
-    Lost { namespace: Namespace, lease: LeaseId, fence: Option<Fence>, ending: Ending },
+    Lost { namespace: Namespace, lease: LeaseId, fence: Option<FencingToken>, ending: Ending },
     /// Somebody has begun to wait, and the grant with this fence is in the way.
-    Wanted { namespace: Namespace, lease: LeaseId, fence: Fence, scope: Scope, waiter: Owner },
+    Wanted {
+        namespace: Namespace,
+        lease: LeaseId,
+        fence: FencingToken,
+        scope: Scope,
+        waiter: Owner,
+    },
     /// Something for those who watch.
     Event(Arc<Event>),
 }
@@ -161,7 +167,7 @@ pub enum News {
         scope: Scope,
         owner: Owner,
         mode: Mode,
-        fence: Fence,
+        fence: FencingToken,
         ttl: Millis,
         /// The number of its session, if it stands under one.
         session: Option<u64>,
@@ -173,7 +179,7 @@ pub enum News {
         scope: Scope,
         owner: Owner,
         mode: Mode,
-        fence: Fence,
+        fence: FencingToken,
         /// When it was granted.
         since: Timestamp,
         ending: Ending,
@@ -189,7 +195,7 @@ pub enum News {
     },
     FenceAccepted {
         register: RegisterName,
-        fence: Fence,
+        fence: FencingToken,
     },
     FenceDeleted {
         register: RegisterName,

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{LeaseId, Namespace, Owner, Revision};
 use crate::index::{Index, hash_bytes, hash_words};
 use crate::mode::Mode;
@@ -60,14 +60,14 @@ pub(crate) enum What {
         tokens: Tokens,
         since: Timestamp,
         /// The highest token of what is remembered of the same key.
-        last: Fence,
+        last: FencingToken,
     },
     /// A session, or a lease that was closed as a whole, with so many grants.
     Lease { grants: usize },
 }
 
 /// Lease, token, scope, and how it ended.
-type UndoneKey = (LeaseId, Fence, Option<Scope>, &'static str);
+type UndoneKey = (LeaseId, FencingToken, Option<Scope>, &'static str);
 
 #[derive(Clone, Debug)]
 struct Kept {
@@ -89,10 +89,10 @@ const CHAINS: [Chain; 3] = [Chain::Token, Chain::Lease, Chain::Lock];
 
 impl Ended {
     /// The token it was shown with; zero for a lease.
-    pub(crate) fn fence(&self) -> Fence {
+    pub(crate) fn fence(&self) -> FencingToken {
         match &self.what {
             What::Hold { tokens, .. } => tokens.highest(),
-            What::Lease { .. } => Fence::ZERO,
+            What::Lease { .. } => FencingToken::ZERO,
         }
     }
 
@@ -217,7 +217,7 @@ impl Endings {
     }
 
     /// What ended of the grants with this token, newest first.
-    pub(crate) fn of_token(&self, fence: Fence) -> impl Iterator<Item = &Ended> {
+    pub(crate) fn of_token(&self, fence: FencingToken) -> impl Iterator<Item = &Ended> {
         let hash = self.hash_of_token(fence);
         let is_it = move |ended: &Ended| ended.fence() == fence;
         self.chain(Chain::Token, hash, is_it)
@@ -235,7 +235,7 @@ impl Endings {
     }
 
     /// The highest token of what ended of a lock: of exactly this key, or of bytes that overlap these.
-    pub(crate) fn last_fence(&self, namespace: &Namespace, scope: &Scope) -> Option<Fence> {
+    pub(crate) fn last_fence(&self, namespace: &Namespace, scope: &Scope) -> Option<FencingToken> {
         let hash = self.hash_of_lock(namespace, scope);
         let is_it = |ended: &Ended| {
             let same = ended.scope().is_some_and(|ended| is_same_lock(ended, scope));
@@ -314,7 +314,7 @@ impl Endings {
         }
     }
 
-    fn hash_of_token(&self, fence: Fence) -> u32 {
+    fn hash_of_token(&self, fence: FencingToken) -> u32 {
         hash_words(self.seed, [fence.get(), 0])
     }
 
@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     fn ended(revision: u64, name: &str, token: u64, lease: u128) -> Ended {
-        let fence = Fence::new(token).unwrap();
+        let fence = FencingToken::new(token).unwrap();
         Ended {
             revision: Revision(revision),
             namespace: Namespace::default(),
@@ -372,7 +372,7 @@ mod tests {
 
     fn last(endings: &Endings, name: &str) -> Option<u64> {
         let found = endings.last_fence(&Namespace::default(), &Scope::parse(name).unwrap());
-        found.map(Fence::get)
+        found.map(FencingToken::get)
     }
 
     fn tokens(endings: &Endings, lease: u128) -> Vec<u64> {
@@ -396,7 +396,8 @@ mod tests {
             endings.remember(ended(number, name, number, u128::from(number % 3)));
             assert!(endings.kept.len() <= 4);
         }
-        let known = (1..=20).filter(|&t| endings.of_token(Fence::new(t).unwrap()).next().is_some());
+        let known =
+            (1..=20).filter(|&t| endings.of_token(FencingToken::new(t).unwrap()).next().is_some());
         assert!(known.eq(17..=20));
         assert_eq!((last(&endings, "even"), last(&endings, "odd")), (Some(20), Some(19)));
         assert_eq!(tokens(&endings, 0), [18]);

@@ -5,14 +5,14 @@ use std::time::Duration;
 use crate::command::{Release, Unlock};
 use crate::conflict::Blocker;
 use crate::endings::{Ended, What};
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{LeaseId, Namespace};
 use crate::inode::Party;
-use crate::lease::LeaseNo;
+use crate::lease::LeaseIdx;
+use crate::namespace::NamespaceIdx;
 use crate::read::covers;
 use crate::refusal::Gone;
 use crate::scope::Scope;
-use crate::space::SpaceNo;
 use crate::table::LockTable;
 use crate::transition::Ending;
 use crate::view::{EndedGrant, TokenView};
@@ -22,7 +22,7 @@ const NAMED_MAX: usize = 100;
 
 impl LockTable {
     /// The grant that carries a token, held or ended, in whatever namespace; `None` if nothing of it is remembered.
-    pub fn token(&self, fence: Fence) -> Option<TokenView> {
+    pub fn token(&self, fence: FencingToken) -> Option<TokenView> {
         let held =
             self.spaces_by_name().find_map(|(space, at)| Some((space, at.lease_of_token(fence)?)));
         let ended: Vec<&Ended> = self.endings.of_token(fence).take(NAMED_MAX).collect();
@@ -44,7 +44,12 @@ impl LockTable {
     }
 
     /// What is held under a lease and shown with a token; the first of it if there is much.
-    fn shown_with(&self, space: SpaceNo, lease: LeaseNo, fence: Fence) -> Vec<Blocker> {
+    fn shown_with(
+        &self,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        fence: FencingToken,
+    ) -> Vec<Blocker> {
         let at = self.space(space);
         let held = &at.lease(lease).held;
         let keys = held.stamped(fence).into_iter().filter_map(|key| {
@@ -89,7 +94,7 @@ impl LockTable {
 
     /// Whether this owner holds anything but the scope with the token, under a lease that stands.
     fn holds_with(&self, shown: &Release) -> bool {
-        let found = self.space_no(&shown.namespace).and_then(|space| {
+        let found = self.namespace_idx(&shown.namespace).and_then(|space| {
             let lease = self.space(space).live_lease(shown.lease)?;
             Some((space, self.shown_with(space, lease, shown.fence)))
         });
@@ -149,7 +154,7 @@ impl LockTable {
         &self,
         namespace: &Namespace,
         scope: &Scope,
-        fence: Fence,
+        fence: FencingToken,
         lease: Option<LeaseId>,
     ) -> Gone {
         let is_lease = |id: LeaseId| lease.is_none_or(|lease| lease == id);
@@ -165,12 +170,12 @@ impl LockTable {
             return why_of(own, |ended| is_about(ended, scope)).unwrap_or(Gone::Unknown);
         }
         let later = self.last_fence(namespace, scope).is_some_and(|last| last > fence);
-        if later && fence > Fence::ZERO { Gone::Superseded } else { Gone::Unknown }
+        if later && fence > FencingToken::ZERO { Gone::Superseded } else { Gone::Unknown }
     }
 
     /// The highest token that the lock is known to have been granted with.
-    pub(crate) fn last_fence(&self, namespace: &Namespace, scope: &Scope) -> Option<Fence> {
-        let held = self.space_no(namespace).and_then(|space| {
+    pub(crate) fn last_fence(&self, namespace: &Namespace, scope: &Scope) -> Option<FencingToken> {
+        let held = self.namespace_idx(namespace).and_then(|space| {
             let found = self.grants_overlapping(space, scope);
             found.iter().map(|grant| self.fence_of(space, grant)).max()
         });

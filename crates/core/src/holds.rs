@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::lease::LeaseNo;
+use crate::lease::LeaseIdx;
 
 /// How many grants and pieces an owner has under each lease. Nearly always under one, so that one costs no allocation.
 #[derive(Clone, Debug, Default)]
@@ -10,18 +10,18 @@ pub(crate) enum Holds {
     #[default]
     Nothing,
     One {
-        lease: LeaseNo,
+        lease: LeaseIdx,
         count: u32,
     },
     Many(Box<ByLease>),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct ByLease(BTreeMap<LeaseNo, u32>);
+pub(crate) struct ByLease(BTreeMap<LeaseIdx, u32>);
 
 impl Holds {
     /// One more; whether it is the first under that lease.
-    pub(crate) fn add(&mut self, lease: LeaseNo) -> bool {
+    pub(crate) fn add(&mut self, lease: LeaseIdx) -> bool {
         match self {
             Holds::Nothing => {
                 *self = Holds::One { lease, count: 1 };
@@ -45,7 +45,7 @@ impl Holds {
     }
 
     /// One less; whether it was the last under that lease.
-    pub(crate) fn remove(&mut self, lease: LeaseNo) -> bool {
+    pub(crate) fn remove(&mut self, lease: LeaseIdx) -> bool {
         let count = match self {
             Holds::One { lease: only, count } if *only == lease => Some(count),
             Holds::Many(many) => many.0.get_mut(&lease),
@@ -67,7 +67,7 @@ impl Holds {
     }
 
     /// By lease.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (LeaseNo, u32)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LeaseIdx, u32)> {
         let (one, many) = match self {
             Holds::Nothing => (None, None),
             Holds::One { lease, count } => (Some((*lease, *count)), None),
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn first_and_last_under_each_lease_are_told() {
-        let (a, b) = (LeaseNo(1), LeaseNo(2));
+        let (a, b) = (LeaseIdx(1), LeaseIdx(2));
         let mut holds = Holds::default();
         assert_eq!([b, b, a].map(|lease| holds.add(lease)), [true, false, true]);
         assert!(holds.iter().eq([(a, 1), (b, 2)]));

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::Ticket;
-use crate::lease::LeaseNo;
+use crate::lease::LeaseIdx;
 use crate::mode::Mode;
-use crate::owners::OwnerNo;
+use crate::owners::OwnerIdx;
 use crate::queue::{InQueue, Queue};
 use crate::range::ByteRange;
 use crate::spans::Spans;
@@ -21,14 +21,14 @@ use crate::tokens::Tokens;
 /// A holder of bytes: an owner under one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Party {
-    pub(crate) owner: OwnerNo,
-    pub(crate) lease: LeaseNo,
+    pub(crate) owner: OwnerIdx,
+    pub(crate) lease: LeaseIdx,
 }
 
 impl Party {
     /// Before and after every holder of that owner name.
-    fn all_of(owner: OwnerNo) -> (Party, Party) {
-        (Party { owner, lease: LeaseNo(0) }, Party { owner, lease: LeaseNo(u32::MAX) })
+    fn all_of(owner: OwnerIdx) -> (Party, Party) {
+        (Party { owner, lease: LeaseIdx(0) }, Party { owner, lease: LeaseIdx(u32::MAX) })
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Inode {
 pub(crate) struct Piece {
     pub(crate) range: ByteRange,
     pub(crate) mode: Mode,
-    pub(crate) lease: LeaseNo,
+    pub(crate) lease: LeaseIdx,
     pub(crate) tokens: Tokens,
     pub(crate) granted_at: Timestamp,
     pub(crate) reclaim_window: Millis,
@@ -61,12 +61,12 @@ pub(crate) struct Piece {
 
 impl Piece {
     /// Whether its holder may show this token for it.
-    pub(crate) fn honours(&self, token: Fence) -> bool {
+    pub(crate) fn honours(&self, token: FencingToken) -> bool {
         self.tokens.contains(token)
     }
 
     /// The token that it is shown with.
-    pub(crate) fn fence(&self) -> Fence {
+    pub(crate) fn fence(&self) -> FencingToken {
         self.tokens.highest()
     }
 }
@@ -128,7 +128,7 @@ impl Inode {
     }
 
     /// Whether anything is held under that owner name.
-    pub(crate) fn has_pieces_of(&self, owner: OwnerNo) -> bool {
+    pub(crate) fn has_pieces_of(&self, owner: OwnerIdx) -> bool {
         let (first, last) = Party::all_of(owner);
         self.pieces.range((first, 0)..=(last, u64::MAX)).next().is_some()
     }

@@ -13,15 +13,15 @@ use crate::budget::Budget;
 use crate::command::GracePolicy;
 use crate::conflict::Want;
 use crate::effect::Step;
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{LeaseId, Ticket};
 use crate::inode::{Party, Piece};
-use crate::lease::{Grant, Held, LeaseNo, LeaseState};
+use crate::lease::{Grant, Held, LeaseIdx, LeaseState};
 use crate::mode::Mode;
-use crate::owners::OwnerNo;
+use crate::namespace::{Known, NamespaceIdx, NamespaceState};
+use crate::owners::OwnerIdx;
 use crate::scope::{Key, Scope, ScopeKind};
 use crate::sketch::{Earlier, Sketch};
-use crate::space::{Known, Space, SpaceNo};
 use crate::table::LockTable;
 use crate::transition::Transition;
 
@@ -116,7 +116,7 @@ fn check_way(before: &impl Earlier, after: &LockTable, step: &Step) -> Checked {
     invariant_leases_never_end_early(before, after, step)
 }
 
-fn spaces(table: &LockTable) -> impl Iterator<Item = (SpaceNo, &Space)> {
+fn spaces(table: &LockTable) -> impl Iterator<Item = (NamespaceIdx, &NamespaceState)> {
     table.spaces_by_name()
 }
 
@@ -124,14 +124,14 @@ fn spaces(table: &LockTable) -> impl Iterator<Item = (SpaceNo, &Space)> {
 struct Fact {
     scope: Scope,
     mode: Mode,
-    owner: OwnerNo,
-    lease: LeaseNo,
-    fence: Fence,
+    owner: OwnerIdx,
+    lease: LeaseIdx,
+    fence: FencingToken,
     over: bool,
 }
 
 /// Everything that is held, by namespace.
-struct Facts<'a>(Vec<(SpaceNo, &'a Space, Vec<Fact>)>);
+struct Facts<'a>(Vec<(NamespaceIdx, &'a NamespaceState, Vec<Fact>)>);
 
 impl<'a> Facts<'a> {
     fn of(table: &'a LockTable) -> Facts<'a> {
@@ -143,11 +143,11 @@ impl<'a> Facts<'a> {
     }
 }
 
-fn facts(space: &Space) -> Vec<Fact> {
+fn facts(space: &NamespaceState) -> Vec<Fact> {
     let mut facts = Vec::with_capacity(space.grants_len);
     for (number, lease) in space.leases.iter() {
         let over = lease.is_over();
-        let lease_no = LeaseNo(number);
+        let lease_no = LeaseIdx(number);
         for grant in lease.held.grants() {
             let Grant { key, fence, mode, owner, .. } = grant;
             let scope = Scope::Key(key.clone());
@@ -234,7 +234,7 @@ pub fn invariant_every_grant_stands_under_one_lease(table: &LockTable) -> Checke
         let mut seen = BTreeSet::new();
         for (number, lease) in space.leases.iter() {
             for &piece in lease.held.pieces().into_iter().flatten() {
-                let party = Party { owner: piece.1, lease: LeaseNo(number) };
+                let party = Party { owner: piece.1, lease: LeaseIdx(number) };
                 let there =
                     space.inodes.get(&piece.0).and_then(|i| i.pieces.get(&(party, piece.2)));
                 ensure(
@@ -272,7 +272,7 @@ pub fn invariant_every_deadline_has_its_timer(table: &LockTable) -> Checked {
     for (no, space) in spaces(table) {
         for (number, lease) in space.leases.iter() {
             timers += 1;
-            let there = table.lease_timers.contains(&(lease.timer, no, LeaseNo(number)));
+            let there = table.lease_timers.contains(&(lease.timer, no, LeaseIdx(number)));
             let in_time = lease.is_over() || lease.timer <= lease.deadline;
             ensure(there && in_time, "every deadline has its timer", || {
                 format!("lease due at {}, timer at {}", lease.deadline, lease.timer)
@@ -320,7 +320,7 @@ fn invariant_no_fence_is_above_the_counter(table: &LockTable, facts: &Facts<'_>)
 
 /// A fence belongs to one grant, or to one set under one lease; parts of a split range share theirs.
 fn invariant_no_fence_is_used_by_two_grants(facts: &Facts<'_>) -> Checked {
-    let mut by_fence: BTreeMap<Fence, (SpaceNo, LeaseNo, OwnerNo)> = BTreeMap::new();
+    let mut by_fence: BTreeMap<FencingToken, (NamespaceIdx, LeaseIdx, OwnerIdx)> = BTreeMap::new();
     for (no, _, facts) in &facts.0 {
         for fact in facts {
             let whose = (*no, fact.lease, fact.owner);
@@ -487,7 +487,7 @@ pub fn invariant_ranges_are_canonical(table: &LockTable) -> Checked {
 pub fn invariant_reclaim_windows_are_of_lapsed_leases(table: &LockTable) -> Checked {
     for (no, space) in spaces(table) {
         for (number, lease) in space.leases.iter().filter(|(_, lease)| lease.is_over()) {
-            let lease_no = LeaseNo(number);
+            let lease_no = LeaseIdx(number);
             let windows = table.windows(no, lease_no);
             let open = windows.iter().all(|(end, _)| *end > lease.deadline);
             let kept = !windows.is_empty() && open && lease.session.is_none();
@@ -565,8 +565,8 @@ fn invariant_indexes_agree_with_what_is_held(table: &LockTable, facts: &Facts<'_
     const PROMISE: &str = "indexes agree with what is held";
     let mut adapters: BTreeMap<&crate::id::Adapter, usize> = BTreeMap::new();
     for (_, space, facts) in &facts.0 {
-        let mut holds: BTreeMap<(OwnerNo, LeaseNo), u32> = BTreeMap::new();
-        let mut keys: Vec<(&Key, Fence, LeaseNo)> = Vec::with_capacity(facts.len());
+        let mut holds: BTreeMap<(OwnerIdx, LeaseIdx), u32> = BTreeMap::new();
+        let mut keys: Vec<(&Key, FencingToken, LeaseIdx)> = Vec::with_capacity(facts.len());
         for fact in facts {
             *holds.entry((fact.owner, fact.lease)).or_insert(0) += 1;
             if let Scope::Key(key) = &fact.scope {
@@ -616,11 +616,11 @@ fn invariant_indexes_agree_with_what_is_held(table: &LockTable, facts: &Facts<'_
         invariant_owners_are_mentioned(space)?;
         invariant_tokens_are_counted(space)?;
         for (number, lease) in space.leases.iter() {
-            let found = space.lease_no(lease.id) == Some(LeaseNo(number));
+            let found = space.lease_no(lease.id) == Some(LeaseIdx(number));
             ensure(found, PROMISE, || "leases by id".into())?;
             if let Some(session) = &lease.session {
                 *adapters.entry(&session.terms.adapter).or_insert(0) += 1;
-                let known = space.sessions.get(&session.terms.number) == Some(&LeaseNo(number));
+                let known = space.sessions.get(&session.terms.number) == Some(&LeaseIdx(number));
                 ensure(known, PROMISE, || "sessions by number".into())?;
             }
         }
@@ -630,9 +630,9 @@ fn invariant_indexes_agree_with_what_is_held(table: &LockTable, facts: &Facts<'_
 }
 
 /// A token of a piece was issued to the lease it stands under, and requests are known as long as it is remembered.
-fn invariant_tokens_are_counted(space: &Space) -> Checked {
-    let mut counts: BTreeMap<(LeaseNo, Fence), usize> = BTreeMap::new();
-    let mut issued: BTreeMap<Fence, Party> = BTreeMap::new();
+fn invariant_tokens_are_counted(space: &NamespaceState) -> Checked {
+    let mut counts: BTreeMap<(LeaseIdx, FencingToken), usize> = BTreeMap::new();
+    let mut issued: BTreeMap<FencingToken, Party> = BTreeMap::new();
     let pieces = space.inodes.values().flat_map(|inode| &inode.pieces);
     for (&(party, _), piece) in pieces {
         for &token in piece.tokens.as_slice() {
@@ -644,7 +644,7 @@ fn invariant_tokens_are_counted(space: &Space) -> Checked {
     for (number, lease) in space.leases.iter() {
         let Held::Many(many) = &lease.held else { continue };
         for (&token, request) in &many.requests {
-            let pieces = counts.get(&(LeaseNo(number), token)).copied().unwrap_or(0);
+            let pieces = counts.get(&(LeaseIdx(number), token)).copied().unwrap_or(0);
             let kept = pieces > 0 || !lease.held.stamped(token).is_empty();
             ensure(kept && pieces == request.pieces, "a request is known by its bytes", || {
                 format!("{token}: {pieces} pieces, {} counted", request.pieces)
@@ -654,8 +654,8 @@ fn invariant_tokens_are_counted(space: &Space) -> Checked {
     Ok(())
 }
 
-fn invariant_owners_are_mentioned(space: &Space) -> Checked {
-    let mut mentions: BTreeMap<OwnerNo, u32> = BTreeMap::new();
+fn invariant_owners_are_mentioned(space: &NamespaceState) -> Checked {
+    let mut mentions: BTreeMap<OwnerIdx, u32> = BTreeMap::new();
     let leases = space.leases.iter().map(|(_, lease)| lease.owner);
     let known = space.owners.iter().map(|(owner, _)| owner);
     let holds = known.flat_map(|owner| space.owners.holds(owner).map(move |_| owner));
@@ -664,7 +664,7 @@ fn invariant_owners_are_mentioned(space: &Space) -> Checked {
     for owner in leases.chain(holds).chain(waiters).chain(places) {
         *mentions.entry(owner).or_insert(0) += 1;
     }
-    let known: BTreeMap<OwnerNo, u32> =
+    let known: BTreeMap<OwnerIdx, u32> =
         space.owners.iter().map(|(owner, _)| (owner, space.owners.mentions(owner))).collect();
     ensure(known == mentions, "an owner is known as long as it is mentioned", || {
         format!("{} known, {} mentioned", known.len(), mentions.len())

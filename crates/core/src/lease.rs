@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{LeaseId, Owner};
 use crate::mode::Mode;
-use crate::owners::OwnerNo;
+use crate::owners::OwnerIdx;
 use crate::range::ByteRange;
 use crate::scope::Key;
 use crate::time::{Millis, Timestamp};
@@ -15,13 +15,13 @@ use crate::transition::{Ending, Request, SessionTerms};
 
 /// A lease's number inside its namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LeaseNo(pub(crate) u32);
+pub(crate) struct LeaseIdx(pub(crate) u32);
 
 /// One lease. There may be millions: keep it small.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease {
     pub(crate) id: LeaseId,
-    pub(crate) owner: OwnerNo,
+    pub(crate) owner: OwnerIdx,
     pub(crate) ttl: Millis,
     pub(crate) state: LeaseState,
     /// When it lapses; of a lapsed lease, when it did.
@@ -93,21 +93,21 @@ pub(crate) enum Held {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Many {
-    pub(crate) grants: BTreeMap<(Fence, Key), Grant>,
+    pub(crate) grants: BTreeMap<(FencingToken, Key), Grant>,
     /// Where the pieces of files are: inode, owner, first byte.
-    pub(crate) pieces: BTreeSet<(u64, OwnerNo, u64)>,
+    pub(crate) pieces: BTreeSet<(u64, OwnerIdx, u64)>,
     /// The same by the token that each is shown with.
-    pub(crate) shown: BTreeSet<(Fence, u64, OwnerNo, u64)>,
+    pub(crate) shown: BTreeSet<(FencingToken, u64, OwnerIdx, u64)>,
     /// The byte ranges of each set that also has keys, so that its fence releases them too.
-    pub(crate) sets: BTreeMap<Fence, SetRanges>,
+    pub(crate) sets: BTreeMap<FencingToken, SetRanges>,
     /// The requests with an id that were granted bytes of files, by the token of their grant.
-    pub(crate) requests: BTreeMap<Fence, ByteRequest>,
+    pub(crate) requests: BTreeMap<FencingToken, ByteRequest>,
 }
 
 /// A request that was granted bytes of files: a retry is known by it as long as any of them is held.
 #[derive(Clone, Debug)]
 pub(crate) struct ByteRequest {
-    pub(crate) owner: OwnerNo,
+    pub(crate) owner: OwnerIdx,
     pub(crate) request: Request,
     pub(crate) granted_at: Timestamp,
     pub(crate) ranges: Vec<(u64, ByteRange)>,
@@ -119,9 +119,9 @@ impl Many {
     /// The pieces that are shown with this token.
     pub(crate) fn shown_with(
         &self,
-        token: Fence,
-    ) -> impl Iterator<Item = (u64, OwnerNo, u64)> + '_ {
-        let all = (token, 0, OwnerNo::MIN, 0)..=(token, u64::MAX, OwnerNo::MAX, u64::MAX);
+        token: FencingToken,
+    ) -> impl Iterator<Item = (u64, OwnerIdx, u64)> + '_ {
+        let all = (token, 0, OwnerIdx::MIN, 0)..=(token, u64::MAX, OwnerIdx::MAX, u64::MAX);
         self.shown.range(all).map(|&(_, inode, owner, start)| (inode, owner, start))
     }
 
@@ -154,10 +154,10 @@ pub(crate) struct SetRanges {
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) key: Key,
-    pub(crate) fence: Fence,
+    pub(crate) fence: FencingToken,
     pub(crate) granted_at: Timestamp,
     pub(crate) mode: Mode,
-    pub(crate) owner: OwnerNo,
+    pub(crate) owner: OwnerIdx,
     pub(crate) reclaim_window: Millis,
     pub(crate) extra: Option<Box<Extra>>,
 }
@@ -249,7 +249,7 @@ impl Held {
         }
     }
 
-    pub(crate) fn remove(&mut self, fence: Fence, key: &Key) -> Option<Grant> {
+    pub(crate) fn remove(&mut self, fence: FencingToken, key: &Key) -> Option<Grant> {
         match self {
             Held::Nothing => None,
             Held::One(grant) if grant.fence == fence && grant.key == *key => {
@@ -263,7 +263,7 @@ impl Held {
         }
     }
 
-    pub(crate) fn get(&self, fence: Fence, key: &Key) -> Option<&Grant> {
+    pub(crate) fn get(&self, fence: FencingToken, key: &Key) -> Option<&Grant> {
         match self {
             Held::Nothing => None,
             Held::One(grant) => (grant.fence == fence && grant.key == *key).then_some(grant),
@@ -295,7 +295,7 @@ impl Held {
     }
 
     /// The grants stamped with this fence: one, or those of a set.
-    pub(crate) fn stamped(&self, fence: Fence) -> Vec<Key> {
+    pub(crate) fn stamped(&self, fence: FencingToken) -> Vec<Key> {
         match self {
             Held::Nothing => Vec::new(),
             Held::One(grant) if grant.fence == fence => vec![grant.key.clone()],
@@ -309,7 +309,7 @@ impl Held {
     }
 
     /// Whether nothing stands under the lease but the grants stamped with this fence.
-    pub(crate) fn is_all_stamped(&self, fence: Fence) -> bool {
+    pub(crate) fn is_all_stamped(&self, fence: FencingToken) -> bool {
         match self {
             Held::Nothing => true,
             Held::One(grant) => grant.fence == fence,
@@ -333,7 +333,7 @@ impl Held {
         }
     }
 
-    pub(crate) fn pieces(&self) -> Option<&BTreeSet<(u64, OwnerNo, u64)>> {
+    pub(crate) fn pieces(&self) -> Option<&BTreeSet<(u64, OwnerIdx, u64)>> {
         match self {
             Held::Many(many) => Some(&many.pieces),
             Held::Nothing | Held::One(_) => None,
@@ -343,8 +343,8 @@ impl Held {
     /// The pieces that are shown with this token.
     pub(crate) fn shown_with(
         &self,
-        token: Fence,
-    ) -> impl Iterator<Item = (u64, OwnerNo, u64)> + '_ {
+        token: FencingToken,
+    ) -> impl Iterator<Item = (u64, OwnerIdx, u64)> + '_ {
         let many = match self {
             Held::Many(many) => Some(many.shown_with(token)),
             Held::Nothing | Held::One(_) => None,
@@ -353,7 +353,7 @@ impl Held {
     }
 
     /// Whether anything under the lease is shown with this token.
-    pub(crate) fn is_shown_with(&self, token: Fence) -> bool {
+    pub(crate) fn is_shown_with(&self, token: FencingToken) -> bool {
         match self {
             Held::Nothing => false,
             Held::One(grant) => grant.fence == token,
@@ -365,14 +365,14 @@ impl Held {
         }
     }
 
-    pub(crate) fn byte_request(&self, fence: Fence) -> Option<&ByteRequest> {
+    pub(crate) fn byte_request(&self, fence: FencingToken) -> Option<&ByteRequest> {
         match self {
             Held::Many(many) => many.requests.get(&fence),
             Held::Nothing | Held::One(_) => None,
         }
     }
 
-    pub(crate) fn set(&self, fence: Fence) -> Option<&SetRanges> {
+    pub(crate) fn set(&self, fence: FencingToken) -> Option<&SetRanges> {
         match self {
             Held::Many(many) => many.sets.get(&fence),
             Held::Nothing | Held::One(_) => None,

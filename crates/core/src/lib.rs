@@ -13,7 +13,7 @@ mod text;
 mod time;
 mod id;
 mod name;
-mod fence;
+mod fencing_token;
 mod mode;
 mod range;
 mod scope;
@@ -39,7 +39,7 @@ mod endings;
 mod lease;
 mod queue;
 mod inode;
-mod space;
+mod namespace;
 mod registers;
 mod table;
 
@@ -64,7 +64,7 @@ mod testing;
 
 pub use command::*;
 pub use effect::*;
-pub use fence::Fence;
+pub use fencing_token::FencingToken;
 pub use id::*;
 pub use limits::Limits;
 pub use mode::Mode;

@@ -6,15 +6,15 @@
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use crate::conflict::Blocker;
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::Owner;
 use crate::inode::Piece;
-use crate::owners::OwnerNo;
+use crate::namespace::{NamespaceIdx, NamespaceState};
+use crate::owners::OwnerIdx;
 use crate::range::ByteRange;
 use crate::read::state_of;
 use crate::refusal::{Conflict, Holder};
 use crate::scope::{Key, Scope};
-use crate::space::{Space, SpaceNo};
 use crate::table::LockTable;
 use crate::view::{ListCursor, ListQuery, LockSummary, Page};
 
@@ -24,7 +24,7 @@ const FILES: (&[u8], &[u8]) = (b"inode:", b"inode;");
 impl LockTable {
     pub fn list(&self, query: &ListQuery) -> Page {
         let mut page = Page { locks: Vec::new(), next: None, revision: self.revision };
-        let Some(space) = self.space_no(&query.namespace) else {
+        let Some(space) = self.namespace_idx(&query.namespace) else {
             return page;
         };
         for (looked_at, item) in self.space(space).items_after(query).enumerate() {
@@ -41,7 +41,12 @@ impl LockTable {
         page
     }
 
-    fn summary(&self, space: SpaceNo, item: &Item<'_>, query: &ListQuery) -> Option<LockSummary> {
+    fn summary(
+        &self,
+        space: NamespaceIdx,
+        item: &Item<'_>,
+        query: &ListQuery,
+    ) -> Option<LockSummary> {
         let at = self.space(space);
         let holders: Vec<Holder> = match item {
             Item::Key(key) => {
@@ -80,7 +85,7 @@ impl ListQuery {
 /// Something that is held: a key with all its holders, or one piece of a file.
 enum Item<'a> {
     Key(&'a Key),
-    Piece(u64, OwnerNo, &'a Piece),
+    Piece(u64, OwnerIdx, &'a Piece),
 }
 
 impl Item<'_> {
@@ -93,14 +98,14 @@ impl Item<'_> {
 
     fn cursor(&self) -> ListCursor {
         let fence = match self {
-            Item::Key(_) => Fence::ZERO,
+            Item::Key(_) => FencingToken::ZERO,
             Item::Piece(_, _, piece) => piece.fence(),
         };
         ListCursor { scope: self.scope(), fence }
     }
 }
 
-impl Space {
+impl NamespaceState {
     fn items_after<'a>(&'a self, query: &'a ListQuery) -> Box<dyn Iterator<Item = Item<'a>> + 'a> {
         let pieces = self.pieces_after(query);
         if query.inode.is_some() {
@@ -151,7 +156,7 @@ impl Space {
             }
             // Past a key behind the files there are no more of them.
             Some(ListCursor { scope: Scope::Key(key), .. }) if key.text().as_bytes() > FILES.0 => {
-                Some((u64::MAX, ByteRange::ALL, Fence::MAX))
+                Some((u64::MAX, ByteRange::ALL, FencingToken::MAX))
             }
             Some(_) | None => None,
         };
@@ -160,7 +165,7 @@ impl Space {
         let inodes = (first <= last).then(|| self.inodes.range(first..=last)).into_iter().flatten();
         inodes
             .flat_map(|(&inode, held)| {
-                let mut pieces: Vec<(OwnerNo, &Piece)> =
+                let mut pieces: Vec<(OwnerIdx, &Piece)> =
                     held.pieces.iter().map(|(&(party, _), piece)| (party.owner, piece)).collect();
                 pieces.sort_by_key(|(_, piece)| (piece.range, piece.fence()));
                 pieces.into_iter().map(move |(owner, piece)| Item::Piece(inode, owner, piece))

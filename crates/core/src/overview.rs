@@ -4,8 +4,8 @@
 //! was renewed stands too early among them, so a few more are looked at than are named.
 
 use crate::id::Namespace;
+use crate::namespace::{NamespaceIdx, NamespaceState};
 use crate::refusal::Holder;
-use crate::space::{Space, SpaceNo};
 use crate::table::LockTable;
 use crate::time::Timestamp;
 use crate::view::Overview;
@@ -25,7 +25,7 @@ impl LockTable {
             is_partial: false,
             revision: self.revision,
         };
-        let Some(space) = self.space_no(namespace) else {
+        let Some(space) = self.namespace_idx(namespace) else {
             return overview;
         };
         let at = self.space(space);
@@ -43,7 +43,7 @@ impl LockTable {
     }
 
     /// Holders by the end of their lease, and whether leases were left out.
-    fn next_to_lapse(&self, space: SpaceNo, len_max: usize) -> (Vec<Holder>, bool) {
+    fn next_to_lapse(&self, space: NamespaceIdx, len_max: usize) -> (Vec<Holder>, bool) {
         let at = self.space(space);
         let mut soonest: Vec<(Timestamp, Holder)> = Vec::new();
         for (looked_at, &(moment, of, no)) in self.lease_timers.iter().enumerate() {
@@ -68,9 +68,9 @@ impl LockTable {
     }
 
     /// One of the grants that stand under a lease.
-    fn first_holder(&self, space: SpaceNo, no: crate::lease::LeaseNo) -> Option<Holder> {
+    fn first_holder(&self, space: NamespaceIdx, no: crate::lease::LeaseIdx) -> Option<Holder> {
         use crate::conflict::Blocker;
-        let at: &Space = self.space(space);
+        let at: &NamespaceState = self.space(space);
         let held = &at.lease(no).held;
         let grant = held.grants().next().map(|grant| {
             let (key, fence, owner) = (grant.key.clone(), grant.fence, grant.owner);

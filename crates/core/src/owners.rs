@@ -3,16 +3,16 @@
 use crate::holds::Holds;
 use crate::id::Owner;
 use crate::index::{Index, hash_bytes};
-use crate::lease::LeaseNo;
+use crate::lease::LeaseIdx;
 use crate::slab::Slab;
 
 /// An owner's number inside its namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct OwnerNo(u32);
+pub(crate) struct OwnerIdx(u32);
 
-impl OwnerNo {
-    pub(crate) const MIN: OwnerNo = OwnerNo(0);
-    pub(crate) const MAX: OwnerNo = OwnerNo(u32::MAX);
+impl OwnerIdx {
+    pub(crate) const MIN: OwnerIdx = OwnerIdx(0);
+    pub(crate) const MAX: OwnerIdx = OwnerIdx(u32::MAX);
 }
 
 /// Owners by their numbers, a bit each.
@@ -21,7 +21,7 @@ pub(crate) struct OwnerSet(Vec<u64>);
 
 impl OwnerSet {
     /// Adds an owner; whether it was not there before.
-    pub(crate) fn insert(&mut self, owner: OwnerNo) -> bool {
+    pub(crate) fn insert(&mut self, owner: OwnerIdx) -> bool {
         let (word, bit) = (owner.0 as usize / 64, 1 << (owner.0 % 64));
         if self.0.len() <= word {
             self.0.resize(word + 1, 0);
@@ -31,7 +31,7 @@ impl OwnerSet {
         is_new
     }
 
-    pub(crate) fn contains(&self, owner: OwnerNo) -> bool {
+    pub(crate) fn contains(&self, owner: OwnerIdx) -> bool {
         let (word, bit) = (owner.0 as usize / 64, 1 << (owner.0 % 64));
         self.0.get(word).is_some_and(|bits| bits & bit != 0)
     }
@@ -56,20 +56,20 @@ impl Owners {
         Owners { seed, entries: Slab::default(), index: Index::new() }
     }
 
-    pub(crate) fn find(&self, owner: &Owner) -> Option<OwnerNo> {
+    pub(crate) fn find(&self, owner: &Owner) -> Option<OwnerIdx> {
         self.find_by(self.hash(owner), owner)
     }
 
-    fn find_by(&self, hash: u32, owner: &Owner) -> Option<OwnerNo> {
-        self.index.find(hash, |number| &self.entries[number].owner == owner).map(OwnerNo)
+    fn find_by(&self, hash: u32, owner: &Owner) -> Option<OwnerIdx> {
+        self.index.find(hash, |number| &self.entries[number].owner == owner).map(OwnerIdx)
     }
 
-    pub(crate) fn name(&self, number: OwnerNo) -> &Owner {
+    pub(crate) fn name(&self, number: OwnerIdx) -> &Owner {
         &self.entries[number.0].owner
     }
 
     /// One mention more; the owner gets a number if it has none.
-    pub(crate) fn mention(&mut self, owner: &Owner) -> OwnerNo {
+    pub(crate) fn mention(&mut self, owner: &Owner) -> OwnerIdx {
         let hash = self.hash(owner);
         if let Some(number) = self.find_by(hash, owner) {
             self.mention_again(number);
@@ -78,15 +78,15 @@ impl Owners {
         let entry = Entry { owner: owner.clone(), mentions: 1, holds: Holds::default() };
         let number = self.entries.insert(entry);
         self.index.insert(hash, number);
-        OwnerNo(number)
+        OwnerIdx(number)
     }
 
-    pub(crate) fn mention_again(&mut self, number: OwnerNo) {
+    pub(crate) fn mention_again(&mut self, number: OwnerIdx) {
         self.entries[number.0].mentions += 1;
     }
 
     /// One mention less; with the last one the owner is forgotten.
-    pub(crate) fn forget(&mut self, number: OwnerNo) {
+    pub(crate) fn forget(&mut self, number: OwnerIdx) {
         let entry = &mut self.entries[number.0];
         entry.mentions -= 1;
         if entry.mentions == 0 {
@@ -97,29 +97,29 @@ impl Owners {
     }
 
     /// Counts one grant or piece more under a lease. The first one mentions the owner.
-    pub(crate) fn count_hold(&mut self, number: OwnerNo, lease: LeaseNo) {
+    pub(crate) fn count_hold(&mut self, number: OwnerIdx, lease: LeaseIdx) {
         if self.entries[number.0].holds.add(lease) {
             self.mention_again(number);
         }
     }
 
-    pub(crate) fn uncount_hold(&mut self, number: OwnerNo, lease: LeaseNo) {
+    pub(crate) fn uncount_hold(&mut self, number: OwnerIdx, lease: LeaseIdx) {
         if self.entries[number.0].holds.remove(lease) {
             self.forget(number);
         }
     }
 
     /// The leases under which an owner holds anything, and how much.
-    pub(crate) fn holds(&self, number: OwnerNo) -> impl Iterator<Item = (LeaseNo, u32)> {
+    pub(crate) fn holds(&self, number: OwnerIdx) -> impl Iterator<Item = (LeaseIdx, u32)> {
         self.entries[number.0].holds.iter()
     }
 
-    pub(crate) fn mentions(&self, number: OwnerNo) -> u32 {
+    pub(crate) fn mentions(&self, number: OwnerIdx) -> u32 {
         self.entries[number.0].mentions
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (OwnerNo, &Owner)> {
-        self.entries.iter().map(|(number, entry)| (OwnerNo(number), &entry.owner))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (OwnerIdx, &Owner)> {
+        self.entries.iter().map(|(number, entry)| (OwnerIdx(number), &entry.owner))
     }
 
     fn hash(&self, owner: &Owner) -> u32 {

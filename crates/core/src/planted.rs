@@ -68,7 +68,7 @@ mod tests {
             include_str!("lease.rs"),
             include_str!("queue.rs"),
             include_str!("snapshotting.rs"),
-            include_str!("space.rs"),
+            include_str!("namespace.rs"),
             include_str!("tokens.rs"),
             include_str!("handle/acquire.rs"),
             include_str!("handle/deadlines.rs"),

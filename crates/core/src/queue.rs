@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::command::Acquire;
 use crate::conflict::Asker;
 use crate::id::{CallId, RequestId, Ticket};
-use crate::lease::LeaseNo;
+use crate::lease::LeaseIdx;
 use crate::mode::Mode;
-use crate::owners::OwnerNo;
+use crate::owners::OwnerIdx;
 use crate::time::Timestamp;
 
 /// A request that stands in the queue of each scope it claims.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
-    pub(crate) owner: OwnerNo,
+    pub(crate) owner: OwnerIdx,
     /// The lease that the grant is to stand under, unless it opens its own.
-    pub(crate) lease: Option<LeaseNo>,
+    pub(crate) lease: Option<LeaseIdx>,
     pub(crate) request: Acquire,
     pub(crate) digest: u64,
     /// What its ticket must be shown with.
@@ -30,7 +30,7 @@ pub(crate) struct Waiter {
 /// The place of a caller who is away but may come back: in no queue, in nobody's way, granted nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptPlace {
-    pub(crate) owner: OwnerNo,
+    pub(crate) owner: OwnerIdx,
     pub(crate) digest: u64,
     pub(crate) secret: u64,
     pub(crate) request_id: Option<RequestId>,
@@ -53,9 +53,9 @@ impl Waiter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InQueue {
     pub(crate) ticket: Ticket,
-    pub(crate) owner: OwnerNo,
+    pub(crate) owner: OwnerIdx,
     /// The lease that its grant is to stand under, unless it opens its own.
-    pub(crate) lease: Option<LeaseNo>,
+    pub(crate) lease: Option<LeaseIdx>,
     pub(crate) mode: Mode,
     /// It stands in this queue alone.
     pub(crate) is_only_one: bool,

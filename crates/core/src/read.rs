@@ -6,15 +6,15 @@ use std::ops::Bound::{Excluded, Unbounded};
 use crate::budget::{Budget, Cut};
 use crate::command::{Claim, GracePolicy};
 use crate::conflict::{Asker, Blocker, Want};
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{LeaseId, Namespace, Owner, RegisterName, Ticket};
 use crate::inode::Party;
-use crate::lease::{Lease, LeaseNo, LeaseState, metadata_of};
+use crate::lease::{Lease, LeaseIdx, LeaseState, metadata_of};
 use crate::mode::Mode;
+use crate::namespace::{NamespaceIdx, NamespaceState};
 use crate::owners::OwnerSet;
 use crate::refusal::{Gone, Holder, HolderState, Refusal};
 use crate::scope::{Scope, ScopeKind};
-use crate::space::{Space, SpaceNo};
 use crate::table::LockTable;
 use crate::view::{
     Check, GraceView, Graph, GraphWait, LockState, LockView, RegisterView, SessionView, Stats,
@@ -43,7 +43,7 @@ impl LockTable {
             revision: self.revision,
         };
         view.last_fence = self.endings.last_fence(namespace, scope);
-        let Some(space) = self.space_no(namespace) else {
+        let Some(space) = self.namespace_idx(namespace) else {
             return view;
         };
         let found = self.grants_overlapping(space, scope);
@@ -72,7 +72,7 @@ impl LockTable {
             let ends_in = grace.ends_at.since(self.now);
             return Err(Refusal::GracePeriod { ends_in, conflict: None });
         }
-        let Some(space) = self.space_no(namespace) else {
+        let Some(space) = self.namespace_idx(namespace) else {
             return Ok(Tested { free: true, conflict: None });
         };
         let at = self.space(space);
@@ -92,14 +92,14 @@ impl LockTable {
         &self,
         namespace: &Namespace,
         scope: &Scope,
-        fence: Fence,
+        fence: FencingToken,
         lease: Option<LeaseId>,
     ) -> Check {
         let nothing = || {
             let why = Some(self.why_not_held(namespace, scope, fence, lease));
             Check { valid: false, why, holder: None }
         };
-        let Some(space) = self.space_no(namespace) else {
+        let Some(space) = self.namespace_idx(namespace) else {
             return nothing();
         };
         let at = self.space(space);
@@ -132,7 +132,7 @@ impl LockTable {
     /// Whether a grant gives its holder all of the scope, and stands under this lease.
     fn is_good(
         &self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         grant: &Blocker,
         scope: &Scope,
         lease: Option<LeaseId>,
@@ -153,7 +153,7 @@ impl LockTable {
     }
 
     /// The high-water mark of a fence register.
-    pub fn register(&self, namespace: &Namespace, register: &RegisterName) -> Option<Fence> {
+    pub fn register(&self, namespace: &Namespace, register: &RegisterName) -> Option<FencingToken> {
         self.registers.get(namespace, register)
     }
 
@@ -198,7 +198,7 @@ impl LockTable {
             truncated: false,
             revision,
         };
-        let Some(space) = self.space_no(namespace) else {
+        let Some(space) = self.namespace_idx(namespace) else {
             return graph;
         };
         let at = self.space(space);
@@ -227,12 +227,12 @@ impl LockTable {
     /// What is held of these scopes.
     fn add_holds(
         &self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         scopes: &[&Scope],
         graph: &mut Graph,
         budget: &mut Budget,
     ) -> Result<(), Cut> {
-        let mut known: BTreeSet<(Fence, Scope)> = BTreeSet::new();
+        let mut known: BTreeSet<(FencingToken, Scope)> = BTreeSet::new();
         for scope in scopes {
             let left = budget.left().min(GRAPH_HOLDS_MAX.saturating_sub(graph.holds.len()));
             let max = NAMED_MAX.min(left);
@@ -250,7 +250,7 @@ impl LockTable {
 
     fn add_cycles(
         &self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         graph: &mut Graph,
         budget: &mut Budget,
     ) -> Result<(), Cut> {
@@ -313,7 +313,7 @@ impl LockTable {
     }
 
     /// A grant as others may see it; `None` for a waiter.
-    pub(crate) fn holder(&self, space: SpaceNo, grant: &Blocker) -> Option<Holder> {
+    pub(crate) fn holder(&self, space: NamespaceIdx, grant: &Blocker) -> Option<Holder> {
         let at = self.space(space);
         match grant {
             Blocker::Waiter { .. } => None,
@@ -368,19 +368,19 @@ impl LockTable {
         }
     }
 
-    pub(crate) fn fence_of(&self, space: SpaceNo, grant: &Blocker) -> Fence {
+    pub(crate) fn fence_of(&self, space: NamespaceIdx, grant: &Blocker) -> FencingToken {
         match grant {
             Blocker::Grant { fence, .. } => *fence,
             Blocker::Piece { inode, range, owner, lease } => {
                 let party = Party { owner: *owner, lease: *lease };
                 self.space(space).inodes[inode].pieces[&(party, range.start())].fence()
             }
-            Blocker::Waiter { .. } => Fence::ZERO,
+            Blocker::Waiter { .. } => FencingToken::ZERO,
         }
     }
 
     /// Those who wait for anything that overlaps the scope, by place.
-    pub(crate) fn tickets_for(&self, space: SpaceNo, scope: &Scope) -> Vec<Ticket> {
+    pub(crate) fn tickets_for(&self, space: NamespaceIdx, scope: &Scope) -> Vec<Ticket> {
         let at = self.space(space);
         let mut tickets: Vec<Ticket> = match scope {
             Scope::Key(key) => at
@@ -402,7 +402,12 @@ impl LockTable {
         tickets
     }
 
-    pub(crate) fn waiter_view(&self, space: SpaceNo, ticket: Ticket, scope: &Scope) -> WaiterView {
+    pub(crate) fn waiter_view(
+        &self,
+        space: NamespaceIdx,
+        ticket: Ticket,
+        scope: &Scope,
+    ) -> WaiterView {
         let waiter = &self.space(space).waiters[&ticket];
         let claims = &waiter.request.claims;
         let claim = claims.iter().find(|claim| claim.scope.overlaps(scope)).unwrap_or(&claims[0]);
@@ -435,7 +440,7 @@ pub(crate) fn covers(key: &crate::scope::Key, asked: &crate::scope::Key) -> bool
     asked.covering_subtrees().iter().any(|text| &text[..] == key.text().as_bytes())
 }
 
-fn session_view(space: &Space, number: LeaseNo) -> Option<SessionView> {
+fn session_view(space: &NamespaceState, number: LeaseIdx) -> Option<SessionView> {
     let lease = space.lease(number);
     let session = lease.session.as_ref()?;
     Some(SessionView {

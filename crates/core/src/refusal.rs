@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{Adapter, Epoch, Namespace, Owner, RegisterName, SecretTicket, Ticket};
 use crate::mode::Mode;
 use crate::scope::Scope;
@@ -42,7 +42,7 @@ pub enum Refusal {
     #[error("there is no such place in the queue, or it is no longer kept")]
     TicketNotFound(Ticket),
     #[error("fencing token {presented} is lower than {high_water}")]
-    StaleFence { presented: Fence, high_water: Fence },
+    StaleFence { presented: FencingToken, high_water: FencingToken },
     #[error("fence register {0} not found")]
     RegisterNotFound(RegisterName),
     #[error("{0}")]
@@ -140,7 +140,7 @@ pub struct Holder {
     pub scope: Scope,
     pub owner: Owner,
     pub mode: Mode,
-    pub fence: Fence,
+    pub fence: FencingToken,
     pub since: Timestamp,
     /// The full length of its lease.
     pub ttl: Millis,
@@ -192,7 +192,7 @@ pub enum Limit {
     RegistersInAll { max: usize },
     #[error("there are {max} namespaces in use already")]
     Namespaces { max: usize },
-    #[error("the fencing tokens are used up: the last one, {}, was issued", Fence::MAX)]
+    #[error("the fencing tokens are used up: the last one, {}, was issued", FencingToken::MAX)]
     Tokens,
 }
 
@@ -222,7 +222,7 @@ pub enum Invalid {
     )]
     NotOneGrant,
     #[error("fencing token {presented} was never issued: the last one is {last}")]
-    FenceNotIssued { presented: Fence, last: Fence },
+    FenceNotIssued { presented: FencingToken, last: FencingToken },
     #[error("the lease id is in use")]
     LeaseIdInUse,
 }

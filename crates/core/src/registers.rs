@@ -5,23 +5,32 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{Namespace, RegisterName};
 use crate::view::RegisterView;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registers {
     /// No namespace here is without a register.
-    by_namespace: BTreeMap<Namespace, BTreeMap<RegisterName, Fence>>,
+    by_namespace: BTreeMap<Namespace, BTreeMap<RegisterName, FencingToken>>,
     len: usize,
 }
 
 impl Registers {
-    pub(crate) fn get(&self, namespace: &Namespace, register: &RegisterName) -> Option<Fence> {
+    pub(crate) fn get(
+        &self,
+        namespace: &Namespace,
+        register: &RegisterName,
+    ) -> Option<FencingToken> {
         self.by_namespace.get(namespace)?.get(register).copied()
     }
 
-    pub(crate) fn set(&mut self, namespace: &Namespace, register: RegisterName, fence: Fence) {
+    pub(crate) fn set(
+        &mut self,
+        namespace: &Namespace,
+        register: RegisterName,
+        fence: FencingToken,
+    ) {
         let registers = self.by_namespace.entry(namespace.clone()).or_default();
         self.len += usize::from(registers.insert(register, fence).is_none());
     }
@@ -30,7 +39,7 @@ impl Registers {
         &mut self,
         namespace: &Namespace,
         register: &RegisterName,
-    ) -> Option<Fence> {
+    ) -> Option<FencingToken> {
         let registers = self.by_namespace.get_mut(namespace)?;
         let removed = registers.remove(register)?;
         if registers.is_empty() {
@@ -49,7 +58,7 @@ impl Registers {
         self.by_namespace.get(namespace).map_or(0, BTreeMap::len)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, Fence)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, FencingToken)> {
         self.by_namespace.iter().flat_map(|(namespace, registers)| {
             registers.iter().map(move |(register, &fence)| (namespace, register, fence))
         })

@@ -1,12 +1,12 @@
 //! What has to be remembered of a table to judge the step that follows: far less than a copy of it.
 
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId, Revision, Ticket};
 use crate::lease::LeaseState;
 use crate::mode::Mode;
+use crate::namespace::NamespaceState;
 use crate::queue::Waiter;
 use crate::scope::Scope;
-use crate::space::Space;
 use crate::table::LockTable;
 use crate::time::Timestamp;
 
@@ -14,11 +14,11 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sketch {
     epoch: Epoch,
-    fence: Fence,
+    fence: FencingToken,
     revision: Revision,
     is_suspended: bool,
     is_grace: bool,
-    registers: Vec<(Namespace, RegisterName, Fence)>,
+    registers: Vec<(Namespace, RegisterName, FencingToken)>,
     pub leases: Vec<LeaseSketch>,
     pub holds: Vec<HoldSketch>,
     pub waits: Vec<WaitSketch>,
@@ -39,7 +39,7 @@ pub struct HoldSketch {
     pub namespace: Namespace,
     pub owner: Owner,
     pub scope: Scope,
-    pub fence: Fence,
+    pub fence: FencingToken,
     pub lease: LeaseId,
     /// Its lease has lapsed: only its owner may take it back.
     pub is_over: bool,
@@ -88,7 +88,7 @@ impl Sketch {
         sketch
     }
 
-    fn add(&mut self, space: &Space) {
+    fn add(&mut self, space: &NamespaceState) {
         let namespace = &space.name;
         self.leases.reserve(space.leases.len());
         self.holds.reserve(space.grants_len);
@@ -171,11 +171,11 @@ impl Sketch {
 /// A table before a step, or enough of it.
 pub trait Earlier {
     fn last_epoch(&self) -> Epoch;
-    fn last_fence(&self) -> Fence;
+    fn last_fence(&self) -> FencingToken;
     fn last_revision(&self) -> Revision;
     fn deadline_of(&self, namespace: &Namespace, lease: LeaseId) -> Option<Timestamp>;
     /// Fence registers with the highest token that each has accepted.
-    fn marks(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, Fence)>;
+    fn marks(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, FencingToken)>;
 }
 
 impl Earlier for LockTable {
@@ -183,7 +183,7 @@ impl Earlier for LockTable {
         self.epoch
     }
 
-    fn last_fence(&self) -> Fence {
+    fn last_fence(&self) -> FencingToken {
         self.fence
     }
 
@@ -196,7 +196,7 @@ impl Earlier for LockTable {
         Some(space.lease(space.lease_no(lease)?).deadline)
     }
 
-    fn marks(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, Fence)> {
+    fn marks(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, FencingToken)> {
         self.registers.iter()
     }
 }
@@ -206,7 +206,7 @@ impl Earlier for Sketch {
         self.epoch
     }
 
-    fn last_fence(&self) -> Fence {
+    fn last_fence(&self) -> FencingToken {
         self.fence
     }
 
@@ -219,7 +219,7 @@ impl Earlier for Sketch {
         self.leases.iter().find(is_it).map(|known| known.deadline)
     }
 
-    fn marks(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, Fence)> {
+    fn marks(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, FencingToken)> {
         self.registers.iter().map(|(namespace, register, fence)| (namespace, register, *fence))
     }
 }

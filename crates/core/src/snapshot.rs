@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{Epoch, LeaseId, Namespace, Owner, RegisterName, Revision};
 use crate::mode::Mode;
 use crate::range::ByteRange;
@@ -13,9 +13,9 @@ use crate::transition::{Ending, Request, SessionTerms};
 /// One piece of a snapshot. The order of entries does not matter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
-    Counters { epoch: Epoch, fence: Fence, revision: Revision },
+    Counters { epoch: Epoch, fence: FencingToken, revision: Revision },
     Lease(Box<LeaseEntry>),
-    Register { namespace: Namespace, register: RegisterName, fence: Fence },
+    Register { namespace: Namespace, register: RegisterName, fence: FencingToken },
 }
 
 /// A lease and everything that stands under it.
@@ -46,7 +46,7 @@ pub struct GrantEntry {
     pub key: Key,
     pub owner: Owner,
     pub mode: Mode,
-    pub fence: Fence,
+    pub fence: FencingToken,
     pub granted_at: Timestamp,
     pub reclaim_window: Millis,
     pub request: Option<Request>,
@@ -61,7 +61,7 @@ pub struct PieceEntry {
     pub owner: Owner,
     pub mode: Mode,
     /// The tokens that are good for this piece, in order; the last is the one it is shown with.
-    pub tokens: Vec<Fence>,
+    pub tokens: Vec<FencingToken>,
     pub granted_at: Timestamp,
     pub reclaim_window: Millis,
     pub metadata: Option<Arc<str>>,
@@ -70,7 +70,7 @@ pub struct PieceEntry {
 /// The byte ranges that belong to a set, so that releasing its fence releases them too.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetEntry {
-    pub fence: Fence,
+    pub fence: FencingToken,
     pub owner: Owner,
     pub ranges: Vec<(u64, ByteRange)>,
 }
@@ -78,7 +78,7 @@ pub struct SetEntry {
 /// A request with an id that was granted bytes of files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ByteRequestEntry {
-    pub fence: Fence,
+    pub fence: FencingToken,
     pub owner: Owner,
     pub request: Request,
     pub granted_at: Timestamp,

@@ -6,39 +6,39 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{LeaseId, Namespace};
 use crate::inode::{Party, Piece};
 use crate::lease::{
-    ByteRequest, Extra, Grant, Held, Lapse, Lease, LeaseNo, LeaseState, Session, SetRanges,
+    ByteRequest, Extra, Grant, Held, Lapse, Lease, LeaseIdx, LeaseState, Session, SetRanges,
     metadata_of, request_of,
 };
-use crate::owners::OwnerNo;
+use crate::namespace::{Known, NamespaceIdx, NamespaceState};
+use crate::owners::OwnerIdx;
 use crate::snapshot::{
     ByteRequestEntry, Entry, GrantEntry, LeaseEntry, PieceEntry, SessionEntry, SetEntry,
 };
-use crate::space::{Known, Space, SpaceNo};
 use crate::table::{LockTable, Unfit};
 use crate::tokens::Tokens;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshotting {
     ready: VecDeque<Entry>,
-    spaces: Vec<SpaceNo>,
+    spaces: Vec<NamespaceIdx>,
     /// The next lease of the first of `spaces`.
     next: u32,
     /// Leases that need not be written out when their turn comes.
-    done: BTreeMap<SpaceNo, Vec<u64>>,
+    done: BTreeMap<NamespaceIdx, Vec<u64>>,
 }
 
 impl Snapshotting {
     /// The lease is new: it is no part of the snapshot.
-    pub(crate) fn skip(&mut self, space: SpaceNo, lease: LeaseNo) {
+    pub(crate) fn skip(&mut self, space: NamespaceIdx, lease: LeaseIdx) {
         self.mark(space, lease);
     }
 
     /// Whether it was marked before.
-    fn mark(&mut self, space: SpaceNo, lease: LeaseNo) -> bool {
+    fn mark(&mut self, space: NamespaceIdx, lease: LeaseIdx) -> bool {
         let bits = self.done.entry(space).or_default();
         let (word, bit) = (lease.0 as usize / 64, 1 << (lease.0 % 64));
         if bits.len() <= word {
@@ -105,7 +105,7 @@ impl LockTable {
                 under_way.next = 0;
                 continue;
             }
-            let lease = LeaseNo(under_way.next);
+            let lease = LeaseIdx(under_way.next);
             under_way.next += 1;
             if let Some(held) = at.leases.get(lease.0)
                 && !under_way.mark(space, lease)
@@ -126,7 +126,7 @@ impl LockTable {
     }
 
     /// Writes a lease out as it still is, if a snapshot under way has not come to it yet.
-    pub(crate) fn before_change(&mut self, space: SpaceNo, lease: LeaseNo) {
+    pub(crate) fn before_change(&mut self, space: NamespaceIdx, lease: LeaseIdx) {
         let Some(under_way) = &mut self.snapshotting else {
             return;
         };
@@ -158,7 +158,7 @@ impl LockTable {
             Entry::Counters { epoch, fence, revision } => {
                 (self.epoch, self.fence, self.revision) = (epoch, fence, revision);
                 if planted!("token-reused-after-recovery") {
-                    self.fence = Fence::ZERO;
+                    self.fence = FencingToken::ZERO;
                 }
             }
             Entry::Register { namespace, register, fence } => {
@@ -169,7 +169,7 @@ impl LockTable {
         Ok(())
     }
 
-    pub(crate) fn add_lease_entry(&mut self, entry: LeaseEntry) -> Result<LeaseNo, Unfit> {
+    pub(crate) fn add_lease_entry(&mut self, entry: LeaseEntry) -> Result<LeaseIdx, Unfit> {
         let space = self.space_or_insert(&entry.namespace);
         let session = entry.session.as_ref().map(|session| {
             Box::new(Session {
@@ -192,8 +192,8 @@ impl LockTable {
     /// Puts everything under a lease that an entry has under it.
     pub(crate) fn fill(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         entry: LeaseEntry,
     ) -> Result<(), Unfit> {
         for grant in entry.grants {
@@ -217,7 +217,7 @@ impl LockTable {
 }
 
 impl LockTable {
-    fn restore_grant(&mut self, space: SpaceNo, lease: LeaseNo, grant: GrantEntry) {
+    fn restore_grant(&mut self, space: NamespaceIdx, lease: LeaseIdx, grant: GrantEntry) {
         let at = self.space_mut(space);
         let owner = at.owners.mention(&grant.owner);
         at.add_holder(&grant.key, grant.mode, grant.fence, lease);
@@ -242,10 +242,10 @@ impl LockTable {
     /// Comes before the pieces that remember its token: the owner stays mentioned until they are there.
     fn restore_request(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         entry: ByteRequestEntry,
-    ) -> OwnerNo {
+    ) -> OwnerIdx {
         let at = self.space_mut(space);
         let owner = at.owners.mention(&entry.owner);
         let ByteRequestEntry { fence, request, granted_at, ranges, .. } = entry;
@@ -260,8 +260,8 @@ impl LockTable {
 
     fn restore_piece(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         entry: PieceEntry,
     ) -> Result<(), Unfit> {
         let unfit = Unfit { revision: self.revision, what: "a piece without a token" };
@@ -281,12 +281,12 @@ impl LockTable {
     }
 }
 
-fn lease_in(space: &Space, lease: &Lease) -> Entry {
+fn lease_in(space: &NamespaceState, lease: &Lease) -> Entry {
     Entry::Lease(Box::new(entry_of(space, lease)))
 }
 
 /// A lease and everything that stands under it.
-pub(crate) fn entry_of(space: &Space, lease: &Lease) -> LeaseEntry {
+pub(crate) fn entry_of(space: &NamespaceState, lease: &Lease) -> LeaseEntry {
     let mut entry = header_of(space, lease);
     entry.grants = lease.held.grants().map(|grant| grant_entry(space, grant)).collect();
     if let Held::Many(many) = &lease.held {
@@ -304,7 +304,7 @@ pub(crate) fn entry_of(space: &Space, lease: &Lease) -> LeaseEntry {
 }
 
 /// A lease without what stands under it.
-pub(crate) fn header_of(space: &Space, lease: &Lease) -> LeaseEntry {
+pub(crate) fn header_of(space: &NamespaceState, lease: &Lease) -> LeaseEntry {
     LeaseEntry {
         namespace: space.name.clone(),
         lease: lease.id,
@@ -325,7 +325,7 @@ pub(crate) fn header_of(space: &Space, lease: &Lease) -> LeaseEntry {
     }
 }
 
-pub(crate) fn grant_entry(space: &Space, grant: &Grant) -> GrantEntry {
+pub(crate) fn grant_entry(space: &NamespaceState, grant: &Grant) -> GrantEntry {
     GrantEntry {
         key: grant.key.clone(),
         owner: space.owners.name(grant.owner).clone(),
@@ -338,7 +338,7 @@ pub(crate) fn grant_entry(space: &Space, grant: &Grant) -> GrantEntry {
     }
 }
 
-fn piece_entry(space: &Space, inode: u64, owner: OwnerNo, piece: &Piece) -> PieceEntry {
+fn piece_entry(space: &NamespaceState, inode: u64, owner: OwnerIdx, piece: &Piece) -> PieceEntry {
     PieceEntry {
         inode,
         range: piece.range,
@@ -351,11 +351,15 @@ fn piece_entry(space: &Space, inode: u64, owner: OwnerNo, piece: &Piece) -> Piec
     }
 }
 
-fn set_entry(fence: Fence, set: &SetRanges) -> SetEntry {
+fn set_entry(fence: FencingToken, set: &SetRanges) -> SetEntry {
     SetEntry { fence, owner: set.owner.clone(), ranges: set.ranges.clone() }
 }
 
-fn request_entry(space: &Space, fence: Fence, made: &ByteRequest) -> ByteRequestEntry {
+fn request_entry(
+    space: &NamespaceState,
+    fence: FencingToken,
+    made: &ByteRequest,
+) -> ByteRequestEntry {
     ByteRequestEntry {
         fence,
         owner: space.owners.name(made.owner).clone(),

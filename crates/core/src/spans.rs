@@ -6,8 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::lease::LeaseNo;
-use crate::owners::OwnerNo;
+use crate::lease::LeaseIdx;
+use crate::owners::OwnerIdx;
 use crate::range::ByteRange;
 
 #[derive(Clone, Debug)]
@@ -78,8 +78,8 @@ impl Bounds for () {
 }
 
 impl Bounds for crate::inode::Party {
-    const LEAST: Self = crate::inode::Party { owner: OwnerNo::MIN, lease: LeaseNo(0) };
-    const MOST: Self = crate::inode::Party { owner: OwnerNo::MAX, lease: LeaseNo(u32::MAX) };
+    const LEAST: Self = crate::inode::Party { owner: OwnerIdx::MIN, lease: LeaseIdx(0) };
+    const MOST: Self = crate::inode::Party { owner: OwnerIdx::MAX, lease: LeaseIdx(u32::MAX) };
 }
 
 impl Bounds for crate::id::Ticket {

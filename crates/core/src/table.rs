@@ -8,16 +8,16 @@ use crate::change::Listener;
 use crate::command::GracePolicy;
 use crate::effect::{Effect, Event, News, Step};
 use crate::endings::Endings;
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{Adapter, Epoch, Namespace, Owner, Revision, Ticket};
-use crate::lease::LeaseNo;
+use crate::lease::LeaseIdx;
 use crate::limits::Limits;
+use crate::namespace::{NamespaceIdx, NamespaceState};
 use crate::refusal::{Limit, Refusal};
 use crate::registers::Registers;
 use crate::scope::Scope;
 use crate::slab::Slab;
 use crate::snapshotting::Snapshotting;
-use crate::space::{Space, SpaceNo};
 use crate::time::{Millis, Timestamp};
 use crate::transition::Transition;
 use crate::undo::UndoLog;
@@ -36,18 +36,18 @@ pub struct LockTable {
     pub(crate) waited: Duration,
     pub(crate) epoch: Epoch,
     /// The last one handed out.
-    pub(crate) fence: Fence,
+    pub(crate) fence: FencingToken,
     pub(crate) revision: Revision,
-    pub(crate) spaces: Slab<Space>,
-    by_name: BTreeMap<Namespace, SpaceNo>,
+    pub(crate) spaces: Slab<NamespaceState>,
+    by_name: BTreeMap<Namespace, NamespaceIdx>,
     pub(crate) registers: Registers,
     /// How many sessions each adapter has open.
     pub(crate) sessions: BTreeMap<Adapter, usize>,
 
-    pub(crate) lease_timers: BTreeSet<(Timestamp, SpaceNo, LeaseNo)>,
-    pub(crate) wait_timers: BTreeSet<(Timestamp, Ticket, SpaceNo)>,
+    pub(crate) lease_timers: BTreeSet<(Timestamp, NamespaceIdx, LeaseIdx)>,
+    pub(crate) wait_timers: BTreeSet<(Timestamp, Ticket, NamespaceIdx)>,
     /// When places are forgotten. All are kept equally long, so the first is the oldest.
-    pub(crate) place_timers: BTreeSet<(Timestamp, Ticket, SpaceNo)>,
+    pub(crate) place_timers: BTreeSet<(Timestamp, Ticket, NamespaceIdx)>,
     pub(crate) last_ticket: Ticket,
     pub(crate) grace: Option<Grace>,
     /// Leases of the last epoch that have not come back yet.
@@ -56,11 +56,11 @@ pub struct LockTable {
     pub(crate) suspended: bool,
 
     /// What has come free in this step: where to look for waiters that can be granted.
-    pub(crate) freed: Vec<(SpaceNo, Scope)>,
+    pub(crate) freed: Vec<(NamespaceIdx, Scope)>,
     /// Who waits and has lost bytes of its own in this step: others may stand in its way now that did not before.
     pub(crate) weakened: BTreeSet<(Namespace, Owner)>,
     /// Waiters whose lease has ended in this step: nothing can stand under it any more.
-    pub(crate) orphaned: Vec<(SpaceNo, Ticket)>,
+    pub(crate) orphaned: Vec<(NamespaceIdx, Ticket)>,
     /// What has ended lately. It does not last.
     pub(crate) endings: Endings,
     pub(crate) snapshotting: Option<Snapshotting>,
@@ -84,7 +84,7 @@ impl LockTable {
             now: Timestamp::ZERO,
             waited: Duration::ZERO,
             epoch: Epoch::default(),
-            fence: Fence::ZERO,
+            fence: FencingToken::ZERO,
             revision: Revision::default(),
             spaces: Slab::default(),
             by_name: BTreeMap::new(),
@@ -118,7 +118,7 @@ impl LockTable {
     }
 
     /// The last fence handed out.
-    pub fn fence(&self) -> Fence {
+    pub fn fence(&self) -> FencingToken {
         self.fence
     }
 
@@ -132,39 +132,39 @@ impl LockTable {
         Some(first.plus(Millis::new(1)))
     }
 
-    pub(crate) fn space_no(&self, name: &Namespace) -> Option<SpaceNo> {
+    pub(crate) fn namespace_idx(&self, name: &Namespace) -> Option<NamespaceIdx> {
         self.by_name.get(name).copied()
     }
 
-    pub(crate) fn space(&self, space: SpaceNo) -> &Space {
+    pub(crate) fn space(&self, space: NamespaceIdx) -> &NamespaceState {
         &self.spaces[space.0]
     }
 
-    pub(crate) fn space_mut(&mut self, space: SpaceNo) -> &mut Space {
+    pub(crate) fn space_mut(&mut self, space: NamespaceIdx) -> &mut NamespaceState {
         &mut self.spaces[space.0]
     }
 
-    pub(crate) fn space_named(&self, name: &Namespace) -> Option<&Space> {
-        self.space_no(name).map(|space| self.space(space))
+    pub(crate) fn space_named(&self, name: &Namespace) -> Option<&NamespaceState> {
+        self.namespace_idx(name).map(|space| self.space(space))
     }
 
     /// Namespaces in the order of their names.
-    pub(crate) fn spaces_by_name(&self) -> impl Iterator<Item = (SpaceNo, &Space)> {
+    pub(crate) fn spaces_by_name(&self) -> impl Iterator<Item = (NamespaceIdx, &NamespaceState)> {
         self.by_name.values().map(|&space| (space, self.space(space)))
     }
 
-    pub(crate) fn space_or_insert(&mut self, name: &Namespace) -> SpaceNo {
-        if let Some(space) = self.space_no(name) {
+    pub(crate) fn space_or_insert(&mut self, name: &Namespace) -> NamespaceIdx {
+        if let Some(space) = self.namespace_idx(name) {
             return space;
         }
-        let space = SpaceNo(self.spaces.insert(Space::new(name.clone(), self.seed)));
+        let space = NamespaceIdx(self.spaces.insert(NamespaceState::new(name.clone(), self.seed)));
         self.by_name.insert(name.clone(), space);
         space
     }
 
     /// The namespace to put something into; at the limit, those that are empty make room.
-    pub(crate) fn space_to_fill(&mut self, name: &Namespace) -> Result<SpaceNo, Refusal> {
-        if let Some(space) = self.space_no(name) {
+    pub(crate) fn space_to_fill(&mut self, name: &Namespace) -> Result<NamespaceIdx, Refusal> {
+        if let Some(space) = self.namespace_idx(name) {
             return Ok(space);
         }
         if self.by_name.len() >= self.limits.namespaces_max {
@@ -210,7 +210,7 @@ impl LockTable {
     }
 
     /// Puts a lease's timer where its deadline is.
-    pub(crate) fn arm(&mut self, space: SpaceNo, lease: LeaseNo, moment: Timestamp) {
+    pub(crate) fn arm(&mut self, space: NamespaceIdx, lease: LeaseIdx, moment: Timestamp) {
         let held = self.spaces[space.0].lease_mut(lease);
         self.lease_timers.remove(&(held.timer, space, lease));
         held.timer = moment;
@@ -218,7 +218,12 @@ impl LockTable {
     }
 
     /// Moves a lease's deadline. A later one leaves the timer where it is: when it fires, it finds out.
-    pub(crate) fn set_deadline(&mut self, space: SpaceNo, lease: LeaseNo, deadline: Timestamp) {
+    pub(crate) fn set_deadline(
+        &mut self,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        deadline: Timestamp,
+    ) {
         let held = self.spaces[space.0].lease_mut(lease);
         held.deadline = deadline;
         if deadline < held.timer {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::command::{Claim, OnDisconnect};
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{Adapter, Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId};
 use crate::range::ByteRange;
 use crate::scope::Key;
@@ -20,7 +20,7 @@ pub enum Transition {
     /// Epoch and fences were raised after a restore; revisions rise as far as fences do.
     Jumped {
         epoch: Epoch,
-        fence: Fence,
+        fence: FencingToken,
     },
     SessionOpened(SessionOpened),
     Granted(Granted),
@@ -45,14 +45,14 @@ pub enum Transition {
     GrantEnded {
         namespace: Namespace,
         lease: LeaseId,
-        fence: Fence,
+        fence: FencingToken,
         ending: Ending,
     },
     /// One key of a grant ended; the rest of its set stands.
     KeyEnded {
         namespace: Namespace,
         lease: LeaseId,
-        fence: Fence,
+        fence: FencingToken,
         key: Key,
         ending: Ending,
     },
@@ -68,7 +68,7 @@ pub enum Transition {
     FenceAccepted {
         namespace: Namespace,
         register: RegisterName,
-        fence: Fence,
+        fence: FencingToken,
     },
     /// An operator removed a fence register; the reason is theirs.
     FenceDeleted {
@@ -107,7 +107,7 @@ pub struct Granted {
     pub opens: Option<Millis>,
     pub owner: Owner,
     pub claims: Vec<Claim>,
-    pub fence: Fence,
+    pub fence: FencingToken,
     pub granted_at: Timestamp,
     pub reclaim_window: Millis,
     pub request: Option<Request>,

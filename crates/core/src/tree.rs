@@ -2,8 +2,8 @@
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
+use crate::namespace::NamespaceState;
 use crate::scope::Scope;
-use crate::space::Space;
 use crate::table::LockTable;
 use crate::view::{Branch, Tree, TreeQuery};
 
@@ -30,7 +30,7 @@ impl LockTable {
     }
 }
 
-impl Space {
+impl NamespaceState {
     /// The first branch below the prefix that comes after this one, in the order of the texts.
     fn next_branch(&self, prefix: &str, after: Option<&str>, left: &mut usize) -> Option<Branch> {
         let key = self.next_key(prefix, after);

@@ -8,23 +8,23 @@ use std::collections::VecDeque;
 
 use crate::change::Listener;
 use crate::effect::Step;
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{LeaseId, Namespace, Owner, RegisterName, Revision, Ticket};
-use crate::lease::{Held, Lease, LeaseNo, LeaseState};
+use crate::lease::{Held, Lease, LeaseIdx, LeaseState};
+use crate::namespace::{Known, NamespaceIdx, NamespaceState};
 use crate::queue::Waiter;
 use crate::range::ByteRange;
 use crate::refusal::Refusal;
 use crate::scope::Scope;
 use crate::snapshot::LeaseEntry;
 use crate::snapshotting::{entry_of, grant_entry, header_of};
-use crate::space::{Known, Space, SpaceNo};
 use crate::table::{LockTable, Unfit};
 use crate::time::{Millis, Timestamp};
 use crate::transition::{Ending, Granted, Transition};
 
 /// The changes that can be undone, oldest first, each with the fencing token before it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct UndoLog(VecDeque<(Fence, Undo)>);
+pub(crate) struct UndoLog(VecDeque<(FencingToken, Undo)>);
 
 #[derive(Clone, Debug)]
 enum Undo {
@@ -38,7 +38,7 @@ enum Undo {
     Keys {
         namespace: Namespace,
         lease: LeaseId,
-        fence: Fence,
+        fence: FencingToken,
     },
     /// Names and paths that ended.
     Ended(Box<Image>),
@@ -56,7 +56,7 @@ enum Undo {
     Register {
         namespace: Namespace,
         register: RegisterName,
-        fence: Option<Fence>,
+        fence: Option<FencingToken>,
     },
 }
 
@@ -155,7 +155,11 @@ impl LockTable {
         Some(at.lease(lease).ttl)
     }
 
-    fn find_lease(&self, namespace: &Namespace, lease: LeaseId) -> Option<(&Space, LeaseNo)> {
+    fn find_lease(
+        &self,
+        namespace: &Namespace,
+        lease: LeaseId,
+    ) -> Option<(&NamespaceState, LeaseIdx)> {
         let at = self.space_named(namespace)?;
         Some((at, at.lease_no(lease)?))
     }
@@ -224,7 +228,7 @@ impl LockTable {
         let Some(at) = self.space_named(&namespace) else {
             return Undo::Leases { before: Vec::new(), opened };
         };
-        let mut leases: Vec<LeaseNo> = at.lease_no(lease).into_iter().collect();
+        let mut leases: Vec<LeaseIdx> = at.lease_no(lease).into_iter().collect();
         for claim in &granted.claims {
             if let Scope::Range { inode, range } = claim.scope {
                 leases.extend(bytes_touched(at, &granted.owner, inode, range));
@@ -283,7 +287,7 @@ impl LockTable {
     }
 
     /// Takes the keys of a grant out of its lease.
-    fn remove_stamped(&mut self, space: SpaceNo, lease: LeaseNo, fence: Fence) {
+    fn remove_stamped(&mut self, space: NamespaceIdx, lease: LeaseIdx, fence: FencingToken) {
         self.before_change(space, lease);
         for key in self.space(space).lease(lease).held.stamped(fence) {
             self.end_grant(space, lease, fence, &key, &Ending::Withdrawn, &mut Listener::Undoing);
@@ -340,7 +344,7 @@ impl LockTable {
         self.hold_again(space, holders);
     }
 
-    fn add_image(&mut self, space: SpaceNo, image: Image) {
+    fn add_image(&mut self, space: NamespaceIdx, image: Image) {
         let Image { entry, state, deadline, attached } = image;
         let Ok(lease) = self.add_lease_entry(entry) else { return };
         let held = self.space_mut(space).lease_mut(lease);
@@ -351,19 +355,19 @@ impl LockTable {
         self.arm_again(space, lease);
     }
 
-    fn refill(&mut self, space: SpaceNo, lease: LeaseNo, entry: LeaseEntry) {
+    fn refill(&mut self, space: NamespaceIdx, lease: LeaseIdx, entry: LeaseEntry) {
         let filled = self.fill(space, lease, entry);
         debug_assert!(filled.is_ok(), "it was taken from this table: {filled:?}");
     }
 
-    fn arm_again(&mut self, space: SpaceNo, lease: LeaseNo) {
+    fn arm_again(&mut self, space: NamespaceIdx, lease: LeaseIdx) {
         if self.space(space).lease(lease).is_over() {
             self.arm_window(space, lease);
         }
     }
 
     /// Owners hold something again: that may close a cycle, or let a waiter of the same owner through.
-    fn hold_again(&mut self, space: SpaceNo, holders: Vec<(Owner, Option<u64>)>) {
+    fn hold_again(&mut self, space: NamespaceIdx, holders: Vec<(Owner, Option<u64>)>) {
         for (owner, inode) in holders {
             self.note_weakened(space, &owner);
             let at = self.space_mut(space);
@@ -378,7 +382,7 @@ impl LockTable {
     pub fn redo(&mut self, transition: &Transition) -> Result<(), Unfit> {
         self.change(transition, &mut Listener::Nobody)?;
         if let Transition::Granted(granted) = transition
-            && let Some(space) = self.space_no(&granted.namespace)
+            && let Some(space) = self.namespace_idx(&granted.namespace)
         {
             self.note_weakened(space, &granted.owner);
         }
@@ -386,7 +390,7 @@ impl LockTable {
     }
 
     /// An owner that waits holds something again: that may close a cycle.
-    fn note_weakened(&mut self, space: SpaceNo, owner: &Owner) {
+    fn note_weakened(&mut self, space: NamespaceIdx, owner: &Owner) {
         let at = self.space(space);
         let waits = at.owners.find(owner).is_some_and(|owner| at.waits_of(owner).next().is_some());
         if waits {
@@ -396,7 +400,7 @@ impl LockTable {
     }
 }
 
-impl Space {
+impl NamespaceState {
     /// Why a waiting request would be refused if it came now.
     fn unfit_after_undo(&self, ticket: Ticket, waiter: &Waiter) -> Option<Refusal> {
         for claim in &waiter.request.claims {
@@ -415,11 +419,11 @@ impl Space {
 }
 
 impl Image {
-    fn whole(space: &Space, lease: &Lease) -> Image {
+    fn whole(space: &NamespaceState, lease: &Lease) -> Image {
         Image { entry: entry_of(space, lease), ..Image::header(space, lease) }
     }
 
-    fn header(space: &Space, lease: &Lease) -> Image {
+    fn header(space: &NamespaceState, lease: &Lease) -> Image {
         Image {
             entry: header_of(space, lease),
             state: lease.state,
@@ -436,7 +440,7 @@ impl Image {
 
 /// What an ending takes away. Names and paths one by one, as there may be many under a session; with bytes, which merge
 /// and split, the whole lease.
-fn undo_of_ending(at: &Space, lease: &Lease, ended: &Transition) -> Undo {
+fn undo_of_ending(at: &NamespaceState, lease: &Lease, ended: &Transition) -> Undo {
     let has_bytes = match &lease.held {
         Held::Many(many) => {
             !(many.pieces.is_empty() && many.sets.is_empty() && many.requests.is_empty())
@@ -473,7 +477,12 @@ fn undo_of_ending(at: &Space, lease: &Lease, ended: &Transition) -> Undo {
 }
 
 /// The leases under which the owner holds any of these bytes.
-fn bytes_touched(at: &Space, owner: &Owner, inode: u64, range: ByteRange) -> Vec<LeaseNo> {
+fn bytes_touched(
+    at: &NamespaceState,
+    owner: &Owner,
+    inode: u64,
+    range: ByteRange,
+) -> Vec<LeaseIdx> {
     let (Some(owner), Some(file)) = (at.owners.find(owner), at.inodes.get(&inode)) else {
         return Vec::new();
     };

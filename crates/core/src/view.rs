@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::command::OnDisconnect;
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{Adapter, Epoch, Namespace, Owner, RegisterName, Revision, Ticket};
 use crate::mode::Mode;
 use crate::refusal::{Gone, Holder, WaitEdge};
@@ -24,7 +24,7 @@ pub struct LockView {
     pub waiters: Vec<WaiterView>,
     pub waiters_len: usize,
     /// The highest token it is known to have been granted with: of a holder, or of a grant that ended lately.
-    pub last_fence: Option<Fence>,
+    pub last_fence: Option<FencingToken>,
     pub revision: Revision,
 }
 
@@ -68,7 +68,7 @@ pub struct Check {
 /// The grant that carries a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenView {
-    pub fence: Fence,
+    pub fence: FencingToken,
     pub namespace: Namespace,
     /// What is held with it, reclaim windows too; the first few.
     pub holders: Vec<Holder>,
@@ -109,7 +109,7 @@ pub struct ListQuery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListCursor {
     pub scope: Scope,
-    pub fence: Fence,
+    pub fence: FencingToken,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ pub struct SessionView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegisterView {
     pub name: RegisterName,
-    pub high_water: Fence,
+    pub high_water: FencingToken,
 }
 
 /// Who holds what, and who waits for whom.
@@ -230,7 +230,7 @@ pub struct Tree {
 pub struct Stats {
     pub epoch: Epoch,
     pub revision: Revision,
-    pub fence: Fence,
+    pub fence: FencingToken,
     pub namespaces: usize,
     /// Grants, those in a reclaim window too.
     pub grants: usize,

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Answer, Check, Claim, Command, Fence, Graph, LeaseId, ListQuery, LockView, Namespace, Overview,
-    Owner, Page, Refusal, RegisterName, RegisterView, Scope, SessionView, Stats, Tested, TokenView,
-    Tree, TreeQuery,
+    Answer, Check, Claim, Command, FencingToken, Graph, LeaseId, ListQuery, LockView, Namespace,
+    Overview, Owner, Page, Refusal, RegisterName, RegisterView, Scope, SessionView, Stats, Tested,
+    TokenView, Tree, TreeQuery,
 };
 
 /// What one caller asks.
@@ -31,7 +31,7 @@ pub enum Query {
     Check {
         namespace: Namespace,
         scope: Scope,
-        fence: Fence,
+        fence: FencingToken,
         lease: Option<LeaseId>,
     },
     List(ListQuery),
@@ -51,7 +51,7 @@ pub enum Query {
     /// The grant that carries a token, in whatever namespace of the group that this one is in.
     Token {
         namespace: Namespace,
-        fence: Fence,
+        fence: FencingToken,
     },
     Registers {
         namespace: Namespace,
@@ -100,7 +100,7 @@ pub enum View {
     Page(Box<Page>),
     Session(Option<Box<SessionView>>),
     Sessions(Vec<SessionView>),
-    Register(Option<Fence>),
+    Register(Option<FencingToken>),
     Registers(Vec<RegisterView>),
     Token(Option<Box<TokenView>>),
     Graph(Box<Graph>),

@@ -197,7 +197,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use leasehold_core::{Event, Fence, Mode, Owner, Revision, Scope, Timestamp};
+    use leasehold_core::{Event, FencingToken, Mode, Owner, Revision, Scope, Timestamp};
 
     fn ended(namespace: &str, ending: Ending) -> Published {
         ended_after(namespace, ending, false)
@@ -208,7 +208,7 @@ mod tests {
             scope: Scope::parse("x").expect("a name"),
             owner: Owner::new("a").expect("a name"),
             mode: Mode::Exclusive,
-            fence: Fence::new(1).expect("a small number"),
+            fence: FencingToken::new(1).expect("a small number"),
             since: Timestamp::ZERO,
             ending,
             window: None,

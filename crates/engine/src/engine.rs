@@ -23,8 +23,9 @@ use std::time::Duration;
 
 use leasehold_core::planted;
 use leasehold_core::{
-    Answer, CallId, Cancel, Command, Effect, Ending, Epoch, Event, Fence, LeaseId, LockTable,
-    Namespace, News, Outcome, Queued, Refusal, Revision, Scope, Step, Timestamp, Transition,
+    Answer, CallId, Cancel, Command, Effect, Ending, Epoch, Event, FencingToken, LeaseId,
+    LockTable, Namespace, News, Outcome, Queued, Refusal, Revision, Scope, Step, Timestamp,
+    Transition,
 };
 use leasehold_store::Seq;
 
@@ -58,7 +59,7 @@ pub struct Engine {
     /// The revision up to which everything is durable.
     durable: Revision,
     /// No higher fence can have been seen by anybody.
-    durable_fence: Fence,
+    durable_fence: FencingToken,
     next_seq: Seq,
     /// How many of the unwritten transitions are in the record that is being written.
     in_flight: Option<usize>,
@@ -106,14 +107,14 @@ pub enum Output {
     Lost {
         namespace: Namespace,
         lease: LeaseId,
-        fence: Option<Fence>,
+        fence: Option<FencingToken>,
         ending: Ending,
     },
     /// Somebody waits, and the grant with this fence is in the way.
     Wanted {
         namespace: Namespace,
         lease: LeaseId,
-        fence: Fence,
+        fence: FencingToken,
         scope: Scope,
     },
     /// This server leads, from here on.

@@ -165,14 +165,14 @@ fn is_an_end(ending: &Ending) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leasehold_core::{Fence, Mode, Namespace, Owner, Revision, Scope};
+    use leasehold_core::{FencingToken, Mode, Namespace, Owner, Revision, Scope};
 
     fn ended(at: u64, ending: Ending) -> Published {
         let news = News::Ended {
             scope: Scope::parse("x").expect("a name"),
             owner: Owner::new("a").expect("a name"),
             mode: Mode::Exclusive,
-            fence: Fence::new(at).expect("a small number"),
+            fence: FencingToken::new(at).expect("a small number"),
             since: Timestamp::ZERO,
             ending,
             window: None,

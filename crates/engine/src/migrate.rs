@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold_core::{Entry, Epoch, Fence, GracePolicy, Limits, LockTable, Transition};
+use leasehold_core::{Entry, Epoch, FencingToken, GracePolicy, Limits, LockTable, Transition};
 use leasehold_store::{
     Batch, Campaign, Candidate, ChunkWriter, Error, Journal, Leadership, Pruned, Seq,
 };
@@ -31,7 +31,7 @@ pub struct Migrated {
     pub bytes: u64,
     /// The new store goes on above these.
     pub epoch: Epoch,
-    pub fence: Fence,
+    pub fence: FencingToken,
     /// Of everything that lasts; equal in both stores.
     pub digest: u64,
 }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::{Ending, Epoch, Fence, LeaseId, Namespace, Revision, Scope};
+use leasehold_core::{Ending, Epoch, FencingToken, LeaseId, Namespace, Revision, Scope};
 use tokio::sync::{mpsc, watch};
 
 use crate::counts::{Counts, Totals};
@@ -99,9 +99,9 @@ pub enum Watched {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The whole lease, or the grant with this fence, is gone.
-    Lost { fence: Option<Fence>, ending: Ending },
+    Lost { fence: Option<FencingToken>, ending: Ending },
     /// Somebody waits for this, and the grant with this fence is in the way.
-    Wanted { fence: Fence, scope: Scope },
+    Wanted { fence: FencingToken, scope: Scope },
 }
 
 impl Publisher {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    BeginEpoch, Command, Epoch, Fence, GracePolicy, Jump, Limits, LockTable, Outcome, Step,
+    BeginEpoch, Command, Epoch, FencingToken, GracePolicy, Jump, Limits, LockTable, Outcome, Step,
     Timestamp, Transition, Unfit,
 };
 use leasehold_store::{Fault, Journal, Loaded, Page, Position, Seq};
@@ -53,7 +53,7 @@ pub struct Recovery {
     pub grace: GracePolicy,
     pub grace_length: Duration,
     /// For a store that forgets: fences go on from here at least.
-    pub fence_floor: Option<Fence>,
+    pub fence_floor: Option<FencingToken>,
 }
 
 /// A table on its way in, page by page.
@@ -119,8 +119,8 @@ impl Loading {
     /// Everything is in: the table as it is stored, and the number of the next record.
     pub(crate) fn into_table(mut self) -> Result<(LockTable, Seq), StartError> {
         if self.fence_jump > 0 {
-            let fence = Fence::new(self.table.fence().get() + self.fence_jump);
-            let (epoch, fence) = (self.table.epoch(), fence.unwrap_or(Fence::MAX));
+            let fence = FencingToken::new(self.table.fence().get() + self.fence_jump);
+            let (epoch, fence) = (self.table.epoch(), fence.unwrap_or(FencingToken::MAX));
             self.table.apply(&Transition::Jumped { epoch, fence })?;
         }
         Ok((self.table, self.last.next()))
@@ -131,9 +131,9 @@ impl Loading {
         let Loading { recovery, mut table, last, fence_jump, loaded, .. } = self;
         let mut step = Step::new();
         let mut before = Some((table.epoch(), table.revision()));
-        let floor = recovery.fence_floor.unwrap_or(Fence::ZERO).get();
-        let jumped =
-            Fence::new((table.fence().get() + fence_jump).max(floor)).unwrap_or(Fence::MAX);
+        let floor = recovery.fence_floor.unwrap_or(FencingToken::ZERO).get();
+        let jumped = FencingToken::new((table.fence().get() + fence_jump).max(floor))
+            .unwrap_or(FencingToken::MAX);
         if jumped > table.fence() {
             let jump = Jump { epoch: table.epoch(), fence: jumped };
             table.handle(now, Command::Jump(jump), &mut step);

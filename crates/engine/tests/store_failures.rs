@@ -8,9 +8,9 @@ use std::time::Duration;
 use common::{Mood, MoodyJournal, NOW, acquire, release, renew, scope};
 use leasehold_core::{
     AcceptFence, Adapter, Answer, Break, BreakSession, ByteRange, CloseSession, Command,
-    DeleteFence, Fence, Gone, Grant, KeepAlive, ListQuery, LockState, Millis, Mode, Namespace,
-    OnDisconnect, OpenSession, Opened, Refusal, RegisterName, RemoveFile, Renew, RequestId,
-    Revision, Under, Unlock, Wait,
+    DeleteFence, FencingToken, Gone, Grant, KeepAlive, ListQuery, LockState, Millis, Mode,
+    Namespace, OnDisconnect, OpenSession, Opened, Refusal, RegisterName, RemoveFile, Renew,
+    RequestId, Revision, Under, Unlock, Wait,
 };
 use leasehold_engine::{
     CallError, Clock, Handle, Query, Recovery, Runner, RuntimeClock, Stop, View, recover, start,
@@ -368,7 +368,7 @@ async fn seen(handle: &Handle) -> Seen {
     Seen {
         holders: holders.collect(),
         sessions: sessions.into_iter().map(|session| (session.number, session.ttl)).collect(),
-        register: register.map(Fence::get),
+        register: register.map(FencingToken::get),
     }
 }
 
@@ -405,7 +405,7 @@ async fn hold(handle: &Handle) -> Held {
     Held { lock, bytes, session: *session }
 }
 
-fn accept(fence: Fence) -> Command {
+fn accept(fence: FencingToken) -> Command {
     Command::AcceptFence(AcceptFence {
         namespace: Namespace::default(),
         register: register(),

@@ -43,7 +43,7 @@ mod samples;
 
 pub use accept::Listener;
 pub use config::{AccessLog, ClusterConfig, Config, ConfigError, Grace, Policy, Store};
-pub use leasehold_core::{Fence, GracePolicy, Limits};
+pub use leasehold_core::{FencingToken, GracePolicy, Limits};
 pub use leasehold_engine::{HistoryLimits, MigrateError, Migrated, Progress, migrate};
 pub use leasehold_store::open;
 pub use leasehold_store::sqlite::{Backup, Restored, backup, restore};

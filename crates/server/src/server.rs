@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::Fence;
+use leasehold_core::FencingToken;
 use leasehold_engine::{Clock, Recovery, Runner, Stop, SystemClock};
 use leasehold_store::{Candidate, Journal, OpenError};
 use tokio::net::TcpListener;
@@ -224,7 +224,7 @@ fn candidate(config: &Config, address: SocketAddr) -> Candidate {
     }
 }
 
-fn runner(config: &Config, candidate: Candidate, fence_floor: Option<Fence>) -> Runner {
+fn runner(config: &Config, candidate: Candidate, fence_floor: Option<FencingToken>) -> Runner {
     let seed = random::secret();
     Runner {
         candidate,

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use leasehold_core::Fence;
+use leasehold_core::FencingToken;
 use tokio::sync::watch;
 
 use crate::server::StartError;
@@ -28,12 +28,12 @@ pub(crate) struct TokenSeed {
 }
 
 /// The first token above all that were issued, by the clock alone.
-pub(crate) fn by_clock() -> Fence {
+pub(crate) fn by_clock() -> FencingToken {
     fence(clock())
 }
 
-fn fence(value: u64) -> Fence {
-    Fence::new(value).unwrap_or(Fence::MAX)
+fn fence(value: u64) -> FencingToken {
+    FencingToken::new(value).unwrap_or(FencingToken::MAX)
 }
 
 fn clock() -> u64 {
@@ -65,7 +65,7 @@ impl TokenSeed {
         Ok(seed)
     }
 
-    pub(crate) fn first(&self) -> Fence {
+    pub(crate) fn first(&self) -> FencingToken {
         fence(self.first)
     }
 

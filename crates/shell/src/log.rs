@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use leasehold_core::{Ending, Fence, LeaseId, Transition};
+use leasehold_core::{Ending, FencingToken, LeaseId, Transition};
 use leasehold_store::Batch;
 
 use crate::hand::{Done, OWNER};
@@ -21,7 +21,7 @@ pub(crate) struct Log {
 #[derive(Debug)]
 struct Grant {
     owner: String,
-    fence: Fence,
+    fence: FencingToken,
     over: Option<Over>,
 }
 
@@ -59,7 +59,7 @@ impl Log {
             Transition::SessionOpened(opened) => {
                 self.open.entry(opened.lease).or_default().push(self.grants.len());
                 let owner = session_of(opened.owner.as_str());
-                self.grants.push(Grant { owner, fence: Fence::ZERO, over: None });
+                self.grants.push(Grant { owner, fence: FencingToken::ZERO, over: None });
             }
             // Only the simple lock has a reclaim window.
             Transition::LeaseLapsed { lease, ending, .. }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leasehold_core::{
-    CallId, Cancel, Command, Disconnect, Fence, LeaseId, Namespace, SecretTicket, Timestamp,
+    CallId, Cancel, Command, Disconnect, FencingToken, LeaseId, Namespace, SecretTicket, Timestamp,
 };
 use leasehold_engine::{
     Asking, Call, CallError, Member, Output, Plan as MemberPlan, Portion, Recovery, Reply,
@@ -80,7 +80,7 @@ pub struct Said {
     /// Whoever stands in line learns how to come back.
     pub queued: Vec<(Wire, SecretTicket)>,
     pub began: bool,
-    pub lost: Vec<(LeaseId, Option<Fence>)>,
+    pub lost: Vec<(LeaseId, Option<FencingToken>)>,
     pub withdrawn: usize,
     /// Sessions that nobody heard of.
     pub unheard: Vec<(Namespace, LeaseId)>,
@@ -133,7 +133,7 @@ impl Server {
                 grace: plan.grace,
                 grace_length: Duration::from_micros(plan.grace_length),
                 // As a server does by its wall clock: microseconds are above all that were handed out.
-                fence_floor: plan.store.forgets.then(|| Fence::new(now.0)).flatten(),
+                fence_floor: plan.store.forgets.then(|| FencingToken::new(now.0)).flatten(),
             },
             snapshot_bytes: plan.snapshot_bytes,
         };

@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use leasehold_core::{
-    Claim, Ending, Fence, Granted, LeaseId, Millis, Mode, Namespace, Owner, Scope, Timestamp,
-    Transition,
+    Claim, Ending, FencingToken, Granted, LeaseId, Millis, Mode, Namespace, Owner, Scope,
+    Timestamp, Transition,
 };
 use leasehold_store::conformance::servers::{Etcd, Postgres, use_disk};
 use leasehold_store::{Batch, Campaign, Candidate, Journal, Location, Seq, open};
@@ -89,7 +89,7 @@ fn granted(number: u64) -> Transition {
             scope: Scope::parse(&format!("job/{number}")).expect("it is a scope"),
             mode: Mode::Exclusive,
         }],
-        fence: Fence::new(number).expect("it is small"),
+        fence: FencingToken::new(number).expect("it is small"),
         granted_at: Timestamp::from_millis(1_700_000_000_000 + number),
         reclaim_window: Millis::ZERO,
         request: None,

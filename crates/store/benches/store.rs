@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{
-    Claim, Ending, Entry, Epoch, Fence, GrantEntry, Granted, LeaseEntry, LeaseId, Millis, Mode,
-    Namespace, Owner, Scope, Timestamp, Transition,
+    Claim, Ending, Entry, Epoch, FencingToken, GrantEntry, Granted, LeaseEntry, LeaseId, Millis,
+    Mode, Namespace, Owner, Scope, Timestamp, Transition,
 };
 use leasehold_store::conformance::block_on;
 use leasehold_store::sqlite::{Options, SqliteJournal};
@@ -230,7 +230,7 @@ fn granted(number: u64) -> Transition {
             scope: Scope::parse(&format!("job/{number}")).expect("it is a scope"),
             mode: Mode::Exclusive,
         }],
-        fence: Fence::new(1_000_000 + number).expect("it is small"),
+        fence: FencingToken::new(1_000_000 + number).expect("it is small"),
         granted_at: Timestamp::from_millis(1_700_000_000_000),
         reclaim_window: Millis::ZERO,
         request: None,
@@ -265,7 +265,7 @@ fn lease_entry(number: u64) -> Entry {
             key,
             owner: owner(number),
             mode: Mode::Exclusive,
-            fence: Fence::new(1_000_000 + number).expect("it is small"),
+            fence: FencingToken::new(1_000_000 + number).expect("it is small"),
             granted_at: Timestamp::from_millis(1_700_000_000_000),
             reclaim_window: Millis::ZERO,
             request: None,

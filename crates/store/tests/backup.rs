@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::*;
-use leasehold_core::{Epoch, Fence, Transition};
+use leasehold_core::{Epoch, FencingToken, Transition};
 use leasehold_store::conformance::block_on;
 use leasehold_store::sqlite::{Restored, backup, restore};
 use leasehold_store::{Batch, Error, Loaded, Seq};
@@ -210,7 +210,7 @@ fn backup_that_seems_very_old_needs_a_fence_to_stay_above() {
     assert!(refusal.contains("500 days old"), "{refusal}");
     // An empty file would be taken for a new store.
     assert!(!to.exists());
-    let above = Fence::new(1 << 50).unwrap();
+    let above = FencingToken::new(1 << 50).unwrap();
     let restored = restore(&taken, &to, Some(above)).unwrap();
     assert_eq!(restored.fence, above);
 }
@@ -221,7 +221,7 @@ fn fences_that_would_run_out_are_refused() {
     let (from, to) = (folder.path().join("locks.db"), folder.path().join("new.db"));
     let journal = open(&from);
     let epoch = lead(&*journal);
-    let jumped = Transition::Jumped { epoch, fence: Fence::MAX };
+    let jumped = Transition::Jumped { epoch, fence: FencingToken::MAX };
     append(&*journal, Batch::new(epoch, Seq(1), [&jumped]));
     drop(journal);
     let refusal = restore(&from, &to, None).unwrap_err().to_string();
@@ -235,13 +235,13 @@ fn restore_above_a_token_that_leaves_too_few_is_refused_before_anything_is_writt
     let (from, to) = (folder.path().join("locks.db"), folder.path().join("new.db"));
     fill(&from);
     let before = names(folder.path());
-    for above in [Fence::MAX, Fence::new(Fence::JUMP_MAX.get() + 1).unwrap()] {
+    for above in [FencingToken::MAX, FencingToken::new(FencingToken::JUMP_MAX.get() + 1).unwrap()] {
         let refusal = restore(&from, &to, Some(above)).unwrap_err().to_string();
         assert!(refusal.contains("leaves too few"), "{refusal}");
         assert_eq!(names(folder.path()), before);
     }
-    let restored = restore(&from, &to, Some(Fence::JUMP_MAX)).unwrap();
-    assert_eq!(restored.fence, Fence::JUMP_MAX);
+    let restored = restore(&from, &to, Some(FencingToken::JUMP_MAX)).unwrap();
+    assert_eq!(restored.fence, FencingToken::JUMP_MAX);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use leasehold_server::{Fence, restore};
+use leasehold_server::{FencingToken, restore};
 use serde::Serialize;
 
 use super::Answered;
@@ -20,13 +20,13 @@ struct Done<'a> {
 }
 
 pub(crate) fn run(out: &Output, args: &Restore) -> Answered {
-    let fence_above = match args.fence_above.map(Fence::new) {
+    let fence_above = match args.fence_above.map(FencingToken::new) {
         None => None,
-        Some(Some(fence)) if fence <= Fence::JUMP_MAX => Some(fence),
+        Some(Some(fence)) if fence <= FencingToken::JUMP_MAX => Some(fence),
         Some(_) => {
             let said = format!(
                 "--fence-above leaves too few fencing tokens: it may be {} at most",
-                Fence::JUMP_MAX
+                FencingToken::JUMP_MAX
             );
             return Err(Failure::new(EXIT_USAGE, said).next("nothing was changed"));
         }

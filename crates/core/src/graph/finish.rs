@@ -11,23 +11,23 @@ use super::{QueueOf, Requester, Wanted};
 use crate::budget::{Budget, Cut};
 use crate::id::Ticket;
 use crate::mode::Mode;
-use crate::owners::{OwnerNo, OwnerSet};
+use crate::namespace::NamespaceState;
+use crate::owners::{OwnerIdx, OwnerSet};
 use crate::queue::Queue;
 use crate::scope::Scope;
-use crate::space::Space;
 
 pub(super) struct Finishing<'a> {
-    space: &'a Space,
+    space: &'a NamespaceState,
     waiting: OwnerSet,
     finished: OwnerSet,
     /// How much keeps each owner from finishing.
-    unmet: BTreeMap<OwnerNo, usize>,
+    unmet: BTreeMap<OwnerIdx, usize>,
     /// Who waits for an owner itself.
-    dependents: BTreeMap<OwnerNo, Vec<OwnerNo>>,
+    dependents: BTreeMap<OwnerIdx, Vec<OwnerIdx>>,
     lines: Vec<Line>,
     line_of: BTreeMap<(QueueOf<'a>, Kind), usize>,
     /// Where each owner stands.
-    places: BTreeMap<OwnerNo, Vec<(usize, usize)>>,
+    places: BTreeMap<OwnerIdx, Vec<(usize, usize)>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,12 +40,12 @@ enum Kind {
 /// Holders and waiters of one scope in order, and how far one can stand so that fewer than the limit are ahead.
 struct Line {
     limit: usize,
-    ahead: Vec<(Ticket, OwnerNo, IsGone)>,
+    ahead: Vec<(Ticket, OwnerIdx, IsGone)>,
     /// So many of the first have fewer than the limit ahead of whoever comes after them.
     reach: usize,
     left: usize,
     /// Those who are not met yet, by how many must be within reach; the nearest last.
-    waiting: Vec<(usize, OwnerNo)>,
+    waiting: Vec<(usize, OwnerIdx)>,
 }
 
 type IsGone = bool;
@@ -70,8 +70,8 @@ impl Line {
 impl<'a> Finishing<'a> {
     /// Of these owners, and the requester, those that can finish. Who waits for nothing can.
     pub(super) fn among(
-        space: &'a Space,
-        owners: &[OwnerNo],
+        space: &'a NamespaceState,
+        owners: &[OwnerIdx],
         requester: Option<&Requester<'a>>,
         budget: &mut Budget,
     ) -> Result<Finishing<'a>, Cut> {
@@ -105,7 +105,7 @@ impl<'a> Finishing<'a> {
         Ok(finishing)
     }
 
-    pub(super) fn has(&self, owner: OwnerNo) -> bool {
+    pub(super) fn has(&self, owner: OwnerIdx) -> bool {
         self.finished.contains(owner) || !self.waiting.contains(owner)
     }
 
@@ -121,7 +121,7 @@ impl<'a> Finishing<'a> {
 
     fn need(
         &mut self,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         wanted: Wanted<'a>,
         is_only_one: bool,
         budget: &mut Budget,
@@ -167,7 +167,7 @@ impl<'a> Finishing<'a> {
         Ok(())
     }
 
-    fn depend(&mut self, owner: OwnerNo, on: OwnerNo) {
+    fn depend(&mut self, owner: OwnerIdx, on: OwnerIdx) {
         if self.waiting.contains(on) {
             self.dependents.entry(on).or_default().push(owner);
             *self.unmet.entry(owner).or_insert(0) += 1;
@@ -177,7 +177,7 @@ impl<'a> Finishing<'a> {
     /// Puts a claim behind those ahead of it in a line.
     fn stand(
         &mut self,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         wanted: Wanted<'a>,
         of: QueueOf<'a>,
         queue: Option<&'a Queue>,
@@ -196,7 +196,7 @@ impl<'a> Finishing<'a> {
 
     fn begin_line(
         &mut self,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         wanted: Wanted<'a>,
         of: QueueOf<'a>,
         queue: Option<&'a Queue>,
@@ -228,14 +228,14 @@ impl<'a> Finishing<'a> {
 
     /// Lets everybody finish who can.
     fn settle(&mut self, budget: &mut Budget) -> Result<(), Cut> {
-        let mut met: Vec<OwnerNo> = Vec::new();
+        let mut met: Vec<OwnerIdx> = Vec::new();
         for line in &mut self.lines {
             line.waiting.sort_unstable_by(|one, other| other.cmp(one));
         }
         for number in 0..self.lines.len() {
             self.advance(number, &mut met);
         }
-        let mut ready: Vec<OwnerNo> =
+        let mut ready: Vec<OwnerIdx> =
             self.unmet.iter().filter(|(_, unmet)| **unmet == 0).map(|(&owner, _)| owner).collect();
         loop {
             for owner in met.drain(..) {
@@ -258,7 +258,7 @@ impl<'a> Finishing<'a> {
         }
     }
 
-    fn go(&mut self, number: usize, place: usize, met: &mut Vec<OwnerNo>) {
+    fn go(&mut self, number: usize, place: usize, met: &mut Vec<OwnerIdx>) {
         let line = &mut self.lines[number];
         if !std::mem::replace(&mut line.ahead[place].2, true) && place < line.reach {
             line.left -= 1;
@@ -266,7 +266,7 @@ impl<'a> Finishing<'a> {
         self.advance(number, met);
     }
 
-    fn advance(&mut self, number: usize, met: &mut Vec<OwnerNo>) {
+    fn advance(&mut self, number: usize, met: &mut Vec<OwnerIdx>) {
         let line = &mut self.lines[number];
         line.advance();
         while let Some(&(place, owner)) = line.waiting.last()

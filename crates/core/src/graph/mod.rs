@@ -23,14 +23,14 @@ use crate::command::Claim;
 use crate::conflict::Asker;
 use crate::id::Ticket;
 use crate::inode::{Inode, Party, is_covered};
-use crate::lease::LeaseNo;
+use crate::lease::LeaseIdx;
 use crate::mode::Mode;
-use crate::owners::OwnerNo;
+use crate::namespace::NamespaceState;
+use crate::owners::OwnerIdx;
 use crate::queue::Queue;
 use crate::range::ByteRange;
 use crate::refusal::WaitEdge;
 use crate::scope::{Key, Scope};
-use crate::space::Space;
 
 /// How many steps of a cycle are told.
 const TOLD_MAX: usize = 64;
@@ -38,9 +38,9 @@ const TOLD_MAX: usize = 64;
 /// A request that is about to wait: not in the queues yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requester<'a> {
-    pub(crate) owner: OwnerNo,
+    pub(crate) owner: OwnerIdx,
     /// The lease that its grant is to stand under, unless it opens its own.
-    pub(crate) lease: Option<LeaseNo>,
+    pub(crate) lease: Option<LeaseIdx>,
     pub(crate) ticket: Ticket,
     pub(crate) claims: &'a [Claim],
 }
@@ -51,10 +51,10 @@ pub(crate) struct Cycle(Vec<Link>);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    waiter: OwnerNo,
+    waiter: OwnerIdx,
     ticket: Ticket,
     scope: Scope,
-    blocker: OwnerNo,
+    blocker: OwnerIdx,
 }
 
 impl Cycle {
@@ -63,12 +63,12 @@ impl Cycle {
         self.0.iter().map(|link| link.ticket).max().expect("a circle has links")
     }
 
-    pub(crate) fn owners(&self) -> impl Iterator<Item = OwnerNo> {
+    pub(crate) fn owners(&self) -> impl Iterator<Item = OwnerIdx> {
         self.0.iter().map(|link| link.waiter)
     }
 
     /// Its steps by name; of a long one the first and, to close it, the last.
-    pub(crate) fn edges(&self, space: &Space) -> Arc<[WaitEdge]> {
+    pub(crate) fn edges(&self, space: &NamespaceState) -> Arc<[WaitEdge]> {
         let name = |owner| space.owners.name(owner).clone();
         let edge = |link: &Link| WaitEdge {
             waiter: name(link.waiter),
@@ -92,21 +92,21 @@ enum QueueOf<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Wanted<'a> {
     ticket: Ticket,
-    lease: Option<LeaseNo>,
+    lease: Option<LeaseIdx>,
     claim: &'a Claim,
 }
 
 impl Wanted<'_> {
-    fn asker(&self, owner: OwnerNo) -> Asker {
+    fn asker(&self, owner: OwnerIdx) -> Asker {
         Asker { owner: Some(owner), lease: self.lease, ticket: self.ticket, arriving: false }
     }
 }
 
-impl Space {
+impl NamespaceState {
     /// The shortest circle through `owner`, if its waits, and that of a requester about to join them, lock up.
     pub(crate) fn find_cycle(
         &self,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         requester: Option<&Requester<'_>>,
         budget: &mut Budget,
     ) -> Result<Option<Cycle>, Cut> {
@@ -130,8 +130,8 @@ impl Space {
     }
 
     /// Those who wait and can never be served; none unless something is wrong with the rules.
-    pub(crate) fn stuck_owners(&self, budget: &mut Budget) -> Result<Vec<OwnerNo>, Cut> {
-        let mut owners: Vec<OwnerNo> = self.waits.iter().map(|&(owner, _)| owner).collect();
+    pub(crate) fn stuck_owners(&self, budget: &mut Budget) -> Result<Vec<OwnerIdx>, Cut> {
+        let mut owners: Vec<OwnerIdx> = self.waits.iter().map(|&(owner, _)| owner).collect();
         owners.dedup();
         let finishing = finish::Finishing::among(self, &owners, None, budget)?;
         owners.retain(|&owner| !finishing.has(owner));
@@ -139,7 +139,7 @@ impl Space {
     }
 
     /// A request can only close a circle if somebody waits for its owner. Mostly nobody does, and that is quick to see.
-    fn may_be_waited_for(&self, owner: OwnerNo) -> bool {
+    fn may_be_waited_for(&self, owner: OwnerIdx) -> bool {
         const LOOKED_AT_MAX: usize = 32;
         if planted!("deadlock-through-waiters-missed", !self.holds_anything(owner)) {
             return false;
@@ -188,9 +188,9 @@ impl Space {
     /// what was looked at and is not in the way.
     fn lasting_holders<'a>(
         &'a self,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         wanted: Wanted<'a>,
-    ) -> impl Iterator<Item = Option<OwnerNo>> + 'a {
+    ) -> impl Iterator<Item = Option<OwnerIdx>> + 'a {
         let found = self.holders_in_the_way(wanted.claim, wanted.asker(owner));
         found.map(|found| found.filter(|&(lease, _)| self.lasts(lease)).map(|(_, owner)| owner))
     }
@@ -198,22 +198,22 @@ impl Space {
     /// The owners that hold permits of the claim's own scope, in the same way.
     fn permit_users<'a>(
         &'a self,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         wanted: Wanted<'a>,
-    ) -> impl Iterator<Item = Option<OwnerNo>> + 'a {
+    ) -> impl Iterator<Item = Option<OwnerIdx>> + 'a {
         let found = self.permits_held(wanted.claim, wanted.asker(owner));
         found.map(|found| found.filter(|&(lease, _)| self.lasts(lease)).map(|(_, owner)| owner))
     }
 
     /// Whether what stands under a lease goes only when its owner does something: reclaim windows end by themselves.
-    fn lasts(&self, lease: LeaseNo) -> bool {
+    fn lasts(&self, lease: LeaseIdx) -> bool {
         !self.lease(lease).is_over() || planted!("deadlock-edge-to-lapsed-lease")
     }
 
     /// Whether permits of the claim's own scope are used up by those who hold them and those who wait ahead.
     fn permits_used_up(
         &self,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         wanted: Wanted<'_>,
         budget: &mut Budget,
     ) -> Result<bool, Cut> {
@@ -236,7 +236,7 @@ impl Space {
     /// The queues in which earlier waiters are in the way of a claim. Permits of one scope are counted instead.
     fn queues_in_the_way<'a>(
         &'a self,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         wanted: Wanted<'a>,
     ) -> Box<dyn Iterator<Item = (QueueOf<'a>, &'a Queue)> + 'a> {
         let (claim, asker) = (wanted.claim, wanted.asker(owner));
@@ -261,7 +261,7 @@ impl Space {
     /// All that an owner waits for, by scope and place.
     fn wanted_by<'a>(
         &'a self,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         requester: Option<&Requester<'a>>,
     ) -> Vec<Wanted<'a>> {
         let waiting = self.waits_of(owner).map(|ticket| {

@@ -11,9 +11,9 @@ use crate::conflict::{Asker, Blocker, Want};
 use crate::effect::Step;
 use crate::id::{CallId, LeaseId, Namespace, Owner, Ticket};
 use crate::mode::Mode;
-use crate::owners::OwnerNo;
+use crate::namespace::NamespaceState;
+use crate::owners::OwnerIdx;
 use crate::scope::Scope;
-use crate::space::Space;
 use crate::table::LockTable;
 use crate::time::Timestamp;
 
@@ -22,22 +22,22 @@ use crate::time::Timestamp;
 struct Need {
     ticket: Ticket,
     scope: Scope,
-    blockers: Vec<OwnerNo>,
+    blockers: Vec<OwnerIdx>,
     /// How many of them must go: all, or with permits perhaps fewer.
     count: usize,
 }
 
 impl Need {
-    fn is_met_by(&self, finishing: &BTreeSet<OwnerNo>) -> bool {
+    fn is_met_by(&self, finishing: &BTreeSet<OwnerIdx>) -> bool {
         let gone = self.blockers.iter().filter(|owner| finishing.contains(owner)).count();
         gone >= self.count
     }
 }
 
-impl Space {
+impl NamespaceState {
     fn find_cycle_edge_by_edge(
         &self,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         requester: Option<&Requester<'_>>,
     ) -> Option<Cycle> {
         let mut graph = Graph { space: self, owner, requester, needs: BTreeMap::new() };
@@ -74,7 +74,7 @@ impl Space {
     }
 
     /// The owners of blockers that go only when their owner does something.
-    fn lasting(&self, blockers: &[Blocker]) -> Vec<OwnerNo> {
+    fn lasting(&self, blockers: &[Blocker]) -> Vec<OwnerIdx> {
         blockers
             .iter()
             .filter(|blocker| {
@@ -88,16 +88,16 @@ impl Space {
 
 /// The part of the wait-for graph that can be reached from one owner.
 struct Graph<'a> {
-    space: &'a Space,
-    owner: OwnerNo,
+    space: &'a NamespaceState,
+    owner: OwnerIdx,
     requester: Option<&'a Requester<'a>>,
-    needs: BTreeMap<OwnerNo, Vec<Need>>,
+    needs: BTreeMap<OwnerIdx, Vec<Need>>,
 }
 
 impl Graph<'_> {
     /// Breadth-first from the owner back to itself, past owners that will finish anyway.
-    fn circle(&mut self, finishing: &BTreeSet<OwnerNo>) -> Option<Cycle> {
-        let mut came_by: BTreeMap<OwnerNo, Link> = BTreeMap::new();
+    fn circle(&mut self, finishing: &BTreeSet<OwnerIdx>) -> Option<Cycle> {
+        let mut came_by: BTreeMap<OwnerIdx, Link> = BTreeMap::new();
         let mut next = VecDeque::from([self.owner]);
         while let Some(waiter) = next.pop_front() {
             for (blocker, ticket, scope) in self.neighbours(waiter, finishing) {
@@ -111,7 +111,7 @@ impl Graph<'_> {
         came_by.contains_key(&self.owner).then(|| self.walk_back(&came_by))
     }
 
-    fn walk_back(&self, came_by: &BTreeMap<OwnerNo, Link>) -> Cycle {
+    fn walk_back(&self, came_by: &BTreeMap<OwnerIdx, Link>) -> Cycle {
         let mut links = vec![came_by[&self.owner].clone()];
         while links[links.len() - 1].waiter != self.owner {
             links.push(came_by[&links[links.len() - 1].waiter].clone());
@@ -123,11 +123,11 @@ impl Graph<'_> {
     /// Whom an owner waits for, sorted by name and scope so that the answer does not depend on numbers.
     fn neighbours(
         &mut self,
-        waiter: OwnerNo,
-        finishing: &BTreeSet<OwnerNo>,
-    ) -> Vec<(OwnerNo, Ticket, Scope)> {
+        waiter: OwnerIdx,
+        finishing: &BTreeSet<OwnerIdx>,
+    ) -> Vec<(OwnerIdx, Ticket, Scope)> {
         let space = self.space;
-        let mut neighbours: Vec<(OwnerNo, Ticket, Scope)> = self
+        let mut neighbours: Vec<(OwnerIdx, Ticket, Scope)> = self
             .needs(waiter)
             .iter()
             .filter(|need| finishing.is_empty() || !need.is_met_by(finishing))
@@ -136,13 +136,13 @@ impl Graph<'_> {
             })
             .collect();
         neighbours.sort_by(|one, other| {
-            let key = |entry: &(OwnerNo, Ticket, Scope)| space.owners.name(entry.0).clone();
+            let key = |entry: &(OwnerIdx, Ticket, Scope)| space.owners.name(entry.0).clone();
             (key(one), &one.2, one.1).cmp(&(key(other), &other.2, other.1))
         });
         neighbours
     }
 
-    fn needs(&mut self, owner: OwnerNo) -> &[Need] {
+    fn needs(&mut self, owner: OwnerIdx) -> &[Need] {
         let (space, requester) = (self.space, self.requester);
         self.needs.entry(owner).or_insert_with(|| {
             let mut needs = Vec::new();
@@ -165,10 +165,10 @@ impl Graph<'_> {
     }
 
     /// Owners that can get all they wait for once those before them have finished.
-    fn finishing(&self) -> BTreeSet<OwnerNo> {
+    fn finishing(&self) -> BTreeSet<OwnerIdx> {
         let mut finishing = BTreeSet::new();
         loop {
-            let more: Vec<OwnerNo> = self
+            let more: Vec<OwnerIdx> = self
                 .needs
                 .iter()
                 .filter(|(owner, needs)| {
@@ -247,7 +247,7 @@ impl Chance {
 }
 
 /// Whether all who want the same permits agree on their number.
-fn fits(at: &Space, acquire: &Acquire) -> bool {
+fn fits(at: &NamespaceState, acquire: &Acquire) -> bool {
     acquire.claims.iter().all(|claim| match &claim.scope {
         Scope::Key(key) => {
             at.mode_in_use(key).is_none_or(|mode| mode.permits() == claim.mode.permits())
@@ -266,7 +266,7 @@ fn table(chance: &mut Chance) -> LockTable {
     }
     let later = Timestamp::from_millis(2_000 * chance.below(2));
     table.handle(later, Command::Tick, &mut step);
-    let Some(space) = table.space_no(&Namespace::default()) else { return table };
+    let Some(space) = table.namespace_idx(&Namespace::default()) else { return table };
     for number in 0..chance.below(12) {
         let acquire = chance.acquire(1_000 + number, Wait::Forever);
         if fits(table.space(space), &acquire) {

@@ -7,37 +7,37 @@ use super::{Cycle, Link, QueueOf, Requester, Wanted};
 use crate::budget::{Budget, Cut};
 use crate::id::Ticket;
 use crate::mode::Mode;
-use crate::owners::{OwnerNo, OwnerSet};
+use crate::namespace::NamespaceState;
+use crate::owners::{OwnerIdx, OwnerSet};
 use crate::queue::{InQueue, Queue};
 use crate::scope::Scope;
-use crate::space::Space;
 
 /// So many neighbours are put in order by name; of more than that, those who came first are first.
 const SORTED_MAX: usize = 256;
 
 /// Breadth-first through everything that can be reached from one owner, past owners that will finish anyway.
 pub(super) struct Search<'a, 'b> {
-    space: &'a Space,
-    start: OwnerNo,
+    space: &'a NamespaceState,
+    start: OwnerIdx,
     requester: Option<&'b Requester<'a>>,
     finishing: Option<&'b Finishing<'a>>,
     budget: &'b mut Budget,
     /// Somebody waits for less than all of those in its way.
     pub(super) has_choice: bool,
     /// Everybody who was met, the start first.
-    pub(super) visited: Vec<OwnerNo>,
+    pub(super) visited: Vec<OwnerIdx>,
     seen: OwnerSet,
-    came_by: BTreeMap<OwnerNo, Hop<'a>>,
+    came_by: BTreeMap<OwnerIdx, Hop<'a>>,
     /// The way back to the start, once it is found.
     last: Option<Hop<'a>>,
     /// Up to which place each queue was looked at.
     marks: BTreeMap<QueueOf<'a>, Marks>,
-    next: VecDeque<OwnerNo>,
+    next: VecDeque<OwnerIdx>,
 }
 
 #[derive(Clone, Copy)]
 struct Hop<'a> {
-    from: OwnerNo,
+    from: OwnerIdx,
     wanted: Wanted<'a>,
 }
 
@@ -49,8 +49,8 @@ struct Marks {
 
 impl<'a, 'b> Search<'a, 'b> {
     pub(super) fn new(
-        space: &'a Space,
-        start: OwnerNo,
+        space: &'a NamespaceState,
+        start: OwnerIdx,
         requester: Option<&'b Requester<'a>>,
         finishing: Option<&'b Finishing<'a>>,
         budget: &'b mut Budget,
@@ -76,7 +76,7 @@ impl<'a, 'b> Search<'a, 'b> {
         while let Some(owner) = self.next.pop_front() {
             let mut found = self.neighbours(owner)?;
             if found.len() <= SORTED_MAX {
-                let name = |owner: &OwnerNo| self.space.owners.name(*owner);
+                let name = |owner: &OwnerIdx| self.space.owners.name(*owner);
                 found.sort_by(|one, other| name(&one.0).cmp(name(&other.0)));
             }
             for (blocker, wanted, leads_on) in found {
@@ -108,7 +108,7 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// Those an owner waits for who were not met before, and whether the search leads on from there.
-    fn neighbours(&mut self, owner: OwnerNo) -> Result<Vec<(OwnerNo, Wanted<'a>, bool)>, Cut> {
+    fn neighbours(&mut self, owner: OwnerIdx) -> Result<Vec<(OwnerIdx, Wanted<'a>, bool)>, Cut> {
         let mut found = Vec::new();
         let all_wanted = self.space.wanted_by(owner, self.requester);
         self.budget.take(all_wanted.len())?;
@@ -124,9 +124,9 @@ impl<'a, 'b> Search<'a, 'b> {
 
     fn holders(
         &mut self,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         wanted: Wanted<'a>,
-        found: &mut Vec<(OwnerNo, Wanted<'a>, bool)>,
+        found: &mut Vec<(OwnerIdx, Wanted<'a>, bool)>,
     ) -> Result<(), Cut> {
         let space = self.space;
         for holder in space.lasting_holders(owner, wanted) {
@@ -159,11 +159,11 @@ impl<'a, 'b> Search<'a, 'b> {
     /// Those in a queue ahead of a claim who were not looked at before.
     fn queue(
         &mut self,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         wanted: Wanted<'a>,
         of: QueueOf<'a>,
         queue: &'a Queue,
-        found: &mut Vec<(OwnerNo, Wanted<'a>, bool)>,
+        found: &mut Vec<(OwnerIdx, Wanted<'a>, bool)>,
     ) -> Result<(), Cut> {
         let (ticket, mode) = (wanted.ticket, wanted.claim.mode);
         let none = Marks { all: Ticket(0), unshared: Ticket(0) };
@@ -210,11 +210,11 @@ impl<'a, 'b> Search<'a, 'b> {
 
     fn meet(
         &mut self,
-        from: OwnerNo,
-        owner: OwnerNo,
+        from: OwnerIdx,
+        owner: OwnerIdx,
         wanted: Wanted<'a>,
         leads_on: bool,
-        found: &mut Vec<(OwnerNo, Wanted<'a>, bool)>,
+        found: &mut Vec<(OwnerIdx, Wanted<'a>, bool)>,
     ) {
         if self.finishing.is_some_and(|finishing| finishing.has(owner)) {
             return;

@@ -5,10 +5,10 @@ use crate::budget::{Budget, Cut};
 use crate::id::Ticket;
 use crate::inode::is_covered;
 use crate::mode::Mode;
-use crate::owners::OwnerNo;
+use crate::namespace::NamespaceState;
+use crate::owners::OwnerIdx;
 use crate::queue::{InQueue, Queue, Waiter};
 use crate::scope::Scope;
-use crate::space::Space;
 
 /// One claim of one waiter, and who is in its way.
 pub(crate) struct Wait<'a> {
@@ -16,10 +16,10 @@ pub(crate) struct Wait<'a> {
     pub(crate) waiter: &'a Waiter,
     pub(crate) scope: &'a Scope,
     pub(crate) mode: Mode,
-    pub(crate) blockers: Vec<OwnerNo>,
+    pub(crate) blockers: Vec<OwnerIdx>,
 }
 
-impl Space {
+impl NamespaceState {
     /// The waits of the namespace by place, each with its holders and with those right ahead of it in each queue; whoever stands
     /// further ahead is in the way of those. Whether some were left out, for `len_max` or the budget.
     pub(crate) fn first_waits(&self, len_max: usize, budget: &mut Budget) -> (Vec<Wait<'_>>, bool) {
@@ -46,13 +46,13 @@ impl Space {
     /// Those who hold what a claim wants, and those right ahead of it.
     fn nearest(
         &self,
-        owner: OwnerNo,
+        owner: OwnerIdx,
         wanted: Wanted<'_>,
         budget: &mut Budget,
-    ) -> Result<Vec<OwnerNo>, Cut> {
+    ) -> Result<Vec<OwnerIdx>, Cut> {
         let mut found = Vec::new();
         let asker = wanted.asker(owner);
-        let add = |owner: OwnerNo, found: &mut Vec<OwnerNo>, budget: &mut Budget| {
+        let add = |owner: OwnerIdx, found: &mut Vec<OwnerIdx>, budget: &mut Budget| {
             budget.take(1 + found.len() / 8)?;
             if !found.contains(&owner) {
                 found.push(owner);
@@ -97,7 +97,7 @@ impl Space {
         wanted: Wanted<'_>,
         asker: crate::conflict::Asker,
         budget: &mut Budget,
-    ) -> Result<Option<Vec<OwnerNo>>, Cut> {
+    ) -> Result<Option<Vec<OwnerIdx>>, Cut> {
         let Some(limit) = wanted.claim.mode.permits() else { return Ok(None) };
         let limit = limit.get() as usize;
         let mut held = Vec::new();

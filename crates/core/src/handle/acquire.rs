@@ -10,15 +10,15 @@ use crate::command::{Acquire, Claim, GracePolicy, Under, Wait};
 use crate::conflict::{Asker, Blocker, Blockers, Want};
 use crate::digest::digest_of;
 use crate::effect::{Answer, Effect, Grant, Outcome, Step};
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::Ticket;
 use crate::inode::{Party, Piece, is_covered};
-use crate::lease::{LeaseNo, LeaseState};
-use crate::owners::OwnerNo;
+use crate::lease::{LeaseIdx, LeaseState};
+use crate::namespace::{Known, NamespaceIdx};
+use crate::owners::OwnerIdx;
 use crate::range::ByteRange;
 use crate::refusal::{Conflict, Gone, Holder, HolderState, Invalid, Limit, Place, Refusal};
 use crate::scope::Scope;
-use crate::space::{Known, SpaceNo};
 use crate::table::LockTable;
 use crate::time::{Millis, Timestamp};
 use crate::transition::{Ending, Granted, Request, Transition};
@@ -95,7 +95,7 @@ impl LockTable {
     /// The same request came before: its grant again, or its place in the queue.
     fn retried(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
         digest: u64,
     ) -> Result<Option<Outcome>, Refusal> {
@@ -125,7 +125,7 @@ impl LockTable {
 
     fn join_waiter(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         ticket: Ticket,
         request: &Acquire,
         digest: u64,
@@ -147,7 +147,12 @@ impl LockTable {
     }
 
     /// Whether anything that was granted with this token is still held under its lease.
-    pub(super) fn still_holds(&self, space: SpaceNo, lease: LeaseNo, fence: Fence) -> bool {
+    pub(super) fn still_holds(
+        &self,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        fence: FencingToken,
+    ) -> bool {
         let held = self.space(space).lease(lease);
         if held.is_over() {
             return false;
@@ -165,10 +170,10 @@ impl LockTable {
     /// A grant made before, as its holder sees it now.
     pub(super) fn grant_again(
         &self,
-        space: SpaceNo,
-        lease: LeaseNo,
-        owner: OwnerNo,
-        fence: Fence,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        owner: OwnerIdx,
+        fence: FencingToken,
     ) -> Grant {
         let at = self.space(space);
         let held = at.lease(lease);
@@ -189,7 +194,7 @@ impl LockTable {
     /// The lease that the grant would stand under must be there, or be new.
     fn check_lease(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
         step: &mut Step,
     ) -> Result<(), Refusal> {
@@ -222,7 +227,7 @@ impl LockTable {
     }
 
     /// A session holds so much and no more.
-    fn check_session_room(&self, space: SpaceNo, request: &Acquire) -> Result<(), Refusal> {
+    fn check_session_room(&self, space: NamespaceIdx, request: &Acquire) -> Result<(), Refusal> {
         let Under::Session(id) = request.under else { return Ok(()) };
         let at = self.space(space);
         let lease = at.live_lease(id).ok_or(Refusal::SessionNotFound(None))?;
@@ -248,12 +253,12 @@ impl LockTable {
     /// reclaim windows, and where the store forgets and it is unknown what was held.
     fn reclaim(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
         step: &mut Step,
     ) -> Result<Option<Grant>, Refusal> {
         if let Some((lease, owner, fence)) = self.held_already(space, request)? {
-            self.hear_from(space, lease, step);
+            self.touch_lease(space, lease, step);
             return Ok(Some(self.grant_again(space, lease, owner, fence)));
         }
         if self.may_take_all_back(space, request) {
@@ -270,7 +275,7 @@ impl LockTable {
     }
 
     /// The first of the claimed scopes that the owner does not hold as claimed under the lease that is named.
-    fn first_not_held(&self, space: SpaceNo, request: &Acquire) -> Scope {
+    fn first_not_held(&self, space: NamespaceIdx, request: &Acquire) -> Scope {
         let party = self.asker(space, request, Ticket(0), false).party();
         let is_held = |claim: &&Claim| {
             party.is_some_and(|Party { owner, lease }| {
@@ -281,7 +286,7 @@ impl LockTable {
         missing.unwrap_or(&request.claims[0]).scope.clone()
     }
 
-    fn may_take_all_back(&self, space: SpaceNo, request: &Acquire) -> bool {
+    fn may_take_all_back(&self, space: NamespaceIdx, request: &Acquire) -> bool {
         let at = self.space(space);
         let Some(owner) = at.owners.find(&request.owner) else {
             return false;
@@ -299,9 +304,9 @@ impl LockTable {
     /// grants may have brought the whole session back already.
     fn held_already(
         &self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
-    ) -> Result<Option<(LeaseNo, OwnerNo, Fence)>, Refusal> {
+    ) -> Result<Option<(LeaseIdx, OwnerIdx, FencingToken)>, Refusal> {
         let Under::Session(id) = request.under else {
             return Ok(None);
         };
@@ -321,7 +326,7 @@ impl LockTable {
             }
             fences.extend(borne);
         }
-        let by_all = |fence: &Fence| {
+        let by_all = |fence: &FencingToken| {
             request.claims.iter().all(|claim| self.bears(space, lease, owner, claim, *fence))
         };
         match fences.into_iter().filter(by_all).max() {
@@ -334,13 +339,13 @@ impl LockTable {
     /// the highest, though they honour others.
     fn fences_borne(
         &self,
-        space: SpaceNo,
-        lease: LeaseNo,
-        owner: OwnerNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        owner: OwnerIdx,
         claim: &Claim,
-    ) -> Vec<Fence> {
+    ) -> Vec<FencingToken> {
         let at = self.space(space);
-        let fences: Vec<Fence> = match &claim.scope {
+        let fences: Vec<FencingToken> = match &claim.scope {
             Scope::Key(key) => at.held.get(key).map_or_else(Vec::new, |held| {
                 held.iter().filter(|&(_, l)| l == lease).map(|(fence, _)| fence).collect()
             }),
@@ -354,11 +359,11 @@ impl LockTable {
     /// Whether the owner holds all of a claim under this lease, in that mode and with this fence.
     fn bears(
         &self,
-        space: SpaceNo,
-        lease: LeaseNo,
-        owner: OwnerNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        owner: OwnerIdx,
         claim: &Claim,
-        fence: Fence,
+        fence: FencingToken,
     ) -> bool {
         let at = self.space(space);
         match &claim.scope {
@@ -376,11 +381,15 @@ impl LockTable {
 
     /// All contenders of a semaphore must ask with the same limit. A request without permits that meets one is
     /// blocked by it, unless it is the owner's own window: so for those it is mostly enough to look once they are.
-    fn check_limits_match(&self, space: SpaceNo, request: &Acquire) -> Result<(), Refusal> {
+    fn check_limits_match(&self, space: NamespaceIdx, request: &Acquire) -> Result<(), Refusal> {
         request.claims.iter().try_for_each(|claim| self.check_limit_matches(space, claim))
     }
 
-    pub(crate) fn check_limit_matches(&self, space: SpaceNo, claim: &Claim) -> Result<(), Refusal> {
+    pub(crate) fn check_limit_matches(
+        &self,
+        space: NamespaceIdx,
+        claim: &Claim,
+    ) -> Result<(), Refusal> {
         if let Scope::Key(key) = &claim.scope
             && let Some(current) = self.space(space).mode_in_use(key)
             && current.permits() != claim.mode.permits()
@@ -393,7 +402,7 @@ impl LockTable {
 
     fn grant_or_wait(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &mut Acquire,
         digest: u64,
         place: Option<Ticket>,
@@ -431,7 +440,7 @@ impl LockTable {
     /// Whether anything is in the way. Leases that are over but have not been worked off yet are first.
     fn is_blocked_on_arrival(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
         ticket: Ticket,
         step: &mut Step,
@@ -460,7 +469,7 @@ impl LockTable {
 
     pub(super) fn asker(
         &self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
         ticket: Ticket,
         arriving: bool,
@@ -476,7 +485,7 @@ impl LockTable {
     /// Makes the grant that was just found to be possible. What the request claims becomes the grant's.
     pub(super) fn grant(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &mut Acquire,
         digest: u64,
         since: Timestamp,
@@ -505,7 +514,7 @@ impl LockTable {
         self.waited = self.now.since(since);
         self.enact(Transition::Granted(granted), step);
         let number = self.lease_just_used(space, lease);
-        self.is_back(space, number);
+        self.mark_reclaimed(space, number);
         let held = self.space(space).lease(number);
         let grant = Grant {
             lease,
@@ -522,12 +531,12 @@ impl LockTable {
         grant
     }
 
-    fn lease_just_used(&self, space: SpaceNo, id: crate::id::LeaseId) -> LeaseNo {
+    fn lease_just_used(&self, space: NamespaceIdx, id: crate::id::LeaseId) -> LeaseIdx {
         self.space(space).lease_no(id).expect("a grant stands under its lease")
     }
 
     /// What the owner may take back, it has now taken back: the oldest hold in the same mode, or all in another.
-    fn end_own_windows(&mut self, space: SpaceNo, request: &Acquire, step: &mut Step) {
+    fn end_own_windows(&mut self, space: NamespaceIdx, request: &Acquire, step: &mut Step) {
         if self.space(space).lapsed_len == 0 {
             return;
         }
@@ -552,7 +561,7 @@ impl LockTable {
     }
 
     /// The claimed bytes that are not held under the lease yet.
-    fn gained_bytes(&self, space: SpaceNo, request: &Acquire) -> Vec<(u64, ByteRange)> {
+    fn gained_bytes(&self, space: NamespaceIdx, request: &Acquire) -> Vec<(u64, ByteRange)> {
         let at = self.space(space);
         let party = self.asker(space, request, Ticket(0), false).party();
         let mut gained = Vec::new();
@@ -579,7 +588,7 @@ impl LockTable {
     /// Why the request cannot be granted now.
     pub(super) fn refusal_for(
         &self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
         asker: Asker,
         place: Option<Place>,
@@ -605,7 +614,7 @@ impl LockTable {
     /// Nobody is in the way, but the caller has to learn of the place that is kept for it.
     fn kept_place(
         &self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
         place: Option<Place>,
         since: Timestamp,
@@ -616,7 +625,7 @@ impl LockTable {
     }
 
     /// What kind of "no" the blocked claims make, and who is in the way of the first that makes it so.
-    fn conflict(&self, space: SpaceNo, request: &Acquire, asker: Asker) -> (Conflict, Reason) {
+    fn conflict(&self, space: NamespaceIdx, request: &Acquire, asker: Asker) -> (Conflict, Reason) {
         let at = self.space(space);
         let want = Want::Some(Conflict::HOLDERS_MAX);
         let holders = |blockers: &Blockers| -> Vec<Holder> {
@@ -647,7 +656,7 @@ impl LockTable {
     /// Tells those who hold it that somebody wants it; whether anybody hears that is not for us to know.
     pub(super) fn tell_holders(
         &self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
         ticket: Ticket,
         step: &mut Step,

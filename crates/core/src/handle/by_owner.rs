@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::command::{Acquire, ByOwner, Claim, OwnerAction, Under, Wait};
 use crate::effect::{Answer, Outcome, Step};
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{CallId, LeaseId};
-use crate::lease::LeaseNo;
+use crate::lease::LeaseIdx;
 use crate::mode::Mode;
+use crate::namespace::NamespaceIdx;
 use crate::refusal::{Conflict, HolderState, Refusal};
 use crate::scope::Scope;
-use crate::space::SpaceNo;
 use crate::table::LockTable;
 use crate::transition::{Ending, Transition};
 
@@ -74,8 +74,12 @@ impl LockTable {
     }
 
     /// The owner's grant on exactly this key, exclusive and under a plain lease. One whose lease is due expires now.
-    fn own_grant(&mut self, ask: &ByOwner, step: &mut Step) -> Option<(SpaceNo, LeaseNo, Fence)> {
-        let space = self.space_no(&ask.namespace)?;
+    fn own_grant(
+        &mut self,
+        ask: &ByOwner,
+        step: &mut Step,
+    ) -> Option<(NamespaceIdx, LeaseIdx, FencingToken)> {
+        let space = self.namespace_idx(&ask.namespace)?;
         loop {
             let at = self.space(space);
             let owner = at.owners.find(&ask.owner)?;
@@ -94,7 +98,7 @@ impl LockTable {
 
     /// Whether there was a window to give up.
     fn give_up_windows(&mut self, ask: &ByOwner, step: &mut Step) -> bool {
-        let Some(space) = self.space_no(&ask.namespace) else { return false };
+        let Some(space) = self.namespace_idx(&ask.namespace) else { return false };
         let at = self.space(space);
         let Some(owner) = at.owners.find(&ask.owner) else { return false };
         let windows = at.windows_of(&ask.key, owner);

@@ -8,9 +8,9 @@ use crate::change::Window;
 use crate::effect::{Effect, News, Step};
 use crate::id::{LeaseId, Namespace, Ticket};
 use crate::inode::Party;
-use crate::lease::{LeaseNo, LeaseState};
+use crate::lease::{LeaseIdx, LeaseState};
+use crate::namespace::NamespaceIdx;
 use crate::refusal::Refusal;
-use crate::space::SpaceNo;
 use crate::table::LockTable;
 use crate::transition::{Ending, Transition};
 
@@ -22,7 +22,7 @@ impl LockTable {
             || self.place_timers.first().is_some_and(|&(moment, ..)| moment < self.now)
     }
 
-    pub(super) fn work_off_deadlines(&mut self, step: &mut Step) {
+    pub(super) fn process_due(&mut self, step: &mut Step) {
         if self.anything_due() {
             self.work_off_timers(step);
         }
@@ -36,7 +36,7 @@ impl LockTable {
             && moment < self.now
         {
             budget -= 1;
-            self.wait_ran_out(space, ticket, step);
+            self.expire_waiter(space, ticket, step);
             self.wake_waiters(step);
         }
         while budget > 0
@@ -62,7 +62,7 @@ impl LockTable {
     }
 
     /// The next leases whose timer has passed, in the order they are to be worked off.
-    fn due_leases(&mut self, len_max: usize) -> Vec<(SpaceNo, LeaseNo, LeaseId)> {
+    fn due_leases(&mut self, len_max: usize) -> Vec<(NamespaceIdx, LeaseIdx, LeaseId)> {
         let now = self.now;
         let due = self.lease_timers.iter().take_while(|&&(moment, ..)| moment < now).take(len_max);
         let mut due: Vec<_> = due
@@ -81,7 +81,7 @@ impl LockTable {
         due.into_iter().map(|(_, _, id, space, lease)| (space, lease, id)).collect()
     }
 
-    fn work_off_lease(&mut self, space: SpaceNo, lease: LeaseNo, step: &mut Step) {
+    fn work_off_lease(&mut self, space: NamespaceIdx, lease: LeaseIdx, step: &mut Step) {
         let held = self.space(space).lease(lease);
         if held.is_over() {
             self.end_windows(space, lease, step);
@@ -95,7 +95,7 @@ impl LockTable {
     }
 
     /// The lease is over, because nobody renewed it in time.
-    pub(super) fn lapse_lease(&mut self, space: SpaceNo, lease: LeaseNo, step: &mut Step) {
+    pub(super) fn lapse_lease(&mut self, space: NamespaceIdx, lease: LeaseIdx, step: &mut Step) {
         let at = self.space(space);
         let held = at.lease(lease);
         let ending = match held.state {
@@ -118,7 +118,7 @@ impl LockTable {
         &self,
         namespace: Namespace,
         lease: LeaseId,
-        fence: Option<crate::fence::Fence>,
+        fence: Option<crate::fencing_token::FencingToken>,
         ending: &Ending,
         step: &mut Step,
     ) {
@@ -128,8 +128,8 @@ impl LockTable {
     /// A waiter's place depends on its session or lease: when that goes, it goes.
     pub(super) fn refuse_session_waiters(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         step: &mut Step,
     ) {
         if planted!("session-end-leaves-waiters") {
@@ -141,7 +141,7 @@ impl LockTable {
         }
     }
 
-    fn end_windows(&mut self, space: SpaceNo, lease: LeaseNo, step: &mut Step) {
+    fn end_windows(&mut self, space: NamespaceIdx, lease: LeaseIdx, step: &mut Step) {
         let at = self.space(space);
         let (namespace, id) = (at.name.clone(), at.lease(lease).id);
         let due: Vec<Window> = self
@@ -179,7 +179,7 @@ impl LockTable {
     }
 
     /// Whether a window is still there: a set's ranges end with its keys, and the last ending takes the lease along.
-    fn is_window(&self, space: SpaceNo, id: LeaseId, window: Window) -> bool {
+    fn is_window(&self, space: NamespaceIdx, id: LeaseId, window: Window) -> bool {
         let at = self.space(space);
         let Some(lease) = at.lease_no(id) else { return false };
         match window {
@@ -193,10 +193,10 @@ impl LockTable {
     /// A lease whose holder may still act on it; one that is due is worked off on the spot.
     pub(super) fn live_lease(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         id: LeaseId,
         step: &mut Step,
-    ) -> Option<LeaseNo> {
+    ) -> Option<LeaseIdx> {
         let lease = self.space(space).live_lease(id)?;
         if self.space(space).lease(lease).is_due(self.now) {
             self.lapse_lease(space, lease, step);
@@ -206,9 +206,9 @@ impl LockTable {
     }
 
     /// The holder has been heard of: its lease runs anew, and is no longer in doubt after a restart.
-    pub(super) fn hear_from(&mut self, space: SpaceNo, lease: LeaseNo, step: &mut Step) {
+    pub(super) fn touch_lease(&mut self, space: NamespaceIdx, lease: LeaseIdx, step: &mut Step) {
         let deadline = self.now.plus(self.space(space).lease(lease).ttl);
-        self.is_back(space, lease);
+        self.mark_reclaimed(space, lease);
         if let Some(session) = &mut self.spaces[space.0].lease_mut(lease).session {
             session.kept = false;
         }
@@ -218,7 +218,7 @@ impl LockTable {
     }
 
     /// The lease is no longer in doubt after a restart.
-    pub(super) fn is_back(&mut self, space: SpaceNo, lease: LeaseNo) {
+    pub(super) fn mark_reclaimed(&mut self, space: NamespaceIdx, lease: LeaseIdx) {
         let held = self.spaces[space.0].lease_mut(lease);
         if held.state == LeaseState::Recovering {
             held.state = LeaseState::Live;

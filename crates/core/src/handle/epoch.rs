@@ -2,9 +2,9 @@
 
 use crate::command::{BeginEpoch, GracePolicy, Jump};
 use crate::effect::{Answer, Step};
-use crate::lease::{LeaseNo, LeaseState};
+use crate::lease::{LeaseIdx, LeaseState};
+use crate::namespace::NamespaceIdx;
 use crate::refusal::Refusal;
-use crate::space::SpaceNo;
 use crate::table::{Grace, LockTable};
 use crate::time::Millis;
 use crate::transition::Transition;
@@ -45,9 +45,9 @@ impl LockTable {
 
     /// No grace ever cuts a lease short: each runs in full from now.
     fn put_leases_in_doubt(&mut self) {
-        let leases: Vec<(SpaceNo, LeaseNo)> = self
+        let leases: Vec<(NamespaceIdx, LeaseIdx)> = self
             .spaces_by_name()
-            .flat_map(|(space, at)| at.leases.iter().map(move |(no, _)| (space, LeaseNo(no))))
+            .flat_map(|(space, at)| at.leases.iter().map(move |(no, _)| (space, LeaseIdx(no))))
             .collect();
         self.recovering = 0;
         for (space, lease) in leases {
@@ -67,7 +67,7 @@ impl LockTable {
         }
     }
 
-    fn restart_windows(&mut self, space: SpaceNo, lease: LeaseNo) {
+    fn restart_windows(&mut self, space: NamespaceIdx, lease: LeaseIdx) {
         self.space_mut(space).lease_mut(lease).deadline = self.now;
         self.arm_window(space, lease);
     }

@@ -29,13 +29,13 @@ impl LockTable {
     pub fn handle(&mut self, now: Timestamp, command: Command, step: &mut Step) -> Outcome {
         self.now = self.now.max(now);
         if !matches!(command, Command::BeginEpoch(_) | Command::Jump(_)) {
-            self.work_off_deadlines(step);
+            self.process_due(step);
         }
         let outcome = self.carry_out(command, step);
         self.wake_waiters(step);
         self.end_grace_if_over(step);
         while let Some((namespace, owner)) = self.weakened.pop_first() {
-            if let Some(space) = self.space_no(&namespace) {
+            if let Some(space) = self.namespace_idx(&namespace) {
                 self.break_late_deadlocks(space, &owner, step);
                 self.wake_waiters(step);
             }

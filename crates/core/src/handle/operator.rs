@@ -5,16 +5,16 @@ use crate::conflict::Blocker;
 use crate::effect::{Answer, Step};
 use crate::inode::Party;
 use crate::mode::Mode;
+use crate::namespace::{NamespaceIdx, NamespaceState};
 use crate::range::ByteRange;
 use crate::refusal::Refusal;
 use crate::scope::Scope;
-use crate::space::{Space, SpaceNo};
 use crate::table::LockTable;
 use crate::transition::Ending;
 
 impl LockTable {
     pub(super) fn break_locks(&mut self, breaking: &Break, step: &mut Step) -> super::Handled {
-        let Some(space) = self.space_no(&breaking.namespace) else {
+        let Some(space) = self.namespace_idx(&breaking.namespace) else {
             return Ok(Answer::Broken { grants: 0 });
         };
         let ending = Ending::Revoked(breaking.reason.clone());
@@ -35,7 +35,8 @@ impl LockTable {
         breaking: &BreakSession,
         step: &mut Step,
     ) -> super::Handled {
-        let space = self.space_no(&breaking.namespace).ok_or(Refusal::SessionNotFound(None))?;
+        let space =
+            self.namespace_idx(&breaking.namespace).ok_or(Refusal::SessionNotFound(None))?;
         let at = self.space(space);
         let found = at.sessions.get(&breaking.number).ok_or(Refusal::SessionNotFound(None))?;
         let id = at.lease(*found).id;
@@ -47,7 +48,7 @@ impl LockTable {
     }
 
     pub(super) fn remove_file(&mut self, remove: &RemoveFile, step: &mut Step) -> super::Handled {
-        let Some(space) = self.space_no(&remove.namespace) else {
+        let Some(space) = self.namespace_idx(&remove.namespace) else {
             return Ok(Answer::FileRemoved { grants: 0, waiters: 0 });
         };
         let inode = remove.inode;
@@ -75,14 +76,14 @@ impl LockTable {
     }
 
     /// Everything held that overlaps the scope, reclaim windows too, by fence.
-    pub(crate) fn grants_overlapping(&self, space: SpaceNo, scope: &Scope) -> Vec<Blocker> {
+    pub(crate) fn grants_overlapping(&self, space: NamespaceIdx, scope: &Scope) -> Vec<Blocker> {
         self.first_grants_overlapping(space, scope, usize::MAX).0
     }
 
     /// As much of it as is met first, by fence, and whether that is all.
     pub(crate) fn first_grants_overlapping(
         &self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         scope: &Scope,
         len_max: usize,
     ) -> (Vec<Blocker>, bool) {
@@ -95,7 +96,7 @@ impl LockTable {
     /// Ends a grant that was found before; an earlier ending may have taken it along.
     fn end_found(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         grant: Blocker,
         within: &Scope,
         ending: &Ending,
@@ -134,7 +135,7 @@ impl LockTable {
     }
 }
 
-impl Space {
+impl NamespaceState {
     /// Everything held that overlaps the scope, reclaim windows too.
     fn grants_of<'a>(&'a self, scope: &'a Scope) -> Box<dyn Iterator<Item = Blocker> + 'a> {
         match scope {

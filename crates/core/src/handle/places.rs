@@ -6,10 +6,10 @@
 use crate::command::{Acquire, Under};
 use crate::effect::{Effect, Step};
 use crate::id::{CallId, LeaseId, SecretTicket, Ticket};
-use crate::lease::LeaseNo;
+use crate::lease::LeaseIdx;
+use crate::namespace::{Known, NamespaceIdx};
 use crate::queue::KeptPlace;
 use crate::refusal::{Place, Refusal};
-use crate::space::{Known, SpaceNo};
 use crate::table::LockTable;
 use crate::time::Millis;
 
@@ -17,7 +17,7 @@ impl LockTable {
     /// The kept place that a request comes back for, by its request id or its ticket; `None` if it comes for none.
     pub(super) fn find_place(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
         digest: u64,
         step: &mut Step,
@@ -51,7 +51,7 @@ impl LockTable {
 
     fn place_by_request_id(
         &self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
         digest: u64,
     ) -> Option<Ticket> {
@@ -65,7 +65,7 @@ impl LockTable {
 
     /// Takes a waiter out of the queues and keeps its place for a while, if places are kept at all. Gives back the calls
     /// that awaited an answer.
-    pub(super) fn keep_place(&mut self, space: SpaceNo, ticket: Ticket) -> Vec<CallId> {
+    pub(super) fn keep_place(&mut self, space: NamespaceIdx, ticket: Ticket) -> Vec<CallId> {
         let waiter = self.remove_waiter(space, ticket);
         let owner = self.space_mut(space).owners.mention(&waiter.request.owner);
         let place = KeptPlace {
@@ -81,7 +81,7 @@ impl LockTable {
     }
 
     /// Keeps a place for its full time from now; with one too many the oldest is forgotten.
-    fn put_by(&mut self, space: SpaceNo, ticket: Ticket, mut place: KeptPlace) {
+    fn put_by(&mut self, space: NamespaceIdx, ticket: Ticket, mut place: KeptPlace) {
         let kept = Millis::from_duration(self.limits.ticket_kept).unwrap_or_default();
         place.until = self.now.plus(kept);
         let (until, id) = (place.until, place.request_id.clone());
@@ -105,7 +105,7 @@ impl LockTable {
     }
 
     /// Keeps a place a while longer, for a caller that came back only to look.
-    pub(super) fn keep_place_on(&mut self, space: SpaceNo, ticket: Ticket) {
+    pub(super) fn keep_place_on(&mut self, space: NamespaceIdx, ticket: Ticket) {
         let at = self.space_mut(space);
         // So that the owner is not forgotten with its place.
         at.owners.mention_again(at.kept[&ticket].owner);
@@ -116,7 +116,7 @@ impl LockTable {
     /// A kept place as its caller is told of it; `None` if it is not kept after all.
     pub(super) fn place_shown(
         &self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         ticket: Ticket,
         position: usize,
     ) -> Option<Place> {
@@ -124,7 +124,7 @@ impl LockTable {
         Some(Place { ticket: SecretTicket { ticket, secret }, position })
     }
 
-    pub(super) fn forget_place(&mut self, space: SpaceNo, ticket: Ticket) -> KeptPlace {
+    pub(super) fn forget_place(&mut self, space: NamespaceIdx, ticket: Ticket) -> KeptPlace {
         let at = &mut self.spaces[space.0];
         let place = at.kept.remove(&ticket).expect("only places that are kept are forgotten");
         if let Some(id) = &place.request_id {
@@ -139,7 +139,12 @@ impl LockTable {
     }
 
     /// The stream of a session broke, and the session is kept: so are the places of those who wait under it.
-    pub(super) fn keep_session_places(&mut self, space: SpaceNo, lease: LeaseNo, step: &mut Step) {
+    pub(super) fn keep_session_places(
+        &mut self,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        step: &mut Step,
+    ) {
         for ticket in self.space(space).waits_under(lease).collect::<Vec<_>>() {
             self.tell_left(space, ticket, step);
             for call in self.keep_place(space, ticket) {

@@ -2,14 +2,14 @@
 
 use crate::command::{Release, Unlock, Withdraw};
 use crate::effect::{Answer, Step};
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::inode::Party;
-use crate::lease::{Grant, LeaseNo};
-use crate::owners::OwnerNo;
+use crate::lease::{Grant, LeaseIdx};
+use crate::namespace::NamespaceIdx;
+use crate::owners::OwnerIdx;
 use crate::range::ByteRange;
 use crate::refusal::Refusal;
 use crate::scope::Scope;
-use crate::space::SpaceNo;
 use crate::table::LockTable;
 use crate::transition::{Ending, Transition};
 
@@ -29,7 +29,7 @@ impl LockTable {
 
     /// `None` if it is not held, or not with this token, by this owner, under this lease.
     fn release_held(&mut self, release: &Release, step: &mut Step) -> Option<Answer> {
-        let space = self.space_no(&release.namespace)?;
+        let space = self.namespace_idx(&release.namespace)?;
         let lease = self.live_lease(space, release.lease, step)?;
         let at = self.space(space);
         match &release.scope {
@@ -54,9 +54,9 @@ impl LockTable {
     /// Ends what is stamped with this fence; with the last of it a plain lease ends too.
     pub(super) fn end_fence(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
-        fence: Fence,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        fence: FencingToken,
         ending: Ending,
         step: &mut Step,
     ) {
@@ -79,9 +79,9 @@ impl LockTable {
     #[expect(clippy::too_many_arguments, reason = "a release taken apart; it is called once")]
     fn release_range(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
-        owner: Option<OwnerNo>,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        owner: Option<OwnerIdx>,
         inode: u64,
         range: ByteRange,
         release: &Release,
@@ -113,9 +113,9 @@ impl LockTable {
     #[expect(clippy::too_many_arguments, reason = "whose bytes, which, and why")]
     pub(super) fn end_bytes(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
-        owner: OwnerNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        owner: OwnerIdx,
         inode: u64,
         range: ByteRange,
         ending: Ending,
@@ -154,7 +154,7 @@ impl LockTable {
     }
 
     pub(super) fn withdraw(&mut self, withdraw: &Withdraw, step: &mut Step) -> super::Handled {
-        let Some(space) = self.space_no(&withdraw.namespace) else {
+        let Some(space) = self.namespace_idx(&withdraw.namespace) else {
             return Ok(Answer::Withdrawn { found: false });
         };
         let lease = |table: &LockTable| table.space(space).live_lease(withdraw.lease);
@@ -185,12 +185,12 @@ impl LockTable {
 
     fn piece_to_withdraw(
         &self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         inode: u64,
         range: ByteRange,
-        fence: Fence,
-    ) -> Option<(OwnerNo, ByteRange)> {
+        fence: FencingToken,
+    ) -> Option<(OwnerIdx, ByteRange)> {
         let at = self.space(space).inodes.get(&inode)?;
         let mut pieces = at.overlapping(range);
         let (party, piece) =

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::command::Renew;
 use crate::effect::{Answer, Renewed, Step};
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::Owner;
 use crate::inode::Party;
-use crate::lease::LeaseNo;
-use crate::owners::OwnerNo;
+use crate::lease::LeaseIdx;
+use crate::namespace::NamespaceIdx;
+use crate::owners::OwnerIdx;
 use crate::refusal::Refusal;
 use crate::scope::Scope;
-use crate::space::SpaceNo;
 use crate::table::LockTable;
 use crate::time::Timestamp;
 use crate::transition::Transition;
@@ -19,7 +19,7 @@ use crate::transition::Transition;
 impl LockTable {
     pub(super) fn renew(&mut self, renew: &Renew, step: &mut Step) -> super::Handled {
         let ttl = renew.ttl.map(|ttl| self.check_ttl(ttl)).transpose()?;
-        let space = self.space_no(&renew.namespace);
+        let space = self.namespace_idx(&renew.namespace);
         let lease = space.and_then(|space| {
             let lease = self.live_lease(space, renew.lease, step)?;
             Some((space, lease))
@@ -38,11 +38,11 @@ impl LockTable {
     /// Whether the owner holds something of the scope under this lease, stamped with this fence.
     fn proves(
         &self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         owner: &Owner,
         scope: &Scope,
-        fence: Fence,
+        fence: FencingToken,
     ) -> bool {
         let at = self.space(space);
         match scope {
@@ -59,8 +59,8 @@ impl LockTable {
     /// Renews a lease whose holder has proven itself. Only a changed ttl is a lasting change.
     pub(super) fn renew_lease(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         ttl: Option<Duration>,
         step: &mut Step,
     ) -> super::Handled {
@@ -75,7 +75,7 @@ impl LockTable {
                 self.enact(Transition::TtlChanged { namespace, lease, ttl }, step);
             }
         }
-        self.hear_from(space, lease, step);
+        self.touch_lease(space, lease, step);
         let held = self.space(space).lease(lease);
         Ok(Answer::Renewed(Renewed { ttl: held.ttl, deadline: held.deadline }))
     }
@@ -83,10 +83,10 @@ impl LockTable {
     /// When the grant with this fence was made.
     pub(super) fn granted_at(
         &self,
-        space: SpaceNo,
-        lease: LeaseNo,
-        owner: OwnerNo,
-        fence: Fence,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        owner: OwnerIdx,
+        fence: FencingToken,
     ) -> Timestamp {
         let at = self.space(space);
         let held = &at.lease(lease).held;

@@ -4,9 +4,9 @@ use crate::command::{Attach, CloseSession, Disconnect, KeepAlive, OnDisconnect, 
 use crate::digest::digest_of_opening;
 use crate::effect::{Answer, Opened, Step};
 use crate::id::{LeaseId, Namespace};
-use crate::lease::LeaseNo;
+use crate::lease::LeaseIdx;
+use crate::namespace::{Known, NamespaceIdx};
 use crate::refusal::{Gone, Invalid, Limit, Refusal};
-use crate::space::{Known, SpaceNo};
 use crate::table::LockTable;
 use crate::time::Millis;
 use crate::transition::{Ending, Request, SessionOpened, SessionTerms, Transition};
@@ -124,8 +124,8 @@ impl LockTable {
     /// Ends a lease with its waiters and everything under it; says how much that was.
     pub(super) fn end_whole(
         &mut self,
-        space: SpaceNo,
-        lease: LeaseNo,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
         ending: Ending,
         step: &mut Step,
     ) -> usize {
@@ -171,8 +171,8 @@ impl LockTable {
         namespace: &Namespace,
         id: LeaseId,
         step: &mut Step,
-    ) -> Result<(SpaceNo, LeaseNo), Refusal> {
-        let found = self.space_no(namespace).and_then(|space| {
+    ) -> Result<(NamespaceIdx, LeaseIdx), Refusal> {
+        let found = self.namespace_idx(namespace).and_then(|space| {
             let lease = self.live_lease(space, id, step)?;
             Some((space, lease))
         });
@@ -184,7 +184,7 @@ impl LockTable {
         namespace: &Namespace,
         id: LeaseId,
         step: &mut Step,
-    ) -> Result<(SpaceNo, LeaseNo), Refusal> {
+    ) -> Result<(NamespaceIdx, LeaseIdx), Refusal> {
         let (space, lease) = self.find_live(namespace, id, step)?;
         match self.space(space).lease(lease).session {
             Some(_) => Ok((space, lease)),

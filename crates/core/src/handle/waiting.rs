@@ -11,10 +11,10 @@ use crate::effect::{Answer, Effect, News, Outcome, Queued, Step};
 use crate::graph::Requester;
 use crate::id::{Owner, SecretTicket, Ticket};
 use crate::mode::Mode;
+use crate::namespace::{Known, NamespaceIdx, NamespaceState};
 use crate::queue::{Queue, Waiter};
 use crate::refusal::{Invalid, Limit, Refusal};
 use crate::scope::{Key, Scope};
-use crate::space::{Known, Space, SpaceNo};
 use crate::table::LockTable;
 use crate::time::{Millis, Timestamp};
 
@@ -27,7 +27,7 @@ impl LockTable {
     /// Puts a request into the queues, unless that would lock up or be one too many.
     pub(super) fn start_to_wait(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
         digest: u64,
         place: Option<Ticket>,
@@ -63,7 +63,7 @@ impl LockTable {
 
     fn check_room(
         &self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
         place: Option<Ticket>,
     ) -> Result<(), Refusal> {
@@ -83,7 +83,7 @@ impl LockTable {
 
     fn check_deadlock(
         &self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         request: &Acquire,
         ticket: Ticket,
         step: &mut Step,
@@ -111,7 +111,7 @@ impl LockTable {
     /// Back at an old place, a request stands in the way of those behind it again: only there can the circles be seen.
     fn check_deadlock_in_place(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         ticket: Ticket,
         step: &mut Step,
     ) -> Result<(), Refusal> {
@@ -131,7 +131,12 @@ impl LockTable {
 
     /// A grant can close a circle through another wait of the same owner: then the youngest waiter in it gives way. Where
     /// that cannot be found out in time, the owner's own last wait does.
-    pub(super) fn break_late_deadlocks(&mut self, space: SpaceNo, owner: &Owner, step: &mut Step) {
+    pub(super) fn break_late_deadlocks(
+        &mut self,
+        space: NamespaceIdx,
+        owner: &Owner,
+        step: &mut Step,
+    ) {
         let mut budget = Budget::new(CHECK_STEPS);
         loop {
             let at = self.space(space);
@@ -161,7 +166,7 @@ impl LockTable {
     /// A waiter that several calls await waits as long as the most patient of them.
     pub(super) fn wait_longer(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         ticket: Ticket,
         before: Option<Timestamp>,
         wait: Wait,
@@ -188,7 +193,7 @@ impl LockTable {
 
     pub(crate) fn add_waiter(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         ticket: Ticket,
         request: Acquire,
         (digest, secret): (u64, u64),
@@ -217,7 +222,7 @@ impl LockTable {
     }
 
     /// Forgets a waiter; those behind it may have become free to go.
-    pub(super) fn remove_waiter(&mut self, space: SpaceNo, ticket: Ticket) -> Box<Waiter> {
+    pub(super) fn remove_waiter(&mut self, space: NamespaceIdx, ticket: Ticket) -> Box<Waiter> {
         self.leave_queues(space, ticket);
         let at = &mut self.spaces[space.0];
         let waiter = at.waiters.remove(&ticket).expect("only waiters that are there are removed");
@@ -240,7 +245,7 @@ impl LockTable {
         waiter
     }
 
-    fn leave_queues(&mut self, space: SpaceNo, ticket: Ticket) {
+    fn leave_queues(&mut self, space: NamespaceIdx, ticket: Ticket) {
         let at = &mut self.spaces[space.0];
         at.dequeue(ticket);
         let claims = &at.waiters[&ticket].request.claims;
@@ -251,7 +256,7 @@ impl LockTable {
 
     pub(crate) fn refuse_waiter(
         &mut self,
-        space: SpaceNo,
+        space: NamespaceIdx,
         ticket: Ticket,
         refusal: &Refusal,
         step: &mut Step,
@@ -262,7 +267,7 @@ impl LockTable {
         }
     }
 
-    pub(super) fn tell_left(&self, space: SpaceNo, ticket: Ticket, step: &mut Step) {
+    pub(super) fn tell_left(&self, space: NamespaceIdx, ticket: Ticket, step: &mut Step) {
         let request = &self.space(space).waiters[&ticket].request;
         let told = News::Left {
             scopes: request.claims.iter().map(|claim| claim.scope.clone()).collect(),
@@ -273,7 +278,7 @@ impl LockTable {
     }
 
     /// A wait has run out; the place may be kept for a caller that means to come back.
-    pub(super) fn wait_ran_out(&mut self, space: SpaceNo, ticket: Ticket, step: &mut Step) {
+    pub(super) fn expire_waiter(&mut self, space: NamespaceIdx, ticket: Ticket, step: &mut Step) {
         self.tell_left(space, ticket, step);
         let waiter = &self.space(space).waiters[&ticket];
         let (request, calls, since) = (waiter.request.clone(), waiter.calls.clone(), waiter.since);
@@ -294,7 +299,7 @@ impl LockTable {
 
     /// The caller of a waiting request has gone.
     pub(super) fn cancel(&mut self, cancel: &Cancel, step: &mut Step) -> super::Handled {
-        let Some(space) = self.space_no(&cancel.namespace) else {
+        let Some(space) = self.namespace_idx(&cancel.namespace) else {
             return Ok(Answer::Cancelled { waiting: false });
         };
         let at = self.space_mut(space);
@@ -358,7 +363,7 @@ impl LockTable {
         }
     }
 
-    fn grant_waiter(&mut self, space: SpaceNo, ticket: Ticket, step: &mut Step) {
+    fn grant_waiter(&mut self, space: NamespaceIdx, ticket: Ticket, step: &mut Step) {
         if let Under::NewLease { id, .. } = self.space(space).waiters[&ticket].request.under
             && self.space(space).lease_no(id).is_some()
         {
@@ -387,20 +392,20 @@ impl LockTable {
         self.freed.extend(freed);
     }
 
-    pub(super) fn queued(&self, space: SpaceNo, ticket: Ticket) -> Queued {
+    pub(super) fn queued(&self, space: NamespaceIdx, ticket: Ticket) -> Queued {
         let waiter = &self.space(space).waiters[&ticket];
         let position = self.position(space, &waiter.request, ticket);
         Queued { ticket: SecretTicket { ticket, secret: waiter.secret }, position }
     }
 
-    pub(super) fn position(&self, space: SpaceNo, request: &Acquire, ticket: Ticket) -> usize {
+    pub(super) fn position(&self, space: NamespaceIdx, request: &Acquire, ticket: Ticket) -> usize {
         let at = self.space(space);
         let queues = request.claims.iter().filter_map(|claim| at.queue(&claim.scope));
         queues.map(|queue| queue.position(ticket)).max().unwrap_or(1)
     }
 
     /// How many wait for a scope: in its own queue, or anywhere on the bytes of a range.
-    pub(crate) fn waiters_for(&self, space: SpaceNo, scope: &Scope) -> usize {
+    pub(crate) fn waiters_for(&self, space: NamespaceIdx, scope: &Scope) -> usize {
         match scope {
             Scope::Key(key) => self.space(space).queues.get(key).map_or(0, Queue::len),
             Scope::Range { .. } => self.tickets_for(space, scope).len(),
@@ -429,11 +434,11 @@ enum Verdict {
     BlockedElsewhere,
 }
 
-type Candidates = BTreeSet<(Ticket, SpaceNo, Lane)>;
+type Candidates = BTreeSet<(Ticket, NamespaceIdx, Lane)>;
 
-impl Space {
+impl NamespaceState {
     /// The first waiter of each queue that what has come free may concern.
-    fn add_candidates(&self, space: SpaceNo, freed: &Scope, candidates: &mut Candidates) {
+    fn add_candidates(&self, space: NamespaceIdx, freed: &Scope, candidates: &mut Candidates) {
         if self.waiters.is_empty() {
             return;
         }

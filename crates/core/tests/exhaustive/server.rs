@@ -172,7 +172,7 @@ impl View {
         let register = table.register(&namespace, &register());
         View {
             fence: table.fence().get(),
-            register: register.map_or(0, leasehold_core::Fence::get),
+            register: register.map_or(0, leasehold_core::FencingToken::get),
             held,
             waiters: waiters(table),
             grace: table.grace().map(|grace| grace.ends_at.as_millis()),

@@ -9,8 +9,8 @@ use leasehold_core::invariant::{
 };
 use leasehold_core::{
     AcceptFence, Acquire, Answer, BeginEpoch, CallId, Cancel, Claim, Command, Effect, Ending,
-    Epoch, Fence, GracePolicy, Grant, Namespace, Outcome, Refusal, Release, Renew, RequestId,
-    Scope, Step, Transition, Under, Wait, Withdraw,
+    Epoch, FencingToken, GracePolicy, Grant, Namespace, Outcome, Refusal, Release, Renew,
+    RequestId, Scope, Step, Transition, Under, Wait, Withdraw,
 };
 
 use super::model::{Config, count};
@@ -153,7 +153,7 @@ impl Config {
             scope: scope.clone(),
             owner: owner(of.client),
             lease: lease_id(lease),
-            fence: Fence::new(fence).expect("the table gave it"),
+            fence: FencingToken::new(fence).expect("the table gave it"),
             ttl: raised.map(|ttl| Duration::from_millis(u64::from(ttl))),
         };
         let outcome = self.handle(world, Command::Renew(renew));
@@ -189,7 +189,7 @@ impl Config {
             scope: scope.clone(),
             owner: owner(of.client),
             lease: lease_id(lease),
-            fence: Fence::new(fence).expect("the table gave it"),
+            fence: FencingToken::new(fence).expect("the table gave it"),
         };
         let outcome = self.handle(world, Command::Release(release));
         let now = world.now;
@@ -252,7 +252,7 @@ impl Config {
         let accept = AcceptFence {
             namespace: Namespace::default(),
             register: register(),
-            fence: Fence::new(fence).expect("the table gave it"),
+            fence: FencingToken::new(fence).expect("the table gave it"),
         };
         let outcome = self.handle(world, Command::AcceptFence(accept));
         let stale = fence < world.accepted;
@@ -278,7 +278,7 @@ impl Config {
         let withdraw = Withdraw {
             namespace: Namespace::default(),
             lease: lease_id(*lease),
-            fence: Fence::new(*fence).expect("the table gave it"),
+            fence: FencingToken::new(*fence).expect("the table gave it"),
             gained: gained.clone(),
         };
         self.handle(world, Command::Withdraw(withdraw));

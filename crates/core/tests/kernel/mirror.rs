@@ -9,9 +9,9 @@ use std::time::Duration;
 use leasehold_core::invariant::{check_all, check_step};
 use leasehold_core::{
     Acquire, Adapter, Answer, ByteRange, CallId, Cancel, Claim, CloseSession, Command, Effect,
-    Fence, LeaseId, Limits, ListQuery, LockTable, Mode, Namespace, OnDisconnect, OpenSession,
-    Outcome, Owner, Refusal, Release, Scope, Step as TableStep, Ticket, Timestamp, Under, Unlock,
-    Wait, WaitEdge,
+    FencingToken, LeaseId, Limits, ListQuery, LockTable, Mode, Namespace, OnDisconnect,
+    OpenSession, Outcome, Owner, Refusal, Release, Scope, Step as TableStep, Ticket, Timestamp,
+    Under, Unlock, Wait, WaitEdge,
 };
 
 use super::step::{Act, Step};
@@ -35,7 +35,7 @@ struct Party {
     owner: Owner,
     session: LeaseId,
     waiting: Option<CallId>,
-    flock: Option<(Kind, Fence)>,
+    flock: Option<(Kind, FencingToken)>,
 }
 
 /// A request that waits.

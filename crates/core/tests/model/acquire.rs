@@ -131,7 +131,7 @@ impl Model {
     }
 
     fn check_tokens_left(&self) -> Result<(), Refusal> {
-        if self.fence == Fence::MAX { Err(Refusal::Limit(Limit::Tokens)) } else { Ok(()) }
+        if self.fence == FencingToken::MAX { Err(Refusal::Limit(Limit::Tokens)) } else { Ok(()) }
     }
 
     /// "A set is granted whole or not at all, in one step, under one lease with one token."
@@ -139,7 +139,7 @@ impl Model {
         for claim in &ask.claims {
             self.end_own_windows(ask, claim);
         }
-        self.fence = Fence::new(self.fence.get() + 1).expect("it was checked");
+        self.fence = FencingToken::new(self.fence.get() + 1).expect("it was checked");
         let gained = self.gained(ask);
         let (lease, opens) = self.lease_for(ask);
         self.record(Transition::Granted(Granted {

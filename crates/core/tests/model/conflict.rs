@@ -155,7 +155,7 @@ impl Model {
 
 impl Held {
     /// The fence that others are shown.
-    pub(crate) fn fence(&self) -> Fence {
+    pub(crate) fn fence(&self) -> FencingToken {
         *self.fences.last().expect("what is held was stamped")
     }
 

@@ -26,7 +26,7 @@ impl Model {
         &mut self,
         namespace: &Namespace,
         id: LeaseId,
-        fence: Fence,
+        fence: FencingToken,
         ending: &Ending,
     ) {
         let set = self
@@ -195,7 +195,7 @@ impl Model {
         &mut self,
         namespace: &Namespace,
         lease: LeaseId,
-        fence: Option<Fence>,
+        fence: Option<FencingToken>,
         ending: &Ending,
     ) {
         let (namespace, ending) = (namespace.clone(), ending.clone());

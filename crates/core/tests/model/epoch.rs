@@ -179,7 +179,7 @@ impl Model {
 }
 
 /// Whether what is held of a claim was granted with this fence: any grant of a name, all bytes of a range.
-fn honours(held: &[Held], fence: Fence) -> bool {
+fn honours(held: &[Held], fence: FencingToken) -> bool {
     let honours = |held: &Held| held.fences.contains(&fence);
     match held.first().map(|held| &held.scope) {
         Some(Scope::Range { .. }) => held.iter().all(honours),

@@ -31,7 +31,7 @@ impl Past {
         }
     }
 
-    fn had(&self, fence: Fence) -> bool {
+    fn had(&self, fence: FencingToken) -> bool {
         self.held().is_some_and(|held| held.fence() == fence)
     }
 }
@@ -152,7 +152,7 @@ impl Model {
         &self,
         namespace: &Namespace,
         scope: &Scope,
-        fence: Fence,
+        fence: FencingToken,
         lease: Option<LeaseId>,
     ) -> Gone {
         let is_lease = |id: LeaseId| lease.is_none_or(|lease| lease == id);
@@ -184,13 +184,13 @@ impl Model {
             return about.map_or(Gone::OtherScope, |past| Gone::by(&past.ending));
         }
         match self.last_fence(namespace, scope) {
-            Some(last) if last > fence && fence > Fence::ZERO => Gone::Superseded,
+            Some(last) if last > fence && fence > FencingToken::ZERO => Gone::Superseded,
             Some(_) | None => Gone::Unknown,
         }
     }
 
     /// The highest token of what is held of a scope, or was: of exactly this name, or of bytes that overlap.
-    pub(crate) fn last_fence(&self, namespace: &Namespace, scope: &Scope) -> Option<Fence> {
+    pub(crate) fn last_fence(&self, namespace: &Namespace, scope: &Scope) -> Option<FencingToken> {
         let held = self.held.iter().filter(|held| held.scope.overlaps(scope));
         let past = self.past.iter().filter_map(Past::held).filter(|held| match scope {
             Scope::Key(_) => held.scope == *scope,
@@ -201,7 +201,10 @@ impl Model {
     }
 
     /// Everything that is known of a token, as it is told: what is held with it, and what has ended.
-    pub(crate) fn token(&self, fence: Fence) -> Option<(Namespace, Vec<Holder>, Vec<EndedGrant>)> {
+    pub(crate) fn token(
+        &self,
+        fence: FencingToken,
+    ) -> Option<(Namespace, Vec<Holder>, Vec<EndedGrant>)> {
         let held: Vec<&Held> = self.held.iter().filter(|held| held.fence() == fence).collect();
         let past: Vec<&Past> = self.past.iter().filter(|past| past.had(fence)).collect();
         let namespace = held.first().map(|held| &held.namespace);

@@ -280,6 +280,6 @@ impl Model {
 }
 
 /// Any fence that was issued for a part of a piece is good for it.
-fn good_for(held: &Held, fence: Fence) -> bool {
+fn good_for(held: &Held, fence: FencingToken) -> bool {
     held.window_until.is_none() && held.fences.contains(&fence)
 }

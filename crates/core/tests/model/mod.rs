@@ -43,7 +43,7 @@ pub(crate) struct Model {
     pub(crate) limits: Limits,
     pub(crate) now: Timestamp,
     pub(crate) epoch: Epoch,
-    pub(crate) fence: Fence,
+    pub(crate) fence: FencingToken,
     pub(crate) revision: Revision,
     pub(crate) tickets: u64,
     pub(crate) suspended: bool,
@@ -113,7 +113,7 @@ pub(crate) struct Held {
     pub(crate) owner: Owner,
     pub(crate) mode: Mode,
     /// The fences that merged into it, lowest first; one for a key.
-    pub(crate) fences: Vec<Fence>,
+    pub(crate) fences: Vec<FencingToken>,
     pub(crate) granted_at: Timestamp,
     pub(crate) window: Millis,
     /// Set in the reclaim window: when that ends.
@@ -126,7 +126,7 @@ pub(crate) struct Held {
 pub(crate) struct Set {
     pub(crate) namespace: Namespace,
     pub(crate) lease: LeaseId,
-    pub(crate) fence: Fence,
+    pub(crate) fence: FencingToken,
     pub(crate) owner: Owner,
     pub(crate) ranges: Vec<Scope>,
 }
@@ -139,7 +139,7 @@ pub(crate) struct Known {
     pub(crate) id: RequestId,
     pub(crate) asked: Asked,
     pub(crate) lease: LeaseId,
-    pub(crate) fence: Fence,
+    pub(crate) fence: FencingToken,
     pub(crate) granted_at: Timestamp,
 }
 
@@ -183,7 +183,7 @@ pub(crate) struct Kept {
 pub(crate) struct Register {
     pub(crate) namespace: Namespace,
     pub(crate) name: RegisterName,
-    pub(crate) high_water: Fence,
+    pub(crate) high_water: FencingToken,
 }
 
 pub(crate) type Answered = Result<Answer, Refusal>;
@@ -194,7 +194,7 @@ impl Model {
             limits,
             now: Timestamp::ZERO,
             epoch: Epoch::default(),
-            fence: Fence::ZERO,
+            fence: FencingToken::ZERO,
             revision: Revision::default(),
             tickets: 0,
             suspended: false,

@@ -194,7 +194,7 @@ impl Model {
         &self,
         namespace: &Namespace,
         scope: &Scope,
-        fence: Fence,
+        fence: FencingToken,
         lease: Option<LeaseId>,
     ) -> bool {
         self.held.iter().any(|held| {

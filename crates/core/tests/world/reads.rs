@@ -37,11 +37,11 @@ impl World {
     fn compare_checks(&self) -> Result<(), String> {
         let last = self.model.fence.get();
         for fence in last.saturating_sub(9)..=last {
-            self.compare_token(Fence::new(fence).unwrap())?;
+            self.compare_token(FencingToken::new(fence).unwrap())?;
         }
         for past in self.model.past.iter().rev().filter_map(Past::held).take(6) {
             for fence in last.saturating_sub(5)..=last {
-                self.compare_check(past, Fence::new(fence).unwrap(), None)?;
+                self.compare_check(past, FencingToken::new(fence).unwrap(), None)?;
             }
             self.compare_check(past, past.fence(), None)?;
             self.compare_check(past, past.fences[0], Some(past.lease))?;
@@ -50,10 +50,10 @@ impl World {
         }
         for held in &self.model.held {
             for fence in last.saturating_sub(5)..=last {
-                self.compare_check(held, Fence::new(fence).unwrap(), None)?;
+                self.compare_check(held, FencingToken::new(fence).unwrap(), None)?;
             }
             for fence in last.saturating_sub(9)..=last {
-                self.compare_check(held, Fence::new(fence).unwrap(), Some(held.lease))?;
+                self.compare_check(held, FencingToken::new(fence).unwrap(), Some(held.lease))?;
             }
         }
         Ok(())
@@ -62,7 +62,7 @@ impl World {
     fn compare_check(
         &self,
         held: &Held,
-        fence: Fence,
+        fence: FencingToken,
         lease: Option<LeaseId>,
     ) -> Result<(), String> {
         let (namespace, scope) = (&held.namespace, &held.scope);
@@ -74,7 +74,7 @@ impl World {
         same("reason", &why, &actual.why).map_err(told)
     }
 
-    fn compare_token(&self, fence: Fence) -> Result<(), String> {
+    fn compare_token(&self, fence: FencingToken) -> Result<(), String> {
         let expected = self.model.token(fence).map(|(namespace, holders, ended)| TokenView {
             fence,
             namespace,

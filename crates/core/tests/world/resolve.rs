@@ -92,7 +92,7 @@ impl World {
                 Command::AcceptFence(AcceptFence {
                     namespace: namespace_of(*namespace),
                     register: register_of(*register),
-                    fence: Fence::new(fence).unwrap_or(Fence::MAX),
+                    fence: FencingToken::new(fence).unwrap_or(FencingToken::MAX),
                 })
             }
             Move::DeleteFence { namespace, register } => Command::DeleteFence(DeleteFence {
@@ -129,9 +129,9 @@ impl World {
             Move::Jump { stale, by } => Command::Jump(Jump {
                 epoch: self.epoch(*stale, u64::from(*by) + 1),
                 fence: match by {
-                    &u8::MAX => Fence::new(Fence::MAX.get() - 3).unwrap(),
-                    by => Fence::new(self.model.fence.get() + u64::from(*by) * 10)
-                        .unwrap_or(Fence::MAX),
+                    &u8::MAX => FencingToken::new(FencingToken::MAX.get() - 3).unwrap(),
+                    by => FencingToken::new(self.model.fence.get() + u64::from(*by) * 10)
+                        .unwrap_or(FencingToken::MAX),
                 },
             }),
             Move::Suspend => Command::Suspend,
@@ -341,7 +341,7 @@ impl World {
                 scope: self.scope_of(&ScopePick { key: 0, inode: 0, range: part, kind: 0 }),
                 owner: owner_of(0),
                 lease: LeaseId::from_u128(u128::MAX),
-                fence: Fence::ZERO,
+                fence: FencingToken::ZERO,
             };
         };
         let fence = held.fence();
@@ -361,7 +361,7 @@ impl World {
             1 => release.owner = owner_of(3),
             2 => release.lease = LeaseId::from_u128(u128::MAX),
             3 => release.fence = held.fences[0],
-            4 => release.fence = Fence::new(held.fences[0].get().saturating_sub(1)).unwrap(),
+            4 => release.fence = FencingToken::new(held.fences[0].get().saturating_sub(1)).unwrap(),
             5 => release.scope = Scope::parse(KEYS[0]).unwrap(),
             _ => {}
         }
@@ -428,7 +428,7 @@ impl World {
         let Some((namespace, grant)) = picked(&self.grants, pick) else {
             return Command::Tick;
         };
-        let fence = if fault == 1 { Fence::ZERO } else { grant.fence };
+        let fence = if fault == 1 { FencingToken::ZERO } else { grant.fence };
         let gained = grant.gained;
         Command::Withdraw(Withdraw { namespace, lease: grant.lease, fence, gained })
     }

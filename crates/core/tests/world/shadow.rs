@@ -116,7 +116,7 @@ impl Shadows {
 /// What ended is remembered in the same way, with the moments at which it first ended.
 fn same_endings(back: &LockTable, table: &LockTable) -> Result<(), String> {
     let last = table.fence().get();
-    for fence in (last.saturating_sub(20)..=last).filter_map(Fence::new) {
+    for fence in (last.saturating_sub(20)..=last).filter_map(FencingToken::new) {
         let ended = |table: &LockTable| {
             let mut ended = table.token(fence).map(|view| view.ended).unwrap_or_default();
             ended.sort_by_key(|ended| (ended.at, ended.scope.clone()));

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, CallId, Claim, Command, Epoch, Fence, Grant, LeaseId, Mode, Namespace, Owner, Release,
-    Renew, Scope, Timestamp, Under, Wait,
+    Acquire, CallId, Claim, Command, Epoch, FencingToken, Grant, LeaseId, Mode, Namespace, Owner,
+    Release, Renew, Scope, Timestamp, Under, Wait,
 };
 use leasehold_store::{
     Batch, Beat, Campaign, Candidate, Chunk, Error, Journal, Leader, MemoryJournal, Page, Pending,
@@ -181,7 +181,7 @@ pub(crate) fn release(what: &str, grant: &Grant) -> Command {
     release_with(what, grant, grant.fence)
 }
 
-pub(crate) fn release_with(what: &str, grant: &Grant, fence: Fence) -> Command {
+pub(crate) fn release_with(what: &str, grant: &Grant, fence: FencingToken) -> Command {
     Command::Release(Release {
         namespace: Namespace::default(),
         scope: scope(what),

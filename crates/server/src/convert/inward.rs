@@ -8,8 +8,8 @@ use leasehold_api as api;
 use leasehold_api::Code;
 use leasehold_core as core;
 use leasehold_core::{
-    CallId, Claim, Fence, LeaseId, Mode, Namespace, Owner, RequestId, Scope, SecretTicket, Ticket,
-    Under, Wait,
+    CallId, Claim, FencingToken, LeaseId, Mode, Namespace, Owner, RequestId, Scope, SecretTicket,
+    Ticket, Under, Wait,
 };
 
 use crate::problem::Failure;
@@ -47,11 +47,11 @@ pub(crate) fn owner(text: &str) -> Result<Owner, Failure> {
     Owner::new(text).map_err(|fault| Failure::field("owner_id", fault.to_string()))
 }
 
-pub(crate) fn fence(number: u64) -> Result<Fence, Failure> {
-    Fence::new(number).ok_or_else(|| {
+pub(crate) fn fence(number: u64) -> Result<FencingToken, Failure> {
+    FencingToken::new(number).ok_or_else(|| {
         Failure::field(
             "fencing_token",
-            format!("{number} is above {}, the highest there is", Fence::MAX),
+            format!("{number} is above {}, the highest there is", FencingToken::MAX),
         )
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_api as api;
 use leasehold_core as core;
 use leasehold_core::{
-    Claim, Ending, Event, Fence, Holder, HolderState, LeaseId, Mode, Namespace, News, Scope,
+    Claim, Ending, Event, FencingToken, Holder, HolderState, LeaseId, Mode, Namespace, News, Scope,
     Timestamp,
 };
 use leasehold_engine::{Phase, Status};
@@ -193,7 +193,7 @@ pub(crate) fn lock(now: Timestamp, namespace: &Namespace, view: &core::LockView)
         holders_total: count(view.holders_len),
         waiters: waiters(now, &view.waiters),
         waiters_total: count(view.waiters_len),
-        last_fencing_token: view.last_fence.map(Fence::get),
+        last_fencing_token: view.last_fence.map(FencingToken::get),
         revision: view.revision.0,
     }
 }
@@ -222,7 +222,7 @@ pub(crate) fn lock_page(now: Timestamp, epoch: u64, found: &core::Page) -> api::
 /// Where a listing goes on after a lock: pieces of a file are told apart by their token.
 fn cursor_of(lock: &core::LockSummary) -> core::ListCursor {
     let piece = lock.holders.first().filter(|_| !matches!(lock.scope, Scope::Key(_)));
-    let fence = piece.map_or(Fence::ZERO, |holder| holder.fence);
+    let fence = piece.map_or(FencingToken::ZERO, |holder| holder.fence);
     core::ListCursor { scope: lock.scope.clone(), fence }
 }
 
@@ -275,7 +275,7 @@ pub(crate) fn list_cursor(token: &str) -> Result<core::ListCursor, Failure> {
         let (fence, scope) = text.split_once(' ')?;
         Some(core::ListCursor {
             scope: Scope::stored(scope).ok()?,
-            fence: Fence::new(fence.parse().ok()?)?,
+            fence: FencingToken::new(fence.parse().ok()?)?,
         })
     };
     parse().ok_or_else(|| Failure::field("page_token", "is not a valid page token"))
@@ -581,7 +581,7 @@ mod tests {
     fn page_token_leads_back_to_where_the_page_ended() {
         let cursor = core::ListCursor {
             scope: Scope::parse("a name with spaces/b").unwrap(),
-            fence: Fence::new(7).unwrap(),
+            fence: FencingToken::new(7).unwrap(),
         };
         assert_eq!(list_cursor(&page_token(&cursor)).unwrap(), cursor);
         for token in ["", "zz", "2", "2020", "é"] {

@@ -756,7 +756,7 @@ impl Attached {
         let news = match notice {
             Notice::Lost { fence, ending } => News::Lost(Lost {
                 lease_id: self.lease_text(lease),
-                fencing_token: fence.map(core::Fence::get),
+                fencing_token: fence.map(core::FencingToken::get),
                 reason: ending.to_string(),
             }),
             Notice::Wanted { fence, scope } => News::Wanted(Wanted {

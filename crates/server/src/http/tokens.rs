@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::Uri;
 use leasehold_api::{Code, TokenView};
-use leasehold_core::{Fence, Namespace};
+use leasehold_core::{FencingToken, Namespace};
 use leasehold_engine::{Query, View};
 
 use super::locks::{outcome, unexpected};
@@ -35,7 +35,7 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
 async fn look(app: &App, uri: &Uri) -> Result<TokenView, Failure> {
     let namespace = input::only_namespace(uri)?;
     let text = uri.path().strip_prefix("/v1/tokens/").unwrap_or("");
-    let fence = input::whole_number(text).and_then(Fence::new);
+    let fence = input::whole_number(text).and_then(FencingToken::new);
     let fence = fence.ok_or_else(|| Failure::field("fencing_token", "is not a fencing token"))?;
     of(app, namespace, fence).await
 }
@@ -44,7 +44,7 @@ async fn look(app: &App, uri: &Uri) -> Result<TokenView, Failure> {
 pub(crate) async fn of(
     app: &App,
     namespace: Namespace,
-    fence: Fence,
+    fence: FencingToken,
 ) -> Result<TokenView, Failure> {
     let View::Token(found) = app.query(Query::Token { namespace, fence }).await? else {
         return Err(unexpected());

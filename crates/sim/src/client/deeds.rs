@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use leasehold_core::{
     AcceptFence, Acquire, Adapter, Attach, Break, BreakSession, ByOwner, ByteRange, Claim,
-    CloseSession, Command, DeleteFence, Disconnect, Fence, KeepAlive, ListQuery, Mode, Namespace,
-    OnDisconnect, OpenSession, Owner, OwnerAction, RegisterName, RemoveFile, RequestId, Scope,
-    TreeQuery, Under, Unlock, Wait,
+    CloseSession, Command, DeleteFence, Disconnect, FencingToken, KeepAlive, ListQuery, Mode,
+    Namespace, OnDisconnect, OpenSession, Owner, OwnerAction, RegisterName, RemoveFile, RequestId,
+    Scope, TreeQuery, Under, Unlock, Wait,
 };
 use leasehold_engine::{Call, Query};
 
@@ -262,12 +262,12 @@ impl World {
         client: usize,
         dice: &mut Dice,
         hold: &Hold,
-        (owner, fence): (&mut Owner, &mut Fence),
+        (owner, fence): (&mut Owner, &mut FencingToken),
     ) {
         match dice.below(40) {
             0 => *owner = Owner::new("somebody").expect("a plain name"),
-            1 => *fence = Fence::new(fence.get().saturating_sub(1)).unwrap_or(*fence),
-            2 => *fence = Fence::new(fence.get() + 1).unwrap_or(*fence),
+            1 => *fence = FencingToken::new(fence.get().saturating_sub(1)).unwrap_or(*fence),
+            2 => *fence = FencingToken::new(fence.get() + 1).unwrap_or(*fence),
             3..=9 if self.plan.work.shares => {
                 // Any between its own: some were issued to others.
                 let held = self.clients[client].holds.values();
@@ -276,7 +276,7 @@ impl World {
                 let (least, most) = mine.fold((fence.get(), fence.get()), |(least, most), mine| {
                     (least.min(mine), most.max(mine))
                 });
-                *fence = Fence::new(dice.between(least, most)).unwrap_or(*fence);
+                *fence = FencingToken::new(dice.between(least, most)).unwrap_or(*fence);
             }
             _ => {}
         }
@@ -462,10 +462,10 @@ impl World {
             // One that was never issued, or not yet.
             Some(fence) if self.plan.work.shares && dice.percent(15) => {
                 let ahead = if dice.percent(70) { dice.between(1, 40) } else { 1 << 52 };
-                Fence::new(fence.get() + ahead).unwrap_or(Fence::MAX)
+                FencingToken::new(fence.get() + ahead).unwrap_or(FencingToken::MAX)
             }
             Some(fence) if dice.percent(80) => fence,
-            Some(_) | None => Fence::new(dice.below(50)).unwrap_or(Fence::ZERO),
+            Some(_) | None => FencingToken::new(dice.below(50)).unwrap_or(FencingToken::ZERO),
         };
         let register = format!("register-{}", dice.below(4));
         let register = RegisterName::new(&register).expect("a plain name");
@@ -489,7 +489,7 @@ impl World {
             0 => Query::Get { namespace, scope: wanted.scope },
             1 => Query::Test { namespace, owner: at.owner.clone(), lease: None, claim: wanted },
             2 => {
-                let fence = held.map_or(Fence::ZERO, |hold| hold.fence);
+                let fence = held.map_or(FencingToken::ZERO, |hold| hold.fence);
                 let scope = held.map_or(wanted.scope, |hold| hold.claims[0].scope.clone());
                 Query::Check { namespace, scope, fence, lease: held.map(|hold| hold.lease) }
             }
@@ -538,7 +538,7 @@ impl World {
     }
 
     /// Writes to what the lock guards.
-    pub(super) fn write_to(&mut self, namespace: &Namespace, claim: &Claim, fence: Fence) {
+    pub(super) fn write_to(&mut self, namespace: &Namespace, claim: &Claim, fence: FencingToken) {
         let is_guarded = claim.mode == Mode::Exclusive && matches!(claim.scope, Scope::Key(_));
         if is_guarded {
             let place = (namespace, &claim.scope);

@@ -8,7 +8,7 @@ mod sdk;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use leasehold_core::{Acquire, Claim, Fence, LeaseId, Namespace, Owner, SecretTicket};
+use leasehold_core::{Acquire, Claim, FencingToken, LeaseId, Namespace, Owner, SecretTicket};
 use leasehold_engine::Call;
 
 use crate::dice::{Dice, Purpose};
@@ -93,7 +93,7 @@ struct Hold {
     owner: Owner,
     claims: Vec<Claim>,
     lease: LeaseId,
-    fence: Fence,
+    fence: FencingToken,
     /// When it was told of it.
     since: Moment,
     ttl: Micros,

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use leasehold_core::{
-    Answer, ByteRange, Claim, Command, DeleteFence, Ending, Epoch, Fence, LeaseId, Millis, Mode,
-    Namespace, Owner, OwnerAction, RegisterName, Revision, Scope, Transition, Under,
+    Answer, ByteRange, Claim, Command, DeleteFence, Ending, Epoch, FencingToken, LeaseId, Millis,
+    Mode, Namespace, Owner, OwnerAction, RegisterName, Revision, Scope, Transition, Under,
 };
 use leasehold_engine::{Call, CallError, Reply};
 
@@ -45,13 +45,13 @@ enum Change {
     Ttl(Namespace, LeaseId, Millis),
     /// Of a lease that its owner did not name.
     TtlOf(Namespace, Owner, Millis),
-    Accepted(Namespace, RegisterName, Fence),
+    Accepted(Namespace, RegisterName, FencingToken),
     Deleted(Namespace, RegisterName, Arc<str>),
     Revoked(Arc<str>),
     FileRemoved(Namespace, u64),
     /// By its holder: all of a lease, what was granted with a token, bytes.
     Released(Namespace, LeaseId),
-    GrantReleased(Namespace, LeaseId, Fence),
+    GrantReleased(Namespace, LeaseId, FencingToken),
     BytesReleased(Namespace, LeaseId, Owner, u64, ByteRange),
     /// Under a lease that its owner did not name.
     ReleasedOf(Namespace, Owner),
@@ -70,7 +70,7 @@ struct Owed {
 
 #[derive(Debug)]
 enum Ends {
-    Grant(Fence),
+    Grant(FencingToken),
     Lease(Namespace, LeaseId),
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::{Claim, Fence, LeaseId, Mode, Namespace, Scope};
+use leasehold_core::{Claim, FencingToken, LeaseId, Mode, Namespace, Scope};
 
 use super::log::GrantFact;
 use super::{Judge, Verdict};
@@ -14,7 +14,7 @@ use crate::time::{Micros, Moment};
 pub struct Belief {
     pub namespace: Namespace,
     pub lease: Option<LeaseId>,
-    pub fence: Option<Fence>,
+    pub fence: Option<FencingToken>,
     pub claims: Vec<Claim>,
     /// By the client's own clock: from then on its work must not go on.
     pub stops_at: Micros,
@@ -84,7 +84,7 @@ impl Beliefs {
 
 impl Judge {
     /// Whether an operator took a grant away before its holder had heard of it.
-    pub fn is_overruled(&self, fence: Option<Fence>) -> bool {
+    pub fn is_overruled(&self, fence: Option<FencingToken>) -> bool {
         fence.and_then(|fence| self.log.grant(fence)).is_some_and(|grant| grant.is_overruled)
     }
 

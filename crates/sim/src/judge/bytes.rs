@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::{
-    ByteRange, Claim, Ending, Fence, Granted, LeaseId, Mode, Namespace, Owner, Scope, Transition,
+    ByteRange, Claim, Ending, FencingToken, Granted, LeaseId, Mode, Namespace, Owner, Scope,
+    Transition,
 };
 
 /// The files of this small world are that long; the last cell stands for all that comes behind.
@@ -25,7 +26,7 @@ type Row = [Option<Cell>; CELLS];
 struct Cell {
     mode: Mode,
     /// Those that are good for it.
-    tokens: BTreeSet<Fence>,
+    tokens: BTreeSet<FencingToken>,
 }
 
 impl Bytes {
@@ -34,7 +35,7 @@ impl Bytes {
     pub(super) fn note<'a>(
         &mut self,
         transition: &Transition,
-        granted: impl FnOnce(Fence) -> Option<&'a Granted>,
+        granted: impl FnOnce(FencingToken) -> Option<&'a Granted>,
     ) -> Result<(), String> {
         match transition {
             Transition::Granted(granted) => {
@@ -149,13 +150,13 @@ fn cells(range: ByteRange) -> std::ops::Range<usize> {
 }
 
 /// What touches and has the same mode is one piece, for which all tokens of its parts are good.
-fn merge(row: &mut Row, asked: std::ops::Range<usize>, token: Fence) {
+fn merge(row: &mut Row, asked: std::ops::Range<usize>, token: FencingToken) {
     let mode = row[asked.start].as_ref().map(|cell| cell.mode);
     let is_same = |cell: &Option<Cell>| cell.as_ref().map(|cell| cell.mode) == mode;
     let before = row[..asked.start].iter().rev().take_while(|cell| is_same(cell)).count();
     let after = row[asked.end..].iter().take_while(|cell| is_same(cell)).count();
     let piece = &mut row[asked.start - before..asked.end + after];
-    let mut tokens: BTreeSet<Fence> =
+    let mut tokens: BTreeSet<FencingToken> =
         piece.iter().flatten().flat_map(|cell| cell.tokens.iter().copied()).collect();
     tokens.insert(token);
     piece.iter_mut().flatten().for_each(|cell| cell.tokens.clone_from(&tokens));
@@ -175,7 +176,7 @@ mod tests {
             opens: None,
             owner: Owner::new("worker").unwrap(),
             claims: vec![Claim { scope: Scope::range(1, range), mode }],
-            fence: Fence::new(fence).unwrap(),
+            fence: FencingToken::new(fence).unwrap(),
             granted_at: Timestamp::ZERO,
             reclaim_window: Millis::new(0),
             request: None,

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use leasehold_core::{Claim, Fence, LeaseId, Mode, Namespace, Owner, RequestId, Scope};
+use leasehold_core::{Claim, FencingToken, LeaseId, Mode, Namespace, Owner, RequestId, Scope};
 use leasehold_judge::checker::{Rules, check};
 use leasehold_judge::history::{Acquired, Event, Kept, LockIndex, Mode as Told, Operation};
 
@@ -37,7 +37,7 @@ pub struct History {
 /// Something that has ended without its holder's doing, at some moment since `since`, and was durable at `at`.
 #[derive(Debug)]
 pub(super) struct TakenAway {
-    pub(super) fence: Fence,
+    pub(super) fence: FencingToken,
     pub(super) claims: Vec<Claim>,
     pub(super) since: Moment,
     pub(super) at: Moment,
@@ -63,7 +63,7 @@ pub struct Attempt {
     pub leases: Vec<LeaseId>,
     pub invoked: Moment,
     pub returned: Option<Moment>,
-    pub granted: Option<Fence>,
+    pub granted: Option<FencingToken>,
     /// A holder was in the way, or somebody who came earlier.
     pub is_refused: bool,
 }
@@ -116,7 +116,7 @@ impl History {
         client: usize,
         claims: &[Claim],
         when: (Moment, Option<Moment>),
-        fence: Fence,
+        fence: FencingToken,
         ttl: Duration,
         outcome: Kept,
     ) {
@@ -130,7 +130,7 @@ impl History {
         client: usize,
         claims: &[Claim],
         when: (Moment, Option<Moment>),
-        fence: Fence,
+        fence: FencingToken,
         ttl: Duration,
     ) {
         let first = self.operations.len();
@@ -143,14 +143,20 @@ impl History {
         client: usize,
         claims: &[Claim],
         when: (Moment, Option<Moment>),
-        fence: Fence,
+        fence: FencingToken,
         outcome: Kept,
     ) {
         self.kept(client, claims, when, Event::Release { token: fence.get(), outcome });
     }
 
     /// What was perhaps not given back stands for as long as its session is kept, and nobody tells of that any more.
-    pub fn may_last(&mut self, client: usize, claims: &[Claim], since: Moment, fence: Fence) {
+    pub fn may_last(
+        &mut self,
+        client: usize,
+        claims: &[Claim],
+        since: Moment,
+        fence: FencingToken,
+    ) {
         let when = (since, None);
         self.renewed(client, claims, when, fence, Duration::from_secs(1), Kept::Unknown);
     }
@@ -160,7 +166,7 @@ impl History {
     }
 
     /// From then on it need not be there.
-    fn may_be_gone(&mut self, since: Moment, claims: &[Claim], fence: Fence) {
+    fn may_be_gone(&mut self, since: Moment, claims: &[Claim], fence: FencingToken) {
         self.released(usize::MAX, claims, (since, None), fence, Kept::Unknown);
     }
 
@@ -197,11 +203,12 @@ impl History {
     /// Says whether it could be decided.
     pub(super) fn judge(&mut self, now: Moment, log: &Log) -> Result<bool, Verdict> {
         let known = |attempt: &Attempt| Some((attempt.granted?, attempt.returned?));
-        let known: BTreeMap<Fence, Moment> = self.attempts.iter().filter_map(known).collect();
+        let known: BTreeMap<FencingToken, Moment> =
+            self.attempts.iter().filter_map(known).collect();
         self.tell_taken(&known);
         self.tell_disconnected(log, &known);
-        let mut by_request: BTreeMap<(&Owner, &RequestId), Vec<Fence>> = BTreeMap::new();
-        let mut by_lease: BTreeMap<LeaseId, Vec<Fence>> = BTreeMap::new();
+        let mut by_request: BTreeMap<(&Owner, &RequestId), Vec<FencingToken>> = BTreeMap::new();
+        let mut by_lease: BTreeMap<LeaseId, Vec<FencingToken>> = BTreeMap::new();
         for (fence, GrantFact { granted, .. }) in log.grants() {
             if let Some(request) = &granted.request {
                 by_request.entry((&granted.owner, &request.id)).or_default().push(*fence);
@@ -215,7 +222,7 @@ impl History {
             if attempt.granted.is_some_and(|fence| !told.insert(fence)) {
                 continue;
             }
-            let mut fences: BTreeSet<Fence> = match &attempt.request_id {
+            let mut fences: BTreeSet<FencingToken> = match &attempt.request_id {
                 Some(id) => {
                     by_request.get(&(&attempt.owner, id)).into_iter().flatten().copied().collect()
                 }
@@ -261,7 +268,7 @@ impl History {
         self.attempts.iter().map(|attempt| first(attempt).unwrap_or(attempt.invoked)).collect()
     }
 
-    fn tell_taken(&mut self, told: &BTreeMap<Fence, Moment>) {
+    fn tell_taken(&mut self, told: &BTreeMap<FencingToken, Moment>) {
         self.doubt_unnamed();
         for TakenAway { fence, claims, since, at } in std::mem::take(&mut self.taken) {
             // Nothing can be said about a grant that nobody knows of yet.
@@ -291,7 +298,7 @@ impl History {
     }
 
     /// What stood under a session whose stream was gone may have ended any time after that.
-    fn tell_disconnected(&mut self, log: &Log, told: &BTreeMap<Fence, Moment>) {
+    fn tell_disconnected(&mut self, log: &Log, told: &BTreeMap<FencingToken, Moment>) {
         for (session, at) in std::mem::take(&mut self.disconnected) {
             for (fence, grant) in log.grants() {
                 let is_its = grant.granted.lease == session;
@@ -311,8 +318,8 @@ impl History {
     fn tell_attempt<'a>(
         &mut self,
         attempt: &Attempt,
-        grants: impl Iterator<Item = (Fence, &'a GrantFact)>,
-        known: &BTreeMap<Fence, Moment>,
+        grants: impl Iterator<Item = (FencingToken, &'a GrantFact)>,
+        known: &BTreeMap<FencingToken, Moment>,
     ) {
         let mut is_told = false;
         for (fence, grant) in grants.filter(|(_, grant)| grant.at >= attempt.invoked) {

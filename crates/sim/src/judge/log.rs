@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use leasehold_core::{
-    Claim, Ending, Epoch, Fence, Granted, Key, LeaseId, Limits, LockTable, Millis, Namespace,
-    Owner, RegisterName, RequestId, Scope, Transition, invariant,
+    Claim, Ending, Epoch, FencingToken, Granted, Key, LeaseId, Limits, LockTable, Millis,
+    Namespace, Owner, RegisterName, RequestId, Scope, Transition, invariant,
 };
 use leasehold_store::{Batch, Seq};
 
@@ -29,19 +29,19 @@ pub(crate) struct Log {
     table: LockTable,
     seq: Seq,
     epoch: Epoch,
-    fence: Fence,
+    fence: FencingToken,
     leases: BTreeMap<Name, Lease>,
-    grants: BTreeMap<Fence, GrantFact>,
+    grants: BTreeMap<FencingToken, GrantFact>,
     /// Those of each lease that is not over.
-    by_lease: BTreeMap<Name, Vec<Fence>>,
+    by_lease: BTreeMap<Name, Vec<FencingToken>>,
     sessions: BTreeMap<(Namespace, u64), LeaseId>,
     /// The last grant that each request with an id has led to.
-    requests: BTreeMap<(Namespace, Owner, RequestId), Fence>,
+    requests: BTreeMap<(Namespace, Owner, RequestId), FencingToken>,
     /// The highest token that each fence register has ever accepted.
-    marks: BTreeMap<(Namespace, RegisterName), Fence>,
+    marks: BTreeMap<(Namespace, RegisterName), FencingToken>,
     bytes: Bytes,
     /// What has ended without its holder's doing, until histories are told: the grant, or one key of it.
-    taken: Vec<(Fence, Option<Key>)>,
+    taken: Vec<(FencingToken, Option<Key>)>,
     /// When the last two records were durable.
     durable: [Moment; 2],
 }
@@ -85,7 +85,7 @@ impl Log {
             table: LockTable::new(limits, 1),
             seq: Seq(0),
             epoch: Epoch(0),
-            fence: Fence::ZERO,
+            fence: FencingToken::ZERO,
             leases: BTreeMap::new(),
             grants: BTreeMap::new(),
             by_lease: BTreeMap::new(),
@@ -123,18 +123,22 @@ impl Log {
         !self.table.is_live(namespace, lease)
     }
 
-    pub(crate) fn grant(&self, fence: Fence) -> Option<&GrantFact> {
+    pub(crate) fn grant(&self, fence: FencingToken) -> Option<&GrantFact> {
         self.grants.get(&fence)
     }
 
-    pub(crate) fn told_of(&mut self, now: Moment, fence: Fence) {
+    pub(crate) fn told_of(&mut self, now: Moment, fence: FencingToken) {
         if let Some(grant) = self.grants.get_mut(&fence) {
             grant.told.get_or_insert(now);
         }
     }
 
     /// The highest token that the register has ever accepted, deleted since or not.
-    pub(crate) fn mark(&self, namespace: &Namespace, register: &RegisterName) -> Option<Fence> {
+    pub(crate) fn mark(
+        &self,
+        namespace: &Namespace,
+        register: &RegisterName,
+    ) -> Option<FencingToken> {
         self.marks.get(&(namespace.clone(), register.clone())).copied()
     }
 
@@ -143,11 +147,11 @@ impl Log {
         self.sessions.get(&(namespace.clone(), number)).copied()
     }
 
-    pub(crate) fn grants(&self) -> impl Iterator<Item = (&Fence, &GrantFact)> {
+    pub(crate) fn grants(&self) -> impl Iterator<Item = (&FencingToken, &GrantFact)> {
         self.grants.iter()
     }
 
-    pub(crate) fn grants_after(&self, fence: Fence) -> impl Iterator<Item = &GrantFact> {
+    pub(crate) fn grants_after(&self, fence: FencingToken) -> impl Iterator<Item = &GrantFact> {
         self.grants.range((Excluded(fence), Unbounded)).map(|(_, grant)| grant)
     }
 
@@ -293,7 +297,7 @@ impl Log {
         }
     }
 
-    fn grant_over(&mut self, now: Moment, fence: Fence) {
+    fn grant_over(&mut self, now: Moment, fence: FencingToken) {
         if let Some(grant) = self.grants.get_mut(&fence) {
             grant.over.get_or_insert(now);
         }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use std::{fmt, slice};
 
-use leasehold_core::{Claim, Fence, Owner, Revision, Scope};
+use leasehold_core::{Claim, FencingToken, Owner, Revision, Scope};
 use leasehold_engine::Engine;
 use leasehold_judge::history::Kept;
 
@@ -105,7 +105,7 @@ impl Judge {
     }
 
     /// Whether a scope of a grant is over for all the world to see. Its session, or the rest of its set, goes on without it.
-    fn is_over(&self, fence: Fence, scope: &Scope) -> bool {
+    fn is_over(&self, fence: FencingToken, scope: &Scope) -> bool {
         let is_over = |grant: &GrantFact| grant.over.is_some() || grant.taken_at(scope).is_some();
         self.log.grant(fence).is_none_or(is_over)
     }
@@ -117,7 +117,7 @@ impl Judge {
         client: usize,
         claims: &[Claim],
         (invoked, returned): (Moment, Moment),
-        (fence, ttl): (Fence, Duration),
+        (fence, ttl): (FencingToken, Duration),
         named: Option<&Scope>,
     ) {
         for claim in claims {
@@ -138,7 +138,7 @@ impl Judge {
         client: usize,
         claims: &[Claim],
         (invoked, returned): (Moment, Moment),
-        fence: Fence,
+        fence: FencingToken,
         named: &Scope,
     ) {
         for claim in claims {

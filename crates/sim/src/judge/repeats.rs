@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::{
-    Answer, CloseSession, Command, Fence, LeaseId, Namespace, Owner, Release, Scope,
+    Answer, CloseSession, Command, FencingToken, LeaseId, Namespace, Owner, Release, Scope,
 };
 
 use super::Verdict;
@@ -26,7 +26,7 @@ pub(super) struct Repeats {
     /// How often bytes or locks were to be given back.
     asked: BTreeMap<Giver, usize>,
     /// How long a lock was held, as the first answer said.
-    held: BTreeMap<(Giver, Fence, Scope), Duration>,
+    held: BTreeMap<(Giver, FencingToken, Scope), Duration>,
     closes: BTreeMap<(Namespace, LeaseId), usize>,
     closed: BTreeMap<(Namespace, LeaseId), usize>,
 }

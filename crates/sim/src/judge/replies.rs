@@ -5,8 +5,8 @@
 )]
 
 use leasehold_core::{
-    Acquire, Answer, ByOwner, Command, Conflict, Fence, Holder, HolderState, Invalid, LeaseId,
-    Millis, Namespace, OnDisconnect, Owner, OwnerAction, Refusal, Scope, Under,
+    Acquire, Answer, ByOwner, Command, Conflict, FencingToken, Holder, HolderState, Invalid,
+    LeaseId, Millis, Namespace, OnDisconnect, Owner, OwnerAction, Refusal, Scope, Under,
 };
 use leasehold_engine::{Call, CallError, Query, Reply, View};
 
@@ -202,7 +202,7 @@ impl Judge {
     fn issued_to(
         &self,
         now: Moment,
-        fence: Fence,
+        fence: FencingToken,
         lease: LeaseId,
         owner: &Owner,
     ) -> Result<(), Verdict> {
@@ -342,7 +342,7 @@ impl Judge {
         self.fence_durable(now, holder.fence)
     }
 
-    fn fence_durable(&self, now: Moment, fence: Fence) -> Result<(), Verdict> {
+    fn fence_durable(&self, now: Moment, fence: FencingToken) -> Result<(), Verdict> {
         if self.log.grant(fence).is_none() {
             let what = format!("a holder with fence {fence} is shown");
             return Err(Verdict::new(now, "nothing is shown that could still be lost", what));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::{Fence, Mode, Namespace, Scope};
+use leasehold_core::{FencingToken, Mode, Namespace, Scope};
 
 use super::{Judge, Verdict};
 use crate::coverage::Coverage;
@@ -11,7 +11,7 @@ use crate::time::Moment;
 /// The highest fence that each resource has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Resources {
-    seen: BTreeMap<(Namespace, Scope), Fence>,
+    seen: BTreeMap<(Namespace, Scope), FencingToken>,
 }
 
 impl Judge {
@@ -21,11 +21,14 @@ impl Judge {
         &mut self,
         now: Moment,
         (namespace, scope): (&Namespace, &Scope),
-        fence: Fence,
+        fence: FencingToken,
         coverage: &mut Coverage,
     ) -> Result<(), Verdict> {
-        let seen =
-            self.resources.seen.entry((namespace.clone(), scope.clone())).or_insert(Fence::ZERO);
+        let seen = self
+            .resources
+            .seen
+            .entry((namespace.clone(), scope.clone()))
+            .or_insert(FencingToken::ZERO);
         if fence >= *seen {
             *seen = fence;
             coverage.mark("write accepted");

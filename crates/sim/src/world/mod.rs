@@ -14,7 +14,9 @@ use std::panic;
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold_core::{Command, Ending, Epoch, Fence, LeaseId, SecretTicket, Transition, Under};
+use leasehold_core::{
+    Command, Ending, Epoch, FencingToken, LeaseId, SecretTicket, Transition, Under,
+};
 use leasehold_engine::{Call, CallError, Reply};
 
 use crate::agenda::Agenda;
@@ -97,7 +99,7 @@ pub(crate) enum Arrival {
     /// A server says, unasked, that a lease or one grant of it is gone.
     Lost {
         lease: LeaseId,
-        fence: Option<Fence>,
+        fence: Option<FencingToken>,
     },
     /// The connection that this was asked over has broken.
     Broken {

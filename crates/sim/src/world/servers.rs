@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use leasehold_core::{Answer, Fence, LeaseId, Revision, SecretTicket, Timestamp};
+use leasehold_core::{Answer, FencingToken, LeaseId, Revision, SecretTicket, Timestamp};
 use leasehold_engine::{CallError, Reply, Request};
 
 use super::{Arrival, Event, World, drift_of};
@@ -266,7 +266,7 @@ impl World {
     }
 
     /// News of a loss go to the client that holds the lease, if it is connected to this server.
-    fn tell_of_loss(&mut self, server: usize, lease: LeaseId, fence: Option<Fence>) {
+    fn tell_of_loss(&mut self, server: usize, lease: LeaseId, fence: Option<FencingToken>) {
         for client in 0..self.plan.clients {
             let at = &self.clients[client];
             if !at.follows(server, lease) {

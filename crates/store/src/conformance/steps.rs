@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Claim, Entry, Epoch, Fence, GrantEntry, Granted, LeaseEntry, LeaseId, Millis, Mode, Namespace,
-    Owner, Revision, Scope, Timestamp, Transition,
+    Claim, Entry, Epoch, FencingToken, GrantEntry, Granted, LeaseEntry, LeaseId, Millis, Mode,
+    Namespace, Owner, Revision, Scope, Timestamp, Transition,
 };
 
 use crate::error::{Conflict, Error};
@@ -56,8 +56,8 @@ pub(super) fn granted(number: u64) -> Transition {
     })
 }
 
-pub(super) fn fence(number: u64) -> Fence {
-    Fence::new(number).expect("numbers in the suite are small")
+pub(super) fn fence(number: u64) -> FencingToken {
+    FencingToken::new(number).expect("numbers in the suite are small")
 }
 
 fn scope(number: u64) -> Scope {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    ByteRange, Fence, Key, LeaseId, Millis, NameError, Namespace, Owner, Scope, Timestamp,
+    ByteRange, FencingToken, Key, LeaseId, Millis, NameError, Namespace, Owner, Scope, Timestamp,
 };
 
 use super::Fault;
@@ -86,7 +86,7 @@ impl Encoder {
         self.varint(u64::from(length.subsec_nanos()));
     }
 
-    pub(super) fn fence(&mut self, fence: Fence) {
+    pub(super) fn fence(&mut self, fence: FencingToken) {
         let last = mem::replace(&mut self.fence, fence.get());
         self.varint(zigzag(fence.get().wrapping_sub(last)));
     }
@@ -348,11 +348,11 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    pub(super) fn fence(&mut self) -> Result<Fence, Fault> {
+    pub(super) fn fence(&mut self) -> Result<FencingToken, Fault> {
         let start = self.at;
         let step = unzigzag(self.varint("fence")?);
         self.fence = self.fence.wrapping_add(step);
-        Fence::new(self.fence).ok_or_else(|| self.fault("fence", start))
+        FencingToken::new(self.fence).ok_or_else(|| self.fault("fence", start))
     }
 
     pub(super) fn moment(&mut self) -> Result<Timestamp, Fault> {

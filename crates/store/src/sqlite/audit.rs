@@ -1,6 +1,6 @@
 //! Reads everything in a file once: whether it holds, and how far its counters have come.
 
-use leasehold_core::{Entry, Epoch, Fence, Transition};
+use leasehold_core::{Entry, Epoch, FencingToken, Transition};
 use rusqlite::{Connection, Row};
 
 use super::schema::failed;
@@ -17,7 +17,7 @@ pub(super) struct Audit {
     pub(super) last: Seq,
     /// The highest epoch and fence that anything in it tells of.
     pub(super) epoch: Epoch,
-    pub(super) fence: Fence,
+    pub(super) fence: FencingToken,
     /// A last record whose bytes do not hold.
     pub(super) torn: Option<Seq>,
     /// By the wall clock: when a leader, a snapshot or a backup last wrote.
@@ -106,7 +106,7 @@ impl Audit {
     // What a register has accepted came from outside and says nothing about our counter.
     fn transition(&mut self, transition: &Transition) {
         match transition {
-            Transition::EpochBegan { epoch } => self.saw(*epoch, Fence::ZERO),
+            Transition::EpochBegan { epoch } => self.saw(*epoch, FencingToken::ZERO),
             Transition::Jumped { epoch, fence } => self.saw(*epoch, *fence),
             Transition::Granted(granted) => self.saw(Epoch(0), granted.fence),
             Transition::SessionOpened(_)
@@ -121,7 +121,7 @@ impl Audit {
         }
     }
 
-    fn saw(&mut self, epoch: Epoch, fence: Fence) {
+    fn saw(&mut self, epoch: Epoch, fence: FencingToken) {
         self.epoch = self.epoch.max(epoch);
         self.fence = self.fence.max(fence);
     }

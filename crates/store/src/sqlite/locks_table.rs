@@ -2,7 +2,7 @@
 //!
 //! It is a view for reading and nothing more; no server ever reads it. Lease ids are left out: they are secrets.
 
-use leasehold_core::{Entry, Fence, LeaseEntry, Millis, Mode, Scope, Timestamp};
+use leasehold_core::{Entry, FencingToken, LeaseEntry, Millis, Mode, Scope, Timestamp};
 use rusqlite::{CachedStatement, Transaction, params};
 
 use super::writer::signed;
@@ -19,7 +19,7 @@ struct Lock<'a> {
     scope: String,
     owner: &'a str,
     mode: Mode,
-    fence: Fence,
+    fence: FencingToken,
     granted_at: Timestamp,
     reclaim_window: Millis,
     metadata: Option<&'a str>,
@@ -72,7 +72,7 @@ fn locks(lease: &LeaseEntry) -> impl Iterator<Item = Lock<'_>> {
         scope: Scope::range(piece.inode, piece.range).to_string(),
         owner: piece.owner.as_str(),
         mode: piece.mode,
-        fence: piece.tokens.last().copied().unwrap_or(Fence::ZERO),
+        fence: piece.tokens.last().copied().unwrap_or(FencingToken::ZERO),
         granted_at: piece.granted_at,
         reclaim_window: piece.reclaim_window,
         metadata: piece.metadata.as_deref(),

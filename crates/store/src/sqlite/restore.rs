@@ -22,7 +22,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold_core::{Epoch, Fence, Transition};
+use leasehold_core::{Epoch, FencingToken, Transition};
 use rusqlite::{Connection, params};
 
 use super::audit::{Audit, audit};
@@ -45,7 +45,7 @@ const AGE_MAX: Duration = Duration::from_secs(400 * 24 * 60 * 60);
 pub struct Restored {
     /// Epochs and fences go on above these.
     pub epoch: Epoch,
-    pub fence: Fence,
+    pub fence: FencingToken,
     /// The last record of the backup.
     pub last: Seq,
     /// How old the backup is, by the wall clock.
@@ -56,8 +56,12 @@ pub struct Restored {
 ///
 /// `fence_above` is a fence that the caller knows to have been handed out. The restored store goes on above it in
 /// any case.
-pub fn restore(from: &Path, to: &Path, fence_above: Option<Fence>) -> Result<Restored, Error> {
-    check_headroom(fence_above.map_or(0, Fence::get))?;
+pub fn restore(
+    from: &Path,
+    to: &Path,
+    fence_above: Option<FencingToken>,
+) -> Result<Restored, Error> {
+    check_headroom(fence_above.map_or(0, FencingToken::get))?;
     let to = schema::resolve_new(to).map_err(|error| {
         Error::unavailable("the file to restore to cannot be made").because(error)
     })?;
@@ -74,7 +78,7 @@ pub fn restore(from: &Path, to: &Path, fence_above: Option<Fence>) -> Result<Res
     Ok(restored)
 }
 
-fn jump(found: &Audit, fence_above: Option<Fence>) -> Result<Restored, Error> {
+fn jump(found: &Audit, fence_above: Option<FencingToken>) -> Result<Restored, Error> {
     let age = wall_clock_ms().saturating_sub(found.written_at_ms);
     let age = Duration::from_millis(unsigned(age));
     if age > AGE_MAX && fence_above.is_none() {
@@ -87,7 +91,7 @@ fn jump(found: &Audit, fence_above: Option<Fence>) -> Result<Restored, Error> {
     let fence_jump = FENCE_JUMP_MIN.max(seconds * FENCES_PER_SECOND);
     let epoch_jump = EPOCH_JUMP_MIN.max(seconds * EPOCHS_PER_SECOND);
     let fence = found.fence.get() + fence_jump;
-    let fence = fence.max(fence_above.map_or(0, Fence::get));
+    let fence = fence.max(fence_above.map_or(0, FencingToken::get));
     Ok(Restored {
         epoch: Epoch(found.epoch.0.saturating_add(epoch_jump)),
         fence: check_headroom(fence)?,
@@ -97,12 +101,12 @@ fn jump(found: &Audit, fence_above: Option<Fence>) -> Result<Restored, Error> {
 }
 
 /// A server must be able to go on above a token for long.
-fn check_headroom(token: u64) -> Result<Fence, Error> {
-    match Fence::new(token).filter(|fence| *fence <= Fence::JUMP_MAX) {
+fn check_headroom(token: u64) -> Result<FencingToken, Error> {
+    match FencingToken::new(token).filter(|fence| *fence <= FencingToken::JUMP_MAX) {
         Some(fence) => Ok(fence),
         None => Err(Error::unavailable(format!(
             "fencing tokens would go on above {token}, which leaves too few: {} is the highest to go on above",
-            Fence::JUMP_MAX
+            FencingToken::JUMP_MAX
         ))),
     }
 }

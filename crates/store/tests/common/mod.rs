@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Claim, Entry, Epoch, Fence, GrantEntry, Granted, LeaseEntry, LeaseId, Millis, Mode, Namespace,
-    Owner, Revision, Scope, Timestamp, Transition,
+    Claim, Entry, Epoch, FencingToken, GrantEntry, Granted, LeaseEntry, LeaseId, Millis, Mode,
+    Namespace, Owner, Revision, Scope, Timestamp, Transition,
 };
 use leasehold_store::conformance::block_on;
 use leasehold_store::sqlite::{Options, SqliteJournal};
@@ -57,8 +57,8 @@ pub(crate) fn owner() -> Owner {
     Owner::new("worker-1").expect("it is a name")
 }
 
-pub(crate) fn fence(number: u64) -> Fence {
-    Fence::new(number).expect("numbers in tests are small")
+pub(crate) fn fence(number: u64) -> FencingToken {
+    FencingToken::new(number).expect("numbers in tests are small")
 }
 
 pub(crate) fn granted(number: u64) -> Transition {

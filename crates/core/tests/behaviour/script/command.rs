@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use leasehold_core::{
     AcceptFence, Acquire, Adapter, Attach, BeginEpoch, Break, BreakSession, ByOwner, Cancel, Claim,
-    CloseSession, Command, DeleteFence, Disconnect, Epoch, Fence, GracePolicy, Jump, KeepAlive,
-    LeaseId, OnDisconnect, OpenSession, OwnerAction, RegisterName, Release, RemoveFile, Renew,
-    RequestId, Scope, SecretTicket, Ticket, Under, Unlock, Wait, Withdraw,
+    CloseSession, Command, DeleteFence, Disconnect, Epoch, FencingToken, GracePolicy, Jump,
+    KeepAlive, LeaseId, OnDisconnect, OpenSession, OwnerAction, RegisterName, Release, RemoveFile,
+    Renew, RequestId, Scope, SecretTicket, Ticket, Under, Unlock, Wait, Withdraw,
 };
 
 use super::World;
@@ -269,8 +269,8 @@ fn inode(wanted: &Wanted<'_>) -> u64 {
     number.unwrap_or_else(|_| wanted.fail("the inode is no number"))
 }
 
-fn fence(wanted: &Wanted<'_>, number: u64) -> Fence {
-    Fence::new(number).unwrap_or_else(|| wanted.fail("a fence has 53 bits"))
+fn fence(wanted: &Wanted<'_>, number: u64) -> FencingToken {
+    FencingToken::new(number).unwrap_or_else(|| wanted.fail("a fence has 53 bits"))
 }
 
 fn request_id(wanted: &Wanted<'_>, id: &str) -> RequestId {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::{
-    ByteRange, CallId, Fence, Grant, LeaseId, ListCursor, Namespace, Owner, Scope, SecretTicket,
+    ByteRange, CallId, FencingToken, Grant, LeaseId, ListCursor, Namespace, Owner, Scope,
+    SecretTicket,
 };
 
 use super::step::Wanted;
@@ -29,7 +30,7 @@ pub(super) struct Memory {
 #[derive(Clone)]
 pub(super) struct Proof {
     pub(super) lease: LeaseId,
-    pub(super) fence: Fence,
+    pub(super) fence: FencingToken,
     pub(super) gained: Vec<(u64, ByteRange)>,
 }
 
@@ -144,7 +145,7 @@ impl Memory {
             proof.lease = self.lease(wanted, name);
         }
         if let Some(fence) = wanted.number("fence") {
-            let fence = Fence::new(fence);
+            let fence = FencingToken::new(fence);
             proof.fence = fence.unwrap_or_else(|| wanted.fail("a fence has 53 bits"));
         }
         proof

@@ -1,8 +1,8 @@
 //! Steps that look at the table, and those that take it through a restart or a snapshot.
 
 use leasehold_core::{
-    Claim, Command, Entry, Fence, Graph, ListQuery, LockState, LockTable, Namespace, OnDisconnect,
-    RegisterName, Scope, SessionView, Tested, invariant,
+    Claim, Command, Entry, FencingToken, Graph, ListQuery, LockState, LockTable, Namespace,
+    OnDisconnect, RegisterName, Scope, SessionView, Tested, invariant,
 };
 
 use super::command::register;
@@ -111,7 +111,7 @@ impl World {
 
     /// Everything that is remembered of a token, in whatever namespace.
     fn token(&mut self, wanted: &Wanted<'_>) {
-        let number = wanted.word("the token").parse().ok().and_then(Fence::new);
+        let number = wanted.word("the token").parse().ok().and_then(FencingToken::new);
         let Some(fence) = number else { wanted.fail("a token has 53 bits") };
         let Some(view) = self.table.token(fence) else {
             return self.say(&format!("token {fence}: unknown"));

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, CloseSession, Command, Fence, Grant, KeepAlive, LeaseId, Scope, Under,
+    Acquire, CloseSession, Command, FencingToken, Grant, KeepAlive, LeaseId, Scope, Under,
 };
 use leasehold_engine::Call;
 use leasehold_judge::history::Kept;
@@ -161,7 +161,7 @@ impl World {
         lease: LeaseId,
         invoked: Moment,
         ttl: Duration,
-        named: Option<(Fence, &Scope)>,
+        named: Option<(FencingToken, &Scope)>,
     ) {
         self.each_under(client, lease, |world, hold| {
             let named = named.filter(|(fence, _)| *fence == hold.fence).map(|(_, scope)| scope);

@@ -17,8 +17,8 @@ use leasehold_client::machine::{
     Settings, Standing,
 };
 use leasehold_core::{
-    Answer as Told, Claim, Command, Fence, LeaseId, Namespace, Owner, Refusal, RequestId, Scope,
-    SecretTicket,
+    Answer as Told, Claim, Command, FencingToken, LeaseId, Namespace, Owner, Refusal, RequestId,
+    Scope, SecretTicket,
 };
 use leasehold_engine::{Call, CallError, Reply};
 use leasehold_judge::history::Kept;
@@ -64,7 +64,7 @@ pub(super) struct Exchange {
     sent: Moment,
     what: Rc<Call>,
     /// What histories are told of: the grants that it is about.
-    about: Vec<(Vec<Claim>, Fence, Duration)>,
+    about: Vec<(Vec<Claim>, FencingToken, Duration)>,
 }
 
 /// What is asked for or held.
@@ -76,7 +76,7 @@ struct Item {
     request_id: RequestId,
     session: Option<Key>,
     lease: Option<LeaseId>,
-    fence: Option<Fence>,
+    fence: Option<FencingToken>,
     attempt: Attempt,
     is_granted: bool,
     /// By its own clock: when the last request was sent that has kept it.
@@ -141,7 +141,7 @@ impl Sdk {
     }
 
     /// The grants that a renewal or release is about. Of one that nobody was told of, histories know nothing.
-    fn about(&self, call: &Call) -> Vec<(Vec<Claim>, Fence, Duration)> {
+    fn about(&self, call: &Call) -> Vec<(Vec<Claim>, FencingToken, Duration)> {
         let (lease, only) = match call {
             Call::Command(Command::Renew(renew)) => (renew.lease, None),
             Call::Command(Command::KeepAlive(keep)) => (keep.session, None),
@@ -158,7 +158,7 @@ impl Sdk {
     }
 
     /// Who holds this lease here.
-    fn holder_of(&self, lease: LeaseId, fence: Option<Fence>) -> Option<Key> {
+    fn holder_of(&self, lease: LeaseId, fence: Option<FencingToken>) -> Option<Key> {
         self.keys.iter().copied().find(|key| {
             self.machine.data(*key).is_some_and(|item| {
                 item.lease == Some(lease) && (fence.is_none() || fence == item.fence)
@@ -312,7 +312,7 @@ impl World {
         &mut self,
         client: usize,
         lease: LeaseId,
-        fence: Option<Fence>,
+        fence: Option<FencingToken>,
     ) -> Result<(), Verdict> {
         let own = self.own(client);
         let sdk = self.sdk(client);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Adapter, ByteRange, ByteRequestEntry, Claim, Ending, Entry, Epoch, Fence, GrantEntry, Granted,
-    Key, LeaseEntry, LeaseId, Millis, Mode, Namespace, OnDisconnect, Owner, PieceEntry,
+    Adapter, ByteRange, ByteRequestEntry, Claim, Ending, Entry, Epoch, FencingToken, GrantEntry,
+    Granted, Key, LeaseEntry, LeaseId, Millis, Mode, Namespace, OnDisconnect, Owner, PieceEntry,
     RegisterName, Request, RequestId, Revision, Scope, SessionEntry, SessionOpened, SessionTerms,
     SetEntry, Timestamp, Transition,
 };
@@ -55,8 +55,9 @@ pub(super) fn moment() -> impl Strategy<Value = Timestamp> {
         .prop_map(Timestamp::from_millis)
 }
 
-pub(super) fn fence() -> impl Strategy<Value = Fence> {
-    prop_oneof![1000..1100u64, 0..=Fence::MAX.get()].prop_map(|value| Fence::new(value).unwrap())
+pub(super) fn fence() -> impl Strategy<Value = FencingToken> {
+    prop_oneof![1000..1100u64, 0..=FencingToken::MAX.get()]
+        .prop_map(|value| FencingToken::new(value).unwrap())
 }
 
 pub(super) fn metadata() -> impl Strategy<Value = Option<Arc<str>>> {

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::{
-    Adapter, ByteRange, ByteRequestEntry, Claim, Ending, Entry, Epoch, Fence, GrantEntry, Granted,
-    Key, LeaseEntry, LeaseId, Millis, Mode, Namespace, OnDisconnect, Owner, PieceEntry,
+    Adapter, ByteRange, ByteRequestEntry, Claim, Ending, Entry, Epoch, FencingToken, GrantEntry,
+    Granted, Key, LeaseEntry, LeaseId, Millis, Mode, Namespace, OnDisconnect, Owner, PieceEntry,
     RegisterName, Request, RequestId, Revision, Scope, SessionEntry, SessionOpened, SessionTerms,
     SetEntry, Timestamp, Transition,
 };
@@ -22,7 +22,7 @@ fn usual() -> Vec<Transition> {
             opens: Some(Millis::from_secs(30)),
             owner: Owner::new("worker-1").unwrap(),
             claims: vec![Claim { scope: Scope::parse(scope).unwrap(), mode: Mode::Exclusive }],
-            fence: Fence::new(1000 + number).unwrap(),
+            fence: FencingToken::new(1000 + number).unwrap(),
             granted_at: Timestamp::from_millis(1_700_000_000_000 + number),
             reclaim_window: Millis::ZERO,
             request: None,
@@ -100,7 +100,7 @@ fn fingerprint(bytes: &[u8]) -> (usize, u32) {
 fn one_of_each_transition() -> Vec<Transition> {
     let namespace = Namespace::default();
     let lease = LeaseId::from_u128(7);
-    let fence = Fence::new(9).unwrap();
+    let fence = FencingToken::new(9).unwrap();
     let owner = Owner::new("a").unwrap();
     let endings = [
         Ending::Released,
@@ -212,7 +212,7 @@ fn one_session() -> SessionEntry {
 }
 
 fn one_of_each_entry() -> Vec<Entry> {
-    let fence = Fence::new(9).unwrap();
+    let fence = FencingToken::new(9).unwrap();
     let owner = Owner::new("a").unwrap();
     let grant = GrantEntry {
         key: one_key(),
@@ -229,7 +229,7 @@ fn one_of_each_entry() -> Vec<Entry> {
         range: ByteRange::ALL,
         owner: owner.clone(),
         mode: Mode::Exclusive,
-        tokens: vec![fence, Fence::new(12).unwrap()],
+        tokens: vec![fence, FencingToken::new(12).unwrap()],
         granted_at: Timestamp::from_millis(8),
         reclaim_window: Millis::new(9),
         metadata: Some("m".into()),

@@ -4,13 +4,13 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-use crate::fence::Fence;
+use crate::fencing_token::FencingToken;
 use crate::id::{CallId, LeaseId, Namespace, RequestId, Ticket};
 use crate::index::{Index, hash_words};
 use crate::inode::{Inode, Party};
-use crate::lease::{ByteRequest, Lease, LeaseNo};
+use crate::lease::{ByteRequest, Lease, LeaseIdx};
 use crate::mode::Mode;
-use crate::owners::{OwnerNo, Owners};
+use crate::owners::{OwnerIdx, Owners};
 use crate::queue::{InQueue, KeptPlace, Queue, Waiter};
 use crate::scope::{Key, Scope, ScopeKind};
 use crate::slab::Slab;
@@ -18,10 +18,10 @@ use crate::time::Millis;
 
 /// A namespace's number inside the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SpaceNo(pub(crate) u32);
+pub(crate) struct NamespaceIdx(pub(crate) u32);
 
 #[derive(Clone, Debug)]
-pub(crate) struct Space {
+pub(crate) struct NamespaceState {
     pub(crate) name: Namespace,
     seed: u64,
     pub(crate) owners: Owners,
@@ -30,7 +30,7 @@ pub(crate) struct Space {
     /// The lease of each token that something held is shown with: once for each key, once for all bytes of a file.
     tokens: Index,
     /// Sessions by number.
-    pub(crate) sessions: BTreeMap<u64, LeaseNo>,
+    pub(crate) sessions: BTreeMap<u64, LeaseIdx>,
     /// Names, paths and subtrees that are held.
     pub(crate) held: BTreeMap<Key, Holders>,
     /// The paths and subtrees among them that are held in another mode than shared.
@@ -51,22 +51,22 @@ pub(crate) struct Space {
     /// The queues of names, paths and subtrees.
     pub(crate) queues: BTreeMap<Key, Queue>,
     pub(crate) subtrees_queued: usize,
-    pub(crate) waits: BTreeSet<(OwnerNo, Ticket)>,
+    pub(crate) waits: BTreeSet<(OwnerIdx, Ticket)>,
     /// The waiters whose grant is to stand under a lease that is there.
-    pub(crate) waits_under: BTreeSet<(LeaseNo, Ticket)>,
+    pub(crate) waits_under: BTreeSet<(LeaseIdx, Ticket)>,
     pub(crate) calls: BTreeMap<CallId, Ticket>,
     /// Places of callers who are away; none of them is a waiter.
     pub(crate) kept: BTreeMap<Ticket, KeptPlace>,
 
     /// Request ids of what is held or waited for, or has a place kept.
-    pub(crate) requests: BTreeMap<(OwnerNo, RequestId), Known>,
+    pub(crate) requests: BTreeMap<(OwnerIdx, RequestId), Known>,
 }
 
 /// What a request id that came before led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    Granted { lease: LeaseNo, fence: Fence, digest: u64 },
-    Opened { lease: LeaseNo, digest: u64 },
+    Granted { lease: LeaseIdx, fence: FencingToken, digest: u64 },
+    Opened { lease: LeaseIdx, digest: u64 },
     Waiting(Ticket),
     Kept(Ticket),
 }
@@ -74,14 +74,14 @@ pub(crate) enum Known {
 /// Who holds one name, path or subtree; all in the same mode. Nearly always one, so that one takes 16 bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Holders {
-    One { fence: Fence, lease: LeaseNo, mode: PackedMode },
+    One { fence: FencingToken, lease: LeaseIdx, mode: PackedMode },
     Many(Box<ManyHolders>),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct ManyHolders {
     mode: Mode,
-    by_fence: BTreeMap<Fence, LeaseNo>,
+    by_fence: BTreeMap<FencingToken, LeaseIdx>,
 }
 
 /// A mode in four bytes, never zero: the limit, or one of the two highest numbers.
@@ -110,7 +110,7 @@ impl PackedMode {
 }
 
 impl Holders {
-    fn new(mode: Mode, fence: Fence, lease: LeaseNo) -> Holders {
+    fn new(mode: Mode, fence: FencingToken, lease: LeaseIdx) -> Holders {
         Holders::One { fence, lease, mode: PackedMode::new(mode) }
     }
 
@@ -121,7 +121,7 @@ impl Holders {
         }
     }
 
-    fn insert(&mut self, fence: Fence, lease: LeaseNo) {
+    fn insert(&mut self, fence: FencingToken, lease: LeaseIdx) {
         match self {
             Holders::One { fence: first, lease: holder, mode } => {
                 let by_fence = BTreeMap::from([(*first, *holder), (fence, lease)]);
@@ -134,7 +134,7 @@ impl Holders {
     }
 
     /// Whether anybody is left.
-    fn remove(&mut self, fence: Fence) -> bool {
+    fn remove(&mut self, fence: FencingToken) -> bool {
         match self {
             Holders::One { .. } => false,
             Holders::Many(many) => {
@@ -151,7 +151,7 @@ impl Holders {
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Fence, LeaseNo)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FencingToken, LeaseIdx)> {
         let (one, many) = match self {
             Holders::One { fence, lease, .. } => (Some((*fence, *lease)), None),
             Holders::Many(many) => (None, Some(&many.by_fence)),
@@ -161,9 +161,9 @@ impl Holders {
     }
 }
 
-impl Space {
-    pub(crate) fn new(name: Namespace, seed: u64) -> Space {
-        Space {
+impl NamespaceState {
+    pub(crate) fn new(name: Namespace, seed: u64) -> NamespaceState {
+        NamespaceState {
             name,
             seed,
             owners: Owners::new(seed),
@@ -194,52 +194,52 @@ impl Space {
         self.leases.len() == 0 && self.waiters.is_empty() && self.kept.is_empty()
     }
 
-    pub(crate) fn lease_no(&self, id: LeaseId) -> Option<LeaseNo> {
+    pub(crate) fn lease_no(&self, id: LeaseId) -> Option<LeaseIdx> {
         self.lease_ids
             .find(hash_words(self.seed, id.words()), |number| self.leases[number].id == id)
-            .map(LeaseNo)
+            .map(LeaseIdx)
     }
 
     /// The lease under which anything is held that is shown with this token.
-    pub(crate) fn lease_of_token(&self, token: Fence) -> Option<LeaseNo> {
+    pub(crate) fn lease_of_token(&self, token: FencingToken) -> Option<LeaseIdx> {
         let is_it = |number| self.leases[number].held.is_shown_with(token);
-        self.tokens.find(self.hash_of(token), is_it).map(LeaseNo)
+        self.tokens.find(self.hash_of(token), is_it).map(LeaseIdx)
     }
 
-    pub(crate) fn know_token(&mut self, token: Fence, lease: LeaseNo) {
+    pub(crate) fn know_token(&mut self, token: FencingToken, lease: LeaseIdx) {
         self.tokens.insert(self.hash_of(token), lease.0);
     }
 
-    pub(crate) fn forget_token(&mut self, token: Fence, lease: LeaseNo) {
+    pub(crate) fn forget_token(&mut self, token: FencingToken, lease: LeaseIdx) {
         self.tokens.remove(self.hash_of(token), lease.0);
     }
 
-    fn hash_of(&self, token: Fence) -> u32 {
+    fn hash_of(&self, token: FencingToken) -> u32 {
         hash_words(self.seed, [token.get(), 0])
     }
 
     /// A lease whose holder may still act on it.
-    pub(crate) fn live_lease(&self, id: LeaseId) -> Option<LeaseNo> {
-        let over = |lease: LeaseNo| self.lease(lease).is_over();
+    pub(crate) fn live_lease(&self, id: LeaseId) -> Option<LeaseIdx> {
+        let over = |lease: LeaseIdx| self.lease(lease).is_over();
         self.lease_no(id).filter(|&lease| !over(lease) || planted!("renewal-revives-lapsed-lease"))
     }
 
-    pub(crate) fn lease(&self, lease: LeaseNo) -> &Lease {
+    pub(crate) fn lease(&self, lease: LeaseIdx) -> &Lease {
         &self.leases[lease.0]
     }
 
-    pub(crate) fn lease_mut(&mut self, lease: LeaseNo) -> &mut Lease {
+    pub(crate) fn lease_mut(&mut self, lease: LeaseIdx) -> &mut Lease {
         &mut self.leases[lease.0]
     }
 
-    pub(crate) fn insert_lease(&mut self, lease: Lease) -> LeaseNo {
+    pub(crate) fn insert_lease(&mut self, lease: Lease) -> LeaseIdx {
         let id = lease.id;
         let number = self.leases.insert(lease);
         self.lease_ids.insert(hash_words(self.seed, id.words()), number);
-        LeaseNo(number)
+        LeaseIdx(number)
     }
 
-    pub(crate) fn remove_lease(&mut self, lease: LeaseNo) -> Lease {
+    pub(crate) fn remove_lease(&mut self, lease: LeaseIdx) -> Lease {
         let removed = self.leases.remove(lease.0);
         self.lapsed_len -= usize::from(removed.is_over());
         self.lease_ids.remove(hash_words(self.seed, removed.id.words()), lease.0);
@@ -248,7 +248,7 @@ impl Space {
     }
 
     /// Whether anything under the lease may be taken back after it has lapsed.
-    pub(crate) fn has_window(&self, lease: LeaseNo) -> bool {
+    pub(crate) fn has_window(&self, lease: LeaseIdx) -> bool {
         let held = &self.lease(lease).held;
         held.grants().any(|grant| grant.reclaim_window > Millis::ZERO)
             || held.pieces().into_iter().flatten().any(|&(inode, owner, start)| {
@@ -258,14 +258,14 @@ impl Space {
     }
 
     /// Whether the id of a request still leads to the grant with this token.
-    pub(crate) fn leads_to(&self, known: &ByteRequest, token: Fence) -> bool {
+    pub(crate) fn leads_to(&self, known: &ByteRequest, token: FencingToken) -> bool {
         let key = (known.owner, known.request.id.clone());
         let found = self.requests.get(&key);
         matches!(found, Some(Known::Granted { fence, .. }) if *fence == token)
     }
 
     /// Forgets a request id, unless it has led to another grant since.
-    pub(crate) fn forget_request(&mut self, owner: OwnerNo, id: &RequestId, ended: Fence) {
+    pub(crate) fn forget_request(&mut self, owner: OwnerIdx, id: &RequestId, ended: FencingToken) {
         let key = (owner, id.clone());
         if let Some(Known::Granted { fence, .. }) = self.requests.get(&key)
             && *fence == ended
@@ -275,7 +275,7 @@ impl Space {
     }
 
     /// The same for what a session was opened with.
-    pub(crate) fn forget_opening(&mut self, owner: OwnerNo, id: &RequestId, ended: LeaseNo) {
+    pub(crate) fn forget_opening(&mut self, owner: OwnerIdx, id: &RequestId, ended: LeaseIdx) {
         let key = (owner, id.clone());
         if let Some(Known::Opened { lease, .. }) = self.requests.get(&key)
             && *lease == ended
@@ -287,8 +287,8 @@ impl Space {
     /// Counts one grant or piece more.
     pub(crate) fn count_hold(
         &mut self,
-        owner: OwnerNo,
-        lease: LeaseNo,
+        owner: OwnerIdx,
+        lease: LeaseIdx,
         kind: ScopeKind,
         mode: Mode,
     ) {
@@ -300,8 +300,8 @@ impl Space {
 
     pub(crate) fn uncount_hold(
         &mut self,
-        owner: OwnerNo,
-        lease: LeaseNo,
+        owner: OwnerIdx,
+        lease: LeaseIdx,
         kind: ScopeKind,
         mode: Mode,
     ) {
@@ -312,7 +312,7 @@ impl Space {
     }
 
     /// What is left under a lease that is about to be over does not stand any more.
-    pub(crate) fn uncount_standing(&mut self, lease: LeaseNo) {
+    pub(crate) fn uncount_standing(&mut self, lease: LeaseIdx) {
         let held = &self.leases[lease.0].held;
         for grant in held.grants() {
             self.standing[grant.key.kind() as usize][grant.mode.kind_no()] -= 1;
@@ -325,24 +325,24 @@ impl Space {
         }
     }
 
-    pub(crate) fn holds_anything(&self, owner: OwnerNo) -> bool {
+    pub(crate) fn holds_anything(&self, owner: OwnerIdx) -> bool {
         self.owners.holds(owner).next().is_some()
     }
 
     /// An owner's waiters by place.
-    pub(crate) fn waits_of(&self, owner: OwnerNo) -> impl Iterator<Item = Ticket> + '_ {
+    pub(crate) fn waits_of(&self, owner: OwnerIdx) -> impl Iterator<Item = Ticket> + '_ {
         let all = (owner, Ticket(0))..=(owner, Ticket(u64::MAX));
         self.waits.range(all).map(|&(_, ticket)| ticket)
     }
 
     /// The waiters whose grant is to stand under this lease, by place.
-    pub(crate) fn waits_under(&self, lease: LeaseNo) -> impl Iterator<Item = Ticket> + '_ {
+    pub(crate) fn waits_under(&self, lease: LeaseIdx) -> impl Iterator<Item = Ticket> + '_ {
         let all = (lease, Ticket(0))..=(lease, Ticket(u64::MAX));
         self.waits_under.range(all).map(|&(_, ticket)| ticket)
     }
 
     /// Remembers which grant a request id led to; of several, the newest.
-    pub(crate) fn know_request(&mut self, owner: OwnerNo, id: RequestId, granted: Known) {
+    pub(crate) fn know_request(&mut self, owner: OwnerIdx, id: RequestId, granted: Known) {
         let newer = |before: &Known| match (before, granted) {
             (Known::Granted { fence: before, .. }, Known::Granted { fence, .. }) => *before < fence,
             (Known::Opened { .. }, _) => false,
@@ -354,7 +354,13 @@ impl Space {
         }
     }
 
-    pub(crate) fn add_holder(&mut self, key: &Key, mode: Mode, fence: Fence, lease: LeaseNo) {
+    pub(crate) fn add_holder(
+        &mut self,
+        key: &Key,
+        mode: Mode,
+        fence: FencingToken,
+        lease: LeaseIdx,
+    ) {
         self.know_token(fence, lease);
         match self.held.entry(key.clone()) {
             Entry::Occupied(mut holders) => {
@@ -374,7 +380,7 @@ impl Space {
         }
     }
 
-    pub(crate) fn remove_holder(&mut self, key: &Key, fence: Fence, lease: LeaseNo) {
+    pub(crate) fn remove_holder(&mut self, key: &Key, fence: FencingToken, lease: LeaseIdx) {
         self.forget_token(fence, lease);
         let Entry::Occupied(mut holders) = self.held.entry(key.clone()) else { return };
         if holders.get_mut().remove(fence) {
@@ -449,7 +455,7 @@ impl Space {
     }
 
     /// Marks an owner's waiters on a file once it holds bytes of it or has more than one of them.
-    pub(crate) fn entangle(&mut self, owner: OwnerNo, inode: u64, newest: Ticket) {
+    pub(crate) fn entangle(&mut self, owner: OwnerIdx, inode: u64, newest: Ticket) {
         let others: Vec<Ticket> = self.waits_of(owner).filter(|&t| t != newest).collect();
         let others_here = others.iter().any(|ticket| self.waits_on(*ticket, inode));
         let Some(at) = self.inodes.get(&inode) else {
@@ -463,7 +469,7 @@ impl Space {
     }
 
     /// Marks all of an owner's waiters on a file.
-    pub(crate) fn entangle_all(&mut self, owner: OwnerNo, inode: u64) {
+    pub(crate) fn entangle_all(&mut self, owner: OwnerIdx, inode: u64) {
         for ticket in self.waits_of(owner).collect::<Vec<_>>() {
             self.mark_entangled(ticket, inode);
         }

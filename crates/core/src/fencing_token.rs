@@ -4,21 +4,22 @@ use std::fmt;
 
 /// A fencing token. Each grant is stamped with one, higher than every token before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Fence(u64);
+pub struct FencingToken(u64);
 
-impl Fence {
+impl FencingToken {
     /// Below every token ever handed out.
-    pub const ZERO: Fence = Fence(0);
+    pub const ZERO: FencingToken = FencingToken(0);
     /// The largest integer that JSON readers and JavaScript keep exactly.
-    pub const MAX: Fence = Fence((1 << 53) - 1);
+    pub const MAX: FencingToken = FencingToken((1 << 53) - 1);
     /// How many tokens are left at least where a counter is put ahead on purpose: over an hour of a million a second.
     pub const HEADROOM: u64 = 1 << 32;
     /// The highest token that a counter may be put to by an operator.
-    pub const JUMP_MAX: Fence = Fence(Fence::MAX.0 + 1 - Fence::HEADROOM);
+    pub const JUMP_MAX: FencingToken =
+        FencingToken(FencingToken::MAX.0 + 1 - FencingToken::HEADROOM);
 
     /// A token as it came from outside; `None` past 53 bits, which no server ever handed out.
-    pub const fn new(value: u64) -> Option<Fence> {
-        if value <= Fence::MAX.0 { Some(Fence(value)) } else { None }
+    pub const fn new(value: u64) -> Option<FencingToken> {
+        if value <= FencingToken::MAX.0 { Some(FencingToken(value)) } else { None }
     }
 
     pub const fn get(self) -> u64 {
@@ -26,12 +27,12 @@ impl Fence {
     }
 
     /// The next token; `None` at the end of the counter. At a million grants a second the 53 bits last 285 years.
-    pub(crate) fn next(self) -> Option<Fence> {
-        Fence::new(self.0 + 1)
+    pub(crate) fn next(self) -> Option<FencingToken> {
+        FencingToken::new(self.0 + 1)
     }
 }
 
-impl fmt::Display for Fence {
+impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }
