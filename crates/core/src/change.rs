@@ -309,7 +309,12 @@ impl LockTable {
         }
     }
 
-    fn forget_byte_request(&mut self, space: NamespaceIdx, lease: LeaseIdx, token: FencingToken) {
+    pub(crate) fn forget_byte_request(
+        &mut self,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        token: FencingToken,
+    ) {
         let at = self.space_mut(space);
         if at.lease(lease).held.byte_request(token).is_none() {
             return;
@@ -485,7 +490,7 @@ impl LockTable {
 
     /// Ends the owner's hold under this lease on bytes of a file.
     #[expect(clippy::too_many_arguments, reason = "whose bytes, which, and why")]
-    fn end_range(
+    pub(crate) fn end_range(
         &mut self,
         space: NamespaceIdx,
         lease: LeaseIdx,
@@ -851,7 +856,7 @@ impl LockTable {
     }
 }
 
-fn ranges_of(granted: &Granted) -> Vec<(u64, ByteRange)> {
+pub(crate) fn ranges_of(granted: &Granted) -> Vec<(u64, ByteRange)> {
     let ranges = granted.claims.iter().filter_map(|claim| match claim.scope {
         Scope::Range { inode, range } => Some((inode, range)),
         Scope::Key(_) => None,

@@ -338,7 +338,12 @@ pub(crate) fn grant_entry(space: &NamespaceState, grant: &Grant) -> GrantEntry {
     }
 }
 
-fn piece_entry(space: &NamespaceState, inode: u64, owner: OwnerIdx, piece: &Piece) -> PieceEntry {
+pub(crate) fn piece_entry(
+    space: &NamespaceState,
+    inode: u64,
+    owner: OwnerIdx,
+    piece: &Piece,
+) -> PieceEntry {
     PieceEntry {
         inode,
         range: piece.range,
@@ -351,11 +356,11 @@ fn piece_entry(space: &NamespaceState, inode: u64, owner: OwnerIdx, piece: &Piec
     }
 }
 
-fn set_entry(fence: FencingToken, set: &SetRanges) -> SetEntry {
+pub(crate) fn set_entry(fence: FencingToken, set: &SetRanges) -> SetEntry {
     SetEntry { fence, owner: set.owner.clone(), ranges: set.ranges.clone() }
 }
 
-fn request_entry(
+pub(crate) fn request_entry(
     space: &NamespaceState,
     fence: FencingToken,
     made: &ByteRequest,

@@ -4,20 +4,24 @@
 //! [`LockTable::settle`] says that it is durable. An undone change has never happened: revision and fencing token go back
 //! too, as nobody can have seen either. Waiters, deadlines of other leases and the grace stay as they are.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use crate::change::Listener;
+use crate::change::{Listener, ranges_of};
 use crate::effect::Step;
 use crate::fencing_token::FencingToken;
 use crate::id::{LeaseId, Namespace, Owner, RegisterName, Revision, Ticket};
+use crate::inode::Party;
 use crate::lease::{Held, Lease, LeaseIdx, LeaseState};
 use crate::namespace::{Known, NamespaceIdx, NamespaceState};
+use crate::owners::OwnerIdx;
 use crate::queue::Waiter;
 use crate::range::ByteRange;
 use crate::refusal::Refusal;
-use crate::scope::Scope;
+use crate::scope::{Key, Scope};
 use crate::snapshot::LeaseEntry;
-use crate::snapshotting::{entry_of, grant_entry, header_of};
+use crate::snapshotting::{
+    entry_of, grant_entry, header_of, piece_entry, request_entry, set_entry,
+};
 use crate::table::{LockTable, Unfit};
 use crate::time::{Millis, Timestamp};
 use crate::transition::{Ending, Granted, Transition};
@@ -34,19 +38,16 @@ enum Undo {
         namespace: Namespace,
         lease: LeaseId,
     },
-    /// Names and paths granted under a lease that was there before.
-    Keys {
+    /// Granted, under a lease that was opened with it or was there before. What its bytes lie over now is in the images.
+    Granted {
         namespace: Namespace,
         lease: LeaseId,
         fence: FencingToken,
-    },
-    /// Names and paths that ended.
-    Ended(Box<Image>),
-    /// Leases as they were, with everything under them; and the one that was opened.
-    Leases {
+        opened: bool,
         before: Vec<Image>,
-        opened: Option<(Namespace, LeaseId)>,
     },
+    /// A lease that ended or lapsed, or what of it did.
+    Ended(Box<Image>),
     Ttl {
         namespace: Namespace,
         lease: LeaseId,
@@ -60,10 +61,15 @@ enum Undo {
     },
 }
 
-/// A lease with all or some of what stands under it, and what of it does not last.
+/// A lease as it was, with all that stood under it or only what a change touches: a session may hold a hundred thousand
+/// locks. And what of it does not last.
 #[derive(Clone, Debug)]
 struct Image {
     entry: LeaseEntry,
+    /// The bytes that the change touches, by file and owner. `None`: the entry is the whole lease.
+    part: Option<Vec<(u64, Owner, ByteRange)>>,
+    /// How many pieces under the lease remembered the token of each request in the entry.
+    remembered: Vec<usize>,
     state: LeaseState,
     deadline: Timestamp,
     attached: bool,
@@ -201,7 +207,7 @@ impl LockTable {
             | Transition::KeyEnded { namespace, lease, .. }
             | Transition::RangeEnded { namespace, lease, .. } => {
                 match self.find_lease(namespace, *lease) {
-                    Some((at, lease)) => undo_of_ending(at, at.lease(lease), transition),
+                    Some((at, lease)) => undo_of_ending(at, lease, transition),
                     None => Undo::Never,
                 }
             }
@@ -215,51 +221,39 @@ impl LockTable {
 
     fn undo_of_grant(&self, granted: &Granted) -> Undo {
         let (namespace, lease) = (granted.namespace.clone(), granted.lease);
-        let has_bytes =
-            granted.claims.iter().any(|claim| matches!(claim.scope, Scope::Range { .. }));
-        let opened = granted.opens.map(|_| (namespace.clone(), lease));
-        match opened {
-            Some((namespace, lease)) if !has_bytes => return Undo::Opened { namespace, lease },
-            None if !has_bytes => {
-                return Undo::Keys { namespace, lease, fence: granted.fence };
-            }
-            Some(_) | None => {}
-        }
-        let Some(at) = self.space_named(&namespace) else {
-            return Undo::Leases { before: Vec::new(), opened };
+        let opened = granted.opens.is_some();
+        let before = match self.space_named(&namespace) {
+            Some(at) => before_bytes(at, granted),
+            None => Vec::new(),
         };
-        let mut leases: Vec<LeaseIdx> = at.lease_no(lease).into_iter().collect();
-        for claim in &granted.claims {
-            if let Scope::Range { inode, range } = claim.scope {
-                leases.extend(bytes_touched(at, &granted.owner, inode, range));
-            }
+        if opened && before.is_empty() {
+            return Undo::Opened { namespace, lease };
         }
-        leases.sort_unstable();
-        leases.dedup();
-        let before = leases.into_iter().map(|lease| Image::whole(at, at.lease(lease))).collect();
-        Undo::Leases { before, opened }
+        Undo::Granted { namespace, lease, fence: granted.fence, opened, before }
     }
 
     fn undo_one(&mut self, undo: Undo, step: &mut Step) {
         match undo {
             Undo::Never => {}
             Undo::Opened { namespace, lease } => self.undo_opening(&namespace, lease, step),
-            Undo::Keys { namespace, lease, fence } => {
-                let space = self.space_or_insert(&namespace);
-                if let Some(lease) = self.space(space).lease_no(lease) {
-                    self.remove_stamped(space, lease, fence);
-                }
-            }
-            Undo::Ended(image) => self.put_keys_back(*image),
-            Undo::Leases { before, opened } => {
+            Undo::Granted { namespace, lease, fence, opened, before } => {
                 // All of them first: what one of them has now may be what another had before.
                 for image in &before {
                     self.empty(image);
                 }
-                if let Some((namespace, lease)) = opened {
+                if opened {
                     self.undo_opening(&namespace, lease, step);
+                } else {
+                    let space = self.space_or_insert(&namespace);
+                    if let Some(lease) = self.space(space).lease_no(lease) {
+                        self.remove_stamped(space, lease, fence);
+                    }
                 }
                 before.into_iter().for_each(|image| self.put_back(image));
+            }
+            Undo::Ended(image) => {
+                self.empty(&image);
+                self.put_back(*image);
             }
             Undo::Ttl { namespace, lease, ttl, deadline } => {
                 let space = self.space_or_insert(&namespace);
@@ -286,32 +280,42 @@ impl LockTable {
         }
     }
 
-    /// Takes the keys of a grant out of its lease.
+    /// Takes the names and paths of a grant out of its lease, and what is remembered of it.
     fn remove_stamped(&mut self, space: NamespaceIdx, lease: LeaseIdx, fence: FencingToken) {
         self.before_change(space, lease);
         for key in self.space(space).lease(lease).held.stamped(fence) {
             self.end_grant(space, lease, fence, &key, &Ending::Withdrawn, &mut Listener::Undoing);
         }
+        if let Held::Many(many) = &mut self.space_mut(space).lease_mut(lease).held {
+            many.sets.remove(&fence);
+        }
+        self.forget_byte_request(space, lease, fence);
     }
 
-    /// Takes everything out of a lease, if it is there. It stays, with those who wait under it.
+    /// Takes what an image shows out of its lease, if that is there. It stays, with those who wait under it.
     fn empty(&mut self, image: &Image) {
         let space = self.space_or_insert(&image.entry.namespace);
-        if let Some(lease) = self.space(space).lease_no(image.entry.lease) {
-            self.before_change(space, lease);
-            self.end_all(space, lease, &Ending::Withdrawn, false, &mut Listener::Undoing);
-            let at = self.space_mut(space);
-            if let Held::Many(many) =
-                std::mem::replace(&mut at.lease_mut(lease).held, Held::Nothing)
-            {
-                for (fence, made) in many.requests {
-                    at.forget_request(made.owner, &made.request.id, fence);
+        let Some(lease) = self.space(space).lease_no(image.entry.lease) else { return };
+        self.before_change(space, lease);
+        let (ending, mut listener) = (Ending::Withdrawn, Listener::Undoing);
+        if let Some(part) = &image.part {
+            for (inode, owner, range) in part {
+                if let Some(owner) = self.space(space).owners.find(owner) {
+                    self.end_range(space, lease, owner, *inode, *range, &ending, &mut listener);
                 }
+            }
+            return;
+        }
+        self.end_all(space, lease, &ending, false, &mut listener);
+        let at = self.space_mut(space);
+        if let Held::Many(many) = std::mem::replace(&mut at.lease_mut(lease).held, Held::Nothing) {
+            for (fence, made) in many.requests {
+                at.forget_request(made.owner, &made.request.id, fence);
             }
         }
     }
 
-    /// Puts a lease back that ended, or what it had into one that is empty now.
+    /// Puts a lease back that ended, or what it had into one that has it no more.
     fn put_back(&mut self, image: Image) {
         let space = self.space_or_insert(&image.entry.namespace);
         let holders = holders_of(&image.entry);
@@ -321,22 +325,7 @@ impl LockTable {
                 self.add_image(space, image);
             }
             Some(lease) => {
-                self.refill(space, lease, image.entry);
-                self.arm_again(space, lease);
-            }
-            None => self.add_image(space, image),
-        }
-        self.hold_again(space, holders);
-    }
-
-    /// Puts names and paths back under their lease, which may have ended with the last of them.
-    fn put_keys_back(&mut self, image: Image) {
-        let space = self.space_or_insert(&image.entry.namespace);
-        let holders = holders_of(&image.entry);
-        match self.space(space).lease_no(image.entry.lease) {
-            Some(lease) => {
-                self.before_change(space, lease);
-                self.refill(space, lease, image.entry);
+                self.refill(space, lease, image);
                 self.arm_again(space, lease);
             }
             None => self.add_image(space, image),
@@ -345,7 +334,7 @@ impl LockTable {
     }
 
     fn add_image(&mut self, space: NamespaceIdx, image: Image) {
-        let Image { entry, state, deadline, attached } = image;
+        let Image { entry, state, deadline, attached, part: _, remembered: _ } = image;
         let Ok(lease) = self.add_lease_entry(entry) else { return };
         let held = self.space_mut(space).lease_mut(lease);
         (held.state, held.deadline) = (state, deadline);
@@ -355,9 +344,18 @@ impl LockTable {
         self.arm_again(space, lease);
     }
 
-    fn refill(&mut self, space: NamespaceIdx, lease: LeaseIdx, entry: LeaseEntry) {
+    fn refill(&mut self, space: NamespaceIdx, lease: LeaseIdx, image: Image) {
+        let Image { mut entry, remembered, .. } = image;
+        let tokens: Vec<FencingToken> = entry.requests.iter().map(|made| made.fence).collect();
+        let held = &self.space(space).lease(lease).held;
+        entry.requests.retain(|made| held.byte_request(made.fence).is_none());
         let filled = self.fill(space, lease, entry);
         debug_assert!(filled.is_ok(), "it was taken from this table: {filled:?}");
+        // Pieces that the change did not touch may remember the same tokens.
+        for (token, pieces) in tokens.into_iter().zip(remembered) {
+            let many = self.space_mut(space).lease_mut(lease).held.many();
+            many.requests.entry(token).and_modify(|made| made.pieces = pieces);
+        }
     }
 
     fn arm_again(&mut self, space: NamespaceIdx, lease: LeaseIdx) {
@@ -367,7 +365,7 @@ impl LockTable {
     }
 
     /// Owners hold something again: that may close a cycle, or let a waiter of the same owner through.
-    fn hold_again(&mut self, space: NamespaceIdx, holders: Vec<(Owner, Option<u64>)>) {
+    fn hold_again(&mut self, space: NamespaceIdx, holders: BTreeSet<(Owner, Option<u64>)>) {
         for (owner, inode) in holders {
             self.note_weakened(space, &owner);
             let at = self.space_mut(space);
@@ -420,16 +418,63 @@ impl NamespaceState {
 
 impl Image {
     fn whole(space: &NamespaceState, lease: &Lease) -> Image {
-        Image { entry: entry_of(space, lease), ..Image::header(space, lease) }
+        let entry = entry_of(space, lease);
+        let remembered = entry.requests.iter().map(|made| pieces_with(lease, made.fence)).collect();
+        Image { entry, remembered, part: None, ..Image::empty(space, lease) }
     }
 
-    fn header(space: &NamespaceState, lease: &Lease) -> Image {
+    fn empty(space: &NamespaceState, lease: &Lease) -> Image {
         Image {
             entry: header_of(space, lease),
+            part: Some(Vec::new()),
+            remembered: Vec::new(),
             state: lease.state,
             deadline: lease.deadline,
             attached: lease.session.as_ref().is_some_and(|session| session.attached),
         }
+    }
+
+    /// Names and paths granted with a token, the pieces that lie in these ranges, and what is remembered of the tokens
+    /// of both.
+    fn part(
+        space: &NamespaceState,
+        lease: LeaseIdx,
+        fence: Option<FencingToken>,
+        keys: &[Key],
+        ranges: &[Bytes],
+    ) -> Image {
+        let held = space.lease(lease);
+        let mut image = Image::empty(space, held);
+        let mut tokens = BTreeSet::from_iter(fence);
+        let grants = keys.iter().filter_map(|key| held.held.get(fence?, key));
+        image.entry.grants = grants.map(|grant| grant_entry(space, grant)).collect();
+        let mut pieces = BTreeSet::new();
+        for &(inode, owner, range) in ranges {
+            let own =
+                space.inodes.get(&inode).map(|at| at.own_pieces(Party { owner, lease }, range));
+            for piece in own.into_iter().flatten() {
+                if pieces.insert((inode, owner, piece.range.start())) {
+                    tokens.extend(piece.tokens.as_slice());
+                    image.entry.pieces.push(piece_entry(space, inode, owner, piece));
+                }
+            }
+        }
+        let is_all = image.entry.grants.len() + pieces.len() == held.held.len();
+        if is_all && held.session.is_none() {
+            // It ends with the last of what it has.
+            return Image::whole(space, held);
+        }
+        for token in tokens {
+            if let Some(made) = held.held.byte_request(token) {
+                image.entry.requests.push(request_entry(space, token, made));
+                image.remembered.push(made.pieces);
+            }
+        }
+        let set = fence.and_then(|fence| Some((fence, held.held.set(fence)?)));
+        image.entry.sets = set.into_iter().map(|(fence, set)| set_entry(fence, set)).collect();
+        let named = |&(inode, owner, range)| (inode, space.owners.name(owner).clone(), range);
+        image.part = Some(ranges.iter().map(named).collect());
+        image
     }
 
     /// Whether the lease has lapsed since.
@@ -438,20 +483,32 @@ impl Image {
     }
 }
 
-/// What an ending takes away. Names and paths one by one, as there may be many under a session; with bytes, which merge
-/// and split, the whole lease.
-fn undo_of_ending(at: &NamespaceState, lease: &Lease, ended: &Transition) -> Undo {
-    let has_bytes = match &lease.held {
-        Held::Many(many) => {
-            !(many.pieces.is_empty() && many.sets.is_empty() && many.requests.is_empty())
+fn pieces_with(lease: &Lease, token: FencingToken) -> usize {
+    lease.held.byte_request(token).map_or(0, |made| made.pieces)
+}
+
+/// Bytes of a file, and who holds them.
+type Bytes = (u64, OwnerIdx, ByteRange);
+
+fn undo_of_ending(at: &NamespaceState, lease: LeaseIdx, ended: &Transition) -> Undo {
+    let held = &at.lease(lease).held;
+    let image = match ended {
+        Transition::GrantEnded { fence, .. } => {
+            let ranges = held.set(*fence).map_or(Vec::new(), |set| {
+                let bytes = set.ranges.iter();
+                bytes
+                    .flat_map(|(inode, range)| pieces_of(at, lease, &set.owner, *inode, *range))
+                    .collect()
+            });
+            Image::part(at, lease, Some(*fence), &held.stamped(*fence), &ranges)
         }
-        Held::Nothing | Held::One(_) => false,
-    };
-    let keys = match ended {
-        Transition::GrantEnded { fence, .. } if !has_bytes => {
-            lease.held.stamped(*fence).into_iter().map(|key| (*fence, key)).collect()
+        Transition::KeyEnded { fence, key, .. } => {
+            Image::part(at, lease, Some(*fence), std::slice::from_ref(key), &[])
         }
-        Transition::KeyEnded { fence, key, .. } if !has_bytes => vec![(*fence, key.clone())],
+        Transition::RangeEnded { owner, inode, range, .. } => {
+            let ranges = pieces_of(at, lease, owner, *inode, *range);
+            Image::part(at, lease, None, &[], &ranges)
+        }
         Transition::EpochBegan { .. }
         | Transition::Jumped { .. }
         | Transition::SessionOpened(_)
@@ -459,40 +516,175 @@ fn undo_of_ending(at: &NamespaceState, lease: &Lease, ended: &Transition) -> Und
         | Transition::TtlChanged { .. }
         | Transition::LeaseLapsed { .. }
         | Transition::LeaseEnded { .. }
-        | Transition::GrantEnded { .. }
-        | Transition::KeyEnded { .. }
-        | Transition::RangeEnded { .. }
         | Transition::FenceAccepted { .. }
-        | Transition::FenceDeleted { .. } => {
-            let before = vec![Image::whole(at, lease)];
-            return Undo::Leases { before, opened: None };
-        }
+        | Transition::FenceDeleted { .. } => Image::whole(at, at.lease(lease)),
     };
-    let mut image = Image::header(at, lease);
-    for (fence, key) in keys {
-        let grant = lease.held.get(fence, &key);
-        image.entry.grants.extend(grant.map(|grant| grant_entry(at, grant)));
-    }
     Undo::Ended(Box::new(image))
 }
 
-/// The leases under which the owner holds any of these bytes.
-fn bytes_touched(
+/// The pieces under a lease that overlap these bytes.
+fn pieces_of(
     at: &NamespaceState,
+    lease: LeaseIdx,
     owner: &Owner,
     inode: u64,
     range: ByteRange,
-) -> Vec<LeaseIdx> {
+) -> Vec<Bytes> {
     let (Some(owner), Some(file)) = (at.owners.find(owner), at.inodes.get(&inode)) else {
         return Vec::new();
     };
-    let own = file.overlapping(range).filter(|(party, _)| party.owner == owner);
-    own.map(|(_, piece)| piece.lease).collect()
+    let own = file.own_overlapping(Party { owner, lease }, range).into_iter();
+    own.map(|own| (inode, owner, own)).collect()
+}
+
+/// Leases as they are before bytes are granted: the one under which they are, with the pieces that they merge with or lie
+/// over, and those out of whose reclaim windows they are taken.
+fn before_bytes(at: &NamespaceState, granted: &Granted) -> Vec<Image> {
+    let ranges = ranges_of(granted);
+    let under = at.lease_no(granted.lease);
+    let Some(owner) = at.owners.find(&granted.owner) else {
+        let named = |(inode, range)| (inode, granted.owner.clone(), range);
+        let part = Some(ranges.into_iter().map(named).collect::<Vec<_>>());
+        let under = under.filter(|_| part.as_ref().is_some_and(|part| !part.is_empty()));
+        let image = under.map(|lease| Image { part, ..Image::empty(at, at.lease(lease)) });
+        return image.into_iter().collect();
+    };
+    let mut touched: Vec<(LeaseIdx, Bytes)> = Vec::new();
+    for (inode, range) in ranges {
+        let file = at.inodes.get(&inode);
+        if let Some(lease) = under {
+            let own = file.map(|file| file.own_touching(Party { owner, lease }, range));
+            let all = own.into_iter().flatten().fold(range, ByteRange::union);
+            touched.push((lease, (inode, owner, all)));
+        }
+        let lapsed = file.map(|file| at.lapsed_bytes(file, range, owner));
+        let lapsed = lapsed.into_iter().flatten();
+        touched.extend(lapsed.map(|(old, piece)| (old.lease, (inode, owner, piece.range))));
+    }
+    touched.sort_unstable();
+    touched.dedup();
+    let by_lease = touched.chunk_by(|(one, _), (other, _)| one == other);
+    let image = |touched: &[(LeaseIdx, Bytes)]| {
+        let ranges: Vec<Bytes> = touched.iter().map(|(_, bytes)| *bytes).collect();
+        Image::part(at, touched[0].0, None, &[], &ranges)
+    };
+    by_lease.map(image).collect()
 }
 
 /// Owners, and the files of which they hold bytes.
-fn holders_of(entry: &LeaseEntry) -> Vec<(Owner, Option<u64>)> {
+fn holders_of(entry: &LeaseEntry) -> BTreeSet<(Owner, Option<u64>)> {
     let keys = entry.grants.iter().map(|grant| (grant.owner.clone(), None));
     let bytes = entry.pieces.iter().map(|piece| (piece.owner.clone(), Some(piece.inode)));
     keys.chain(bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::command::{Acquire, Claim, Command, Release, Under, Unlock, Wait};
+    use crate::effect::{Answer, Grant, Outcome};
+    use crate::id::{CallId, RequestId};
+    use crate::mode::Mode;
+
+    /// Names, and as many pieces of a file.
+    const LOCKS: u64 = 1_000;
+
+    struct Session {
+        table: LockTable,
+        asked: u64,
+    }
+
+    impl Session {
+        fn acquire(&mut self, locks: &[&str], mode: Mode, has_id: bool) -> Grant {
+            let id = LeaseId::from_u128(1);
+            self.asked += 1;
+            let scopes = locks.iter().map(|lock| Scope::parse(lock).unwrap());
+            let acquire = Acquire {
+                call: CallId(self.asked),
+                namespace: Namespace::default(),
+                owner: Owner::new("a").unwrap(),
+                claims: scopes.map(|scope| Claim { scope, mode }).collect(),
+                under: match self.asked {
+                    1 => Under::NewLease { id, ttl: Duration::from_secs(60) },
+                    _ => Under::Session(id),
+                },
+                wait: Wait::Never,
+                keep_place: false,
+                ticket: None,
+                request_id: has_id.then(|| RequestId::new(&format!("r{}", self.asked)).unwrap()),
+                reclaim_window: Duration::ZERO,
+                reclaim: false,
+                metadata: None,
+            };
+            let outcome = self.handle(Command::Acquire(acquire));
+            let Outcome::Answered(Answer::Granted(grant)) = outcome else { panic!("{outcome:?}") };
+            *grant
+        }
+
+        fn handle(&mut self, command: Command) -> Outcome {
+            self.table.handle(Timestamp::ZERO, command, &mut Step::new())
+        }
+
+        /// How many grants, pieces and requests the newest change keeps to be undone.
+        fn kept(&self) -> usize {
+            let len = |image: &Image| {
+                let LeaseEntry { grants, pieces, requests, .. } = &image.entry;
+                grants.len() + pieces.len() + requests.len()
+            };
+            match self.table.undo.as_ref().and_then(|log| log.0.back()) {
+                Some((_, Undo::Granted { before, .. })) => before.iter().map(len).sum(),
+                Some((_, Undo::Ended(image))) => len(image),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn change_of_a_large_session_keeps_what_it_touches() {
+        let mut session = Session { table: LockTable::new(crate::Limits::default(), 1), asked: 0 };
+        session.table.keep_undo();
+        let mut last = None;
+        for number in 0..LOCKS {
+            let bytes = format!("inode:1@{}..{}", number * 10, number * 10 + 5);
+            session.acquire(&[&bytes], Mode::Shared, true);
+            last = Some(session.acquire(&[&format!("n/{number}")], Mode::Exclusive, true));
+        }
+        let before = (session.table.revision(), session.table.digest());
+        // Alone, between two pieces that it merges with, and over three.
+        for (bytes, kept) in [("inode:2@0..5", 0), ("inode:1@105..110", 4), ("inode:1@200..225", 6)]
+        {
+            session.acquire(&[bytes], Mode::Shared, true);
+            assert_eq!(session.kept(), kept, "{bytes}");
+        }
+        session.acquire(&["inode:1@302..304"], Mode::Exclusive, false);
+        assert_eq!(session.kept(), 2, "a piece, and the request that it was granted for");
+        let set = session.acquire(&["set", "inode:1@406..408"], Mode::Exclusive, true);
+        assert_eq!(session.kept(), 0);
+        let (namespace, owner) = (Namespace::default(), Owner::new("a").unwrap());
+        let range = ByteRange::inclusive(502, 512).unwrap();
+        let unlock = Unlock { namespace, session: set.lease, owner, inode: 1, range };
+        assert_eq!(
+            session.handle(Command::Unlock(unlock)),
+            Outcome::Answered(Answer::Unlocked { changed: true })
+        );
+        assert_eq!(session.kept(), 4, "two pieces and their requests");
+        for (grant, scope, kept) in
+            [(set, "set", 4), (last.unwrap(), &format!("n/{}", LOCKS - 1), 1)]
+        {
+            let release = Release {
+                namespace: Namespace::default(),
+                scope: Scope::parse(scope).unwrap(),
+                owner: grant.owner.clone(),
+                lease: grant.lease,
+                fence: grant.fence,
+            };
+            let released = session.handle(Command::Release(release));
+            assert!(matches!(released, Outcome::Answered(Answer::Released { .. })), "{released:?}");
+            assert!(session.kept() <= kept, "{} of {grant:?}", session.kept());
+        }
+        session.table.roll_back(before.0, &mut Step::new());
+        assert_eq!(session.table.digest(), before.1);
+    }
 }
