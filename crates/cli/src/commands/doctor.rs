@@ -12,7 +12,7 @@ use super::{Answered, default_owner};
 use crate::args::Global;
 use crate::asking::Server;
 use crate::failure::{EXIT_NO, EXIT_UNREACHABLE, Failure};
-use crate::output::{Output, Style, shown};
+use crate::output::{Output, Style, short, shown};
 
 /// Below this a server or a busy client runs out of connections.
 const OPEN_FILES_WANTED: u64 = 4096;
@@ -195,8 +195,9 @@ async fn leaders(server: &Server) -> Vec<Finding> {
     });
     if let Some(grace) = &cluster.grace {
         let detail = format!(
-            "active for another {} ms, leases not yet renewed: {}",
-            grace.ends_in_ms, grace.expected
+            "active for another {}, leases not yet renewed: {}",
+            short(grace.ends_in_ms),
+            grace.expected
         );
         findings.push(Finding::warning(
             "grace",

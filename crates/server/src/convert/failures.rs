@@ -50,6 +50,7 @@ fn refused(now: Timestamp, refusal: &Refusal) -> Problem {
             conflicted(now, Problem::new(Code::ReclaimWindow, said), conflict)
         }
         Refusal::GracePeriod { ends_in, conflict } => {
+            let said = format!("recovery grace active for another {}", spelled(millis(*ends_in)));
             let problem = Problem::new(Code::GracePeriod, said);
             let problem = match conflict {
                 Some(conflict) => conflicted(now, problem, conflict),
@@ -106,7 +107,7 @@ fn held_detail(now: Timestamp, conflict: &Conflict) -> String {
 }
 
 /// A duration in a sentence.
-fn spelled(ms: u64) -> String {
+pub(crate) fn spelled(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms} ms"),
         1000..10_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),

@@ -4,6 +4,6 @@ mod failures;
 mod inward;
 mod outward;
 
-pub(crate) use failures::problem;
+pub(crate) use failures::{problem, spelled};
 pub(crate) use inward::*;
 pub(crate) use outward::*;

@@ -282,11 +282,12 @@ fn dot(graph: &Graph) -> String {
         line(format_args!("{} [label={}, shape={shape}];", quoted(&node.id), quoted(&node.name)));
     }
     for edge in &graph.edges {
+        let since = convert::spelled(edge.since_ms);
         let (label, style) = match edge.kind {
-            EdgeKind::Holds => (format!("held by {} ms", edge.since_ms), "solid"),
-            EdgeKind::Waits => (format!("waits {} ms", edge.since_ms), "dashed"),
+            EdgeKind::Holds => (format!("held for {since}"), "solid"),
+            EdgeKind::Waits => (format!("waits {since}"), "dashed"),
             EdgeKind::Overlaps => ("overlaps".to_string(), "dotted"),
-            EdgeKind::Refused => (format!("refused {} ms ago", edge.since_ms), "dashed"),
+            EdgeKind::Refused => (format!("refused {since} ago"), "dashed"),
         };
         let (from, to) = (quoted(&edge.from), quoted(&edge.to));
         line(format_args!("{from} -> {to} [label={}, style={style}];", quoted(&label)));

@@ -297,7 +297,9 @@ async fn host_of_another_name_is_refused_on_loopback() {
         let text = format!("GET /v1/locks HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
         let reply = world.raw(text.as_bytes()).await;
         assert_eq!(reply.status, 421, "{host}");
-        reply.problem("misdirected_request");
+        let problem = reply.problem("misdirected_request");
+        let said = problem["detail"].as_str().unwrap();
+        assert!(said.contains(host) && said.contains("`hosts`"), "{said}");
     }
     let none = "GET /v1/locks HTTP/1.1\r\nconnection: close\r\n\r\n";
     world.raw(none.as_bytes()).await.problem("invalid_request");

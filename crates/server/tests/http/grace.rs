@@ -57,3 +57,25 @@ async fn strict_grace_does_not_keep_a_first_start_waiting() {
     let world = World::with(Config { store, grace, ..config() }).await;
     world.acquire("job", "a").await;
 }
+
+/// A store that forgets knows nobody's locks: only who says that it held one before gets it.
+#[tokio::test]
+async fn grace_of_a_store_that_forgets_grants_what_was_held_before_and_nothing_else() {
+    let mut config = config();
+    config.limits.lease_ttl_max = std::time::Duration::from_secs(150);
+    config.grace.length = Some(std::time::Duration::from_secs(150));
+    let world = World::with(config).await;
+    let ask = r#"{"owner_id":"a","ttl_ms":30000}"#;
+    let refused = world.post("/v1/locks/job/acquire", ask).await;
+    assert_eq!(refused.status, 503);
+    let problem = refused.problem("grace_period");
+    let left = problem["grace_ends_in_ms"].as_u64().unwrap();
+    assert!((140_000..=150_000).contains(&left), "{problem}");
+    assert_eq!(problem["detail"], "recovery grace active for another 2 min");
+    let reclaim = r#"{"owner_id":"a","ttl_ms":30000,"reclaim":true}"#;
+    world.post("/v1/locks/job/acquire", reclaim).await.ok();
+    let other = reclaim.replace(r#":"a""#, r#":"b""#);
+    world.post("/v1/locks/job/acquire", &other).await.problem("lock_held");
+    world.post("/v1/locks/job/test", r#"{"owner_id":"b"}"#).await.problem("grace_period");
+    assert_eq!(world.get("/v1/cluster").await.ok()["grace"]["strict"], true);
+}

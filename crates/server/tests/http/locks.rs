@@ -1,7 +1,7 @@
 //! What users do with locks, over a real socket.
 
 use crate::polling::eventually;
-use crate::world::{World, config};
+use crate::world::{World, config, post_to};
 
 #[tokio::test]
 async fn lock_goes_from_hand_to_hand() {
@@ -391,4 +391,29 @@ async fn expired_lock_is_lost_to_its_holder() {
     );
     assert!((world.sample("lock_expired_total").await - 1.0).abs() < 0.1);
     assert!(world.sample("locks_held").await.abs() < 0.1);
+}
+
+/// A wait that may close a cycle is refused if that cannot be found out within the steps that a check may take.
+#[tokio::test]
+async fn wait_whose_deadlock_check_would_take_too_long_is_refused() {
+    let world = World::start().await;
+    let session = world.post("/v1/sessions", r#"{"owner_id":"many","ttl_ms":600000}"#).await.ok();
+    let session = session["session_id"].as_str().unwrap();
+    for set in 0..640 {
+        let locks: Vec<String> = (0..64).map(|at| format!(r#""path:/x/{set}/{at}""#)).collect();
+        let locks = locks.join(",");
+        let body = format!(r#"{{"owner_id":"many","session_id":"{session}","locks":[{locks}]}}"#);
+        world.post("/v1/sets/acquire", &body).await.ok();
+    }
+    world.acquire("mine", "a").await;
+    let wants_mine = r#"{"owner_id":"b","ttl_ms":600000,"wait_ms":50000}"#;
+    let waiting = tokio::spawn(post_to(world.address, "/v1/locks/mine/acquire", wants_mine));
+    world.wait_for_waiters(1).await;
+    let wait = r#"{"owner_id":"a","ttl_ms":600000,"wait_ms":50000}"#;
+    let refused = world.post("/v1/locks/path:%2Fx%2F**/acquire", wait).await;
+    assert_eq!(refused.status, 429);
+    refused.problem("too_many_waiters");
+    let seen = world.get("/v1/cluster").await.ok();
+    assert_eq!(seen["waiters"], 1, "it does not wait unchecked");
+    waiting.abort();
 }

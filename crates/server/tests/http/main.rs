@@ -6,6 +6,7 @@ mod polling;
 mod world;
 
 mod locks;
+mod ranges;
 mod fences;
 mod grace;
 mod endings;

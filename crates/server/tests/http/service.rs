@@ -205,6 +205,31 @@ async fn every_path_that_is_described_is_served() {
     }
 }
 
+/// Queries as the guide has them, pasted.
+#[tokio::test]
+async fn no_query_of_the_guide_is_refused() {
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/http.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let world = World::start().await;
+    let mut tried = 0;
+    for line in guide.lines() {
+        let words: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+        let Some(path) = words.iter().find_map(|word| word.strip_prefix("GET /v1/")) else {
+            continue;
+        };
+        let whole = words.iter().filter_map(|word| word.strip_prefix("GET /v1/"));
+        let whole = whole.filter(|word| word.contains('?')).map(ToString::to_string);
+        let queries = words.iter().filter(|word| word.starts_with('?') && !word.ends_with('='));
+        let added = queries.map(|query| format!("{}{query}", path.replace("{fencing_token}", "1")));
+        for query in whole.chain(added).filter(|query| !query.contains('…')) {
+            let reply = world.get(&format!("/v1/{query}")).await;
+            assert!(matches!(reply.status, 200 | 404 | 410), "{query}: {reply:?}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 5, "only {tried} were found");
+}
+
 #[tokio::test]
 async fn locks_survive_a_restart_and_can_be_renewed() {
     let directory = tempfile::tempdir().unwrap();
