@@ -34,7 +34,6 @@ use crate::publish::Beginning;
 
 use undo::About;
 pub use undo::Undo;
-pub use writing::Portion;
 
 /// What an engine is told once.
 #[derive(Clone, Debug)]
@@ -229,6 +228,11 @@ impl Engine {
     /// next one.
     pub fn awaited_len(&self) -> usize {
         self.awaited
+    }
+
+    /// How many callers wait: for what is unwritten, or in a queue.
+    pub(crate) fn callers_len(&self) -> usize {
+        self.awaited + self.waiting.len()
     }
 
     /// From now on nothing is granted any more, and nobody waits: those who do, and those who come, are told `why`.

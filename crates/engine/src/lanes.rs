@@ -109,6 +109,7 @@ impl Lanes {
     }
 
     /// Takes what is there, without waiting.
+    #[cfg(all(test, feature = "shuttle"))]
     pub(crate) fn take_at_once(&mut self, room: bool, taken: &mut Vec<Parcel>) {
         self.take_the_rest(room, 0, taken);
     }

@@ -18,7 +18,6 @@ mod handle;
 mod history;
 mod lanes;
 mod lock_log;
-mod lull;
 #[cfg(feature = "inspect")]
 pub mod inspect;
 mod member;
@@ -38,7 +37,7 @@ mod schedules;
 pub use call::{Call, CallError, Query, Reply, View};
 pub use clock::{Clock, RuntimeClock, SystemClock};
 pub use counts::{Commits, Counts, Histogram, Totals};
-pub use engine::{Engine, Failed, Output, Portion, Published, Settings, Undo};
+pub use engine::{Engine, Failed, Output, Published, Settings, Undo};
 pub use handle::Handle;
 pub use history::{HistoryLimits, Remembered};
 pub use member::{Member, Plan};

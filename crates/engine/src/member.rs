@@ -33,7 +33,7 @@ use leasehold_core::{CallId, Epoch, Millis, Revision, Timestamp};
 use leasehold_store::{Candidate, Leader, Leadership, Traits};
 
 use crate::call::{Call, CallError};
-use crate::engine::{Engine, Output, Portion, Undo};
+use crate::engine::{Engine, Output, Undo};
 use crate::recovery::{Loading, Recovery, StartError};
 use crate::request::{Asking, Lane, Request, Response};
 use crate::snapshots::Snapshots;
@@ -258,17 +258,14 @@ impl Member {
     }
 
     /// Everything to be asked of the store now. A new question of a lane takes the place of the one under way there.
-    ///
-    /// Without a portion a record waits a little longer, as those who were just answered are to be in it too. Nothing else
-    /// waits for them.
-    pub fn take_requests(&mut self, now: Timestamp, portion: Option<Portion>) -> Vec<Asking> {
+    pub fn take_requests(&mut self, now: Timestamp) -> Vec<Asking> {
         self.ask_about_leadership(now);
-        self.ask_about_records(now, portion);
+        self.ask_about_records(now);
         self.ask_about_snapshot(now);
         std::mem::take(&mut self.asked)
     }
 
-    /// Prepares the next record while the last one is being written, or others are awaited for it.
+    /// Prepares the next record while the last one is being written.
     pub fn draft_next(&mut self) {
         if let Role::Leading(lead) = &mut self.role {
             lead.work.engine.draft_next();
@@ -316,10 +313,10 @@ impl Member {
         }
     }
 
-    /// How many wait for something to be written.
-    pub fn awaited_len(&self) -> usize {
+    /// How many callers wait for an answer: for something to be written, or in a queue.
+    pub fn callers_len(&self) -> usize {
         match &self.role {
-            Role::Leading(lead) => lead.work.engine.awaited_len(),
+            Role::Leading(lead) => lead.work.engine.callers_len(),
             Role::Following(_) | Role::Loading(_) | Role::Resigning { .. } | Role::Stopped => 0,
         }
     }

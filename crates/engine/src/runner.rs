@@ -1,9 +1,9 @@
 //! Drives a member with a real clock and a real journal, in a task of its own.
 
-use std::pin::pin;
+mod spin;
+
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold_core::{Command, Limits, Timestamp};
@@ -15,11 +15,10 @@ use tokio::time::Instant;
 use crate::call::Call;
 use crate::clock::Clock;
 use crate::counts::Commits;
-use crate::engine::{Output, Portion};
+use crate::engine::Output;
 use crate::handle::{Handle, Wish};
 use crate::history::HistoryLimits;
 use crate::lanes::{Asked, Lanes, Parcel, lanes};
-use crate::lull::{Lulls, SLOW};
 use crate::member::{Member, Plan};
 use crate::port::call_id;
 use crate::publish::Publisher;
@@ -28,23 +27,7 @@ use crate::replies::Replies;
 use crate::request::{Answering, Asking, Lane, Request, Response};
 use crate::status::{Condition, Phase, Status};
 
-/// A store that can be as quick as that is worth staying awake for: to be woken up would take about as long as half a
-/// sync.
-const QUICK: Duration = Duration::from_micros(250);
-/// For so long. It is not always as quick as it can be, and who falls asleep just before the answer has lost both.
-const AWAKE: Duration = Duration::from_micros(500);
-/// When many wait for the record, it is also worth it for a store that can only be as quick as that: for twice as long as it
-/// takes at its best.
-const QUICK_FOR_MANY: Duration = Duration::from_millis(1);
-
-/// A store that takes no longer is the memory: there is nothing to keep it busy for.
-const AT_ONCE: Duration = Duration::from_micros(20);
-
-/// How much of a crowd is remembered with each record: a large one counts for some thousand records.
-const CROWD_KEPT: f64 = 0.9998;
-
-/// A record with so many transitions is one that many wait for.
-const MANY: usize = 16;
+use spin::{Spin, spin_until};
 
 /// How a server is to run its engine.
 #[derive(Clone, Debug)]
@@ -112,10 +95,7 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         outputs: Vec::new(),
         under_way: Default::default(),
         appending: None,
-        last: None,
-        pace: SLOW,
-        crowd: 0.0,
-        lulls: Lulls::default(),
+        spin: Spin::default(),
         commits: commits.clone(),
         wishes: wishes_in,
         stopping: false,
@@ -174,8 +154,6 @@ enum Happened {
     Answered(u64, Response),
     Calls,
     Time,
-    /// Those who were answered have had the time to ask again.
-    LullOver,
     Wish(Wish),
     Stop,
     /// Nobody can call any more.
@@ -195,12 +173,7 @@ struct Task {
     /// What the store was asked, by lane.
     under_way: [Option<(u64, Answering)>; Lane::ALL.len()],
     appending: Option<Appending>,
-    last: Option<Appended>,
-    /// What the quickest of the last few records took.
-    pace: Duration,
-    /// The most that waited for one record, lately.
-    crowd: f64,
-    lulls: Lulls,
+    spin: Spin,
     commits: Arc<Mutex<Commits>>,
     wishes: mpsc::UnboundedReceiver<Wish>,
     stopping: bool,
@@ -211,13 +184,6 @@ struct Task {
 struct Appending {
     since: Instant,
     transitions: usize,
-}
-
-/// The last record that was answered.
-#[derive(Clone, Copy)]
-struct Appended {
-    at: Instant,
-    took: Duration,
 }
 
 impl Task {
@@ -239,16 +205,11 @@ impl Task {
             now = self.clock.now();
             match happened {
                 Happened::Answered(id, response) => {
-                    let of_many = self.count(&response) >= MANY;
+                    self.count(&response);
                     self.member.answered(now, id, response);
-                    if of_many {
-                        self.take_in(&mut lanes, &mut calls).await;
-                        now = self.clock.now();
-                    }
                 }
                 Happened::Calls => self.submit(now, &mut calls),
                 Happened::Time => self.sweep(now),
-                Happened::LullOver => self.lulls.end(),
                 Happened::Wish(Wish::HandOver) => self.member.hand_over(now),
                 Happened::Wish(Wish::Hesitate(length)) => self.member.hesitate(length),
                 Happened::Wish(Wish::Look) => self.member.look(now),
@@ -295,18 +256,15 @@ impl Task {
         calls: &mut Vec<Parcel>,
     ) -> Happened {
         let room = self.member.has_room();
-        let awake_until = self.awake_until();
-        let lull_until = self.lull_until();
-        let spins = self.clock.runs_by_itself();
+        let until = self.spin_until();
         let [leadership, row, snapshot] = &mut self.under_way;
         tokio::select! {
             biased;
-            (id, response) = awake(awake_until, answer(row)) => Happened::Answered(id, response),
+            (id, response) = spin_until(until, answer(row)) => Happened::Answered(id, response),
             (id, response) = answer(leadership) => Happened::Answered(id, response),
             came = lanes.take(room, calls), if !self.orphaned => {
                 if came { Happened::Calls } else { Happened::Orphaned }
             }
-            () = stay_awake(lull_until, spins), if lull_until.is_some() => Happened::LullOver,
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Happened::Time,
             (id, response) = answer(snapshot) => Happened::Answered(id, response),
             Some(wish) = self.wishes.recv() => Happened::Wish(wish),
@@ -314,43 +272,13 @@ impl Task {
         }
     }
 
-    /// Until when it pays to stay awake for the record under way.
-    fn awake_until(&self) -> Option<Instant> {
+    /// Until when to poll for the record under way instead of sleeping.
+    fn spin_until(&self) -> Option<Instant> {
         let appending = self.appending.as_ref().filter(|_| self.clock.runs_by_itself())?;
-        let length = if self.pace < QUICK {
-            AWAKE
-        } else if self.pace < QUICK_FOR_MANY && appending.transitions >= MANY {
-            self.pace * 2
-        } else {
-            return None;
-        };
-        Some(appending.since + length)
-    }
-
-    /// Until when it pays to stay awake for those who were just answered: somebody waits for them, or they are many.
-    fn lull_until(&self) -> Option<Instant> {
-        self.lulls.missing_until(if self.member.awaited_len() > 0 { 0 } else { MANY })
-    }
-
-    /// A quick store that has nothing to do need not wait for the answers to go out: what some ask for is on its way here
-    /// while others are answered. Only what comes at once is taken in.
-    async fn take_in(&mut self, lanes: &mut Lanes, calls: &mut Vec<Parcel>) {
-        if self.pace < AT_ONCE {
-            return;
-        }
-        // Twice: answers of before have to go out first, and those who get them to run.
-        for _ in 0..2 {
-            if self.lulls.is_on() || self.member.awaited_len() > 0 {
-                return;
-            }
-            let_others_run().await;
-            lanes.take_at_once(self.member.has_room(), calls);
-            self.submit(self.clock.now(), calls);
-        }
+        Some(appending.since + self.spin.length(self.member.callers_len()))
     }
 
     fn submit(&mut self, now: Timestamp, parcels: &mut Vec<Parcel>) {
-        self.lulls.asked(parcels.iter().map(Parcel::len).sum());
         for parcel in parcels.drain(..) {
             match parcel {
                 Parcel::Call(Asked { id, call, reply }) => {
@@ -382,9 +310,6 @@ impl Task {
     /// Starts what can be started and shows what may be shown. The next record is on its way before the answers to the
     /// last one are: whoever waits for it does not wait for them as well.
     fn go_on(&mut self, now: Timestamp) {
-        if self.lulls.is_on() {
-            self.deliver(now);
-        }
         // Twice: what could not be delivered is taken back, and what was asked may have changed who leads.
         for _ in 0..2 {
             self.ask_store(now);
@@ -395,59 +320,32 @@ impl Task {
     }
 
     fn ask_store(&mut self, now: Timestamp) {
-        let portion = match self.appending {
-            Some(_) => Some(Portion::Whole),
-            None if self.lulls.lasts(Instant::now()) => None,
-            None => Some(self.portion()),
-        };
-        for asking in self.member.take_requests(now, portion) {
+        for asking in self.member.take_requests(now) {
             self.ask(asking);
         }
     }
 
-    /// Half of it, if the store has been idle for longer than it took for the last record and about everybody waits. Then all
-    /// were answered at once and ask again at once: in two halves, one can ask while the other is written. With a quick
-    /// store two halves are idle for about as long as that as well, and a slow one has its lull.
-    fn portion(&mut self) -> Portion {
-        let waiting = self.member.awaited_len() as f64;
-        let Some(Appended { at, took }) = self.last.filter(|_| waiting > 0.0) else {
-            return Portion::Whole;
-        };
-        self.crowd = waiting.max(self.crowd * CROWD_KEPT);
-        let rest = if self.pace < QUICK { took * 7 / 4 } else { took };
-        let has_rested = (AT_ONCE..SLOW).contains(&self.lulls.usual())
-            && (rest..took * 4).contains(&at.elapsed());
-        if has_rested && waiting > 0.75 * self.crowd { Portion::Half } else { Portion::Whole }
-    }
-
     fn ask(&mut self, Asking { id, request }: Asking) {
         if let Request::Append { transitions, .. } = &request {
-            self.lulls.end();
+            self.journal.spin(self.spin.length(self.member.callers_len()));
             self.appending = Some(Appending { since: Instant::now(), transitions: *transitions });
         }
         let lane = request.lane() as usize;
         self.under_way[lane] = Some((id, request.put_to(&*self.journal)));
     }
 
-    /// How many transitions are written with that.
-    fn count(&mut self, response: &Response) -> usize {
-        let Response::Appended(result) = response else { return 0 };
-        let Some(appending) = self.appending.take() else { return 0 };
+    fn count(&mut self, response: &Response) {
+        let Response::Appended(result) = response else { return };
+        let Some(appending) = self.appending.take() else { return };
         let took = appending.since.elapsed();
-        self.last = Some(Appended { at: Instant::now(), took });
-        self.pace = took.min(self.pace * 9 / 8);
-        self.lulls.written(Instant::now(), took);
+        self.spin.committed(took);
         let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
             Ok(()) => {
                 commits.seconds.observe(took.as_secs_f64());
                 commits.batch_size.observe(appending.transitions as f64);
-                appending.transitions
             }
-            Err(_) => {
-                commits.failures += 1;
-                0
-            }
+            Err(_) => commits.failures += 1,
         }
     }
 
@@ -458,8 +356,6 @@ impl Task {
             if self.outputs.is_empty() {
                 return;
             }
-            let is_answer = |output: &&Output| matches!(output, Output::Reply { .. });
-            self.lulls.answered(self.outputs.iter().filter(is_answer).count());
             for output in self.outputs.drain(..) {
                 if let Some(undo) = self.replies.give(output, &self.publisher) {
                     self.member.undelivered(now, undo);
@@ -498,37 +394,4 @@ async fn answer(under_way: &mut Option<(u64, Answering)>) -> (u64, Response) {
     let (id, response) = (*id, answering.await);
     *under_way = None;
     (id, response)
-}
-
-/// Stays awake for an answer that is to come soon. Whoever is awake need not be woken up, which would cost the one who
-/// answers a call to the system.
-async fn awake<T>(until: Option<Instant>, answer: impl Future<Output = T>) -> T {
-    let mut answer = pin!(answer);
-    while is_before(until) {
-        let looked = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        if let Poll::Ready(answer) = looked {
-            return answer;
-        }
-        let_others_run().await;
-    }
-    answer.await
-}
-
-async fn stay_awake(until: Option<Instant>, spins: bool) {
-    if !spins && let Some(until) = until {
-        return tokio::time::sleep_until(until).await;
-    }
-    while is_before(until) {
-        let_others_run().await;
-    }
-}
-
-fn is_before(until: Option<Instant>) -> bool {
-    until.is_some_and(|until| Instant::now() < until)
-}
-
-/// Here, and on this processor.
-async fn let_others_run() {
-    std::thread::yield_now();
-    tokio::task::yield_now().await;
 }

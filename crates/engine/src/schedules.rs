@@ -46,7 +46,7 @@ struct Engine {
 
 impl Engine {
     fn new(lanes: Lanes) -> Engine {
-        let publisher = Publisher::new(16, 16, HistoryLimits::default());
+        let publisher = Publisher::new(16, HistoryLimits::default());
         let (replies, asked, undone) = (Replies::default(), VecDeque::new(), Vec::new());
         Engine { lanes, replies, publisher, asked, undone }
     }

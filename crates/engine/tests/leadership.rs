@@ -11,8 +11,8 @@ use leasehold_core::{
     Timestamp, Wait,
 };
 use leasehold_engine::{
-    Answering, Asking, Call, CallError, Lane, Member, Output, Phase, Plan, Portion, Query,
-    Recovery, Reply, Request, Response, View,
+    Answering, Asking, Call, CallError, Lane, Member, Output, Phase, Plan, Query, Recovery, Reply,
+    Request, Response, View,
 };
 use leasehold_store::{Candidate, Error, Journal, Loaded, MemoryJournal, Position};
 
@@ -29,8 +29,6 @@ struct Server {
     /// Nothing it asks of the store gets there.
     cut_off: bool,
     stopped: bool,
-    /// Records are to wait for those who were just answered.
-    in_lull: bool,
     under_way: [Option<(u64, Answering)>; 3],
     answers: Vec<(CallId, Result<Reply, CallError>)>,
     /// How often it has asked who leads.
@@ -142,7 +140,6 @@ impl Server {
             now,
             cut_off: false,
             stopped: false,
-            in_lull: false,
             under_way: [const { None }; 3],
             answers: Vec::new(),
             looks: 0,
@@ -155,8 +152,7 @@ impl Server {
             self.member.tick(self.now);
         }
         loop {
-            let portion = (!self.in_lull).then_some(Portion::Whole);
-            let asked = self.member.take_requests(self.now, portion);
+            let asked = self.member.take_requests(self.now);
             let quiet = asked.is_empty();
             for Asking { id, request } in asked {
                 let lane = request.lane() as usize;
@@ -286,7 +282,7 @@ fn a_leader_that_slept_after_it_wrote_tells_nobody_that_a_lease_goes_on() {
     let Group { journal, servers, .. } = &mut group;
     let server = &mut servers[0];
     let mut answers = Vec::new();
-    for Asking { id, request } in server.member.take_requests(server.now, Some(Portion::Whole)) {
+    for Asking { id, request } in server.member.take_requests(server.now) {
         let mut context = Context::from_waker(Waker::noop());
         let Poll::Ready(response) = request.put_to(journal).as_mut().poll(&mut context) else {
             panic!("the memory writes at once")
@@ -373,12 +369,11 @@ fn a_planned_stop_hands_over_within_half_a_second() {
 }
 
 #[test]
-fn a_planned_stop_waits_for_nobody_who_was_just_answered() {
+fn a_planned_stop_is_immediate_whether_or_not_a_release_is_unwritten() {
     for is_released in [false, true] {
         let mut group = Group::new(2);
         group.pass(2000);
         let held = group.acquire(0, "a", "job/x").unwrap();
-        group.servers[0].in_lull = true;
         if is_released {
             group.command(0, release("job/x", &held)).unwrap();
         }
@@ -390,26 +385,17 @@ fn a_planned_stop_waits_for_nobody_who_was_just_answered() {
 }
 
 #[test]
-fn what_comes_while_others_are_awaited_is_written_soon_even_if_they_never_come() {
+fn a_release_is_written_within_two_milliseconds_even_if_nothing_follows_it() {
     let mut group = Group::new(1);
     group.pass(2000);
     let held = group.acquire(0, "a", "job/x").unwrap();
-    group.servers[0].in_lull = true;
     let unwritten = |group: &Group| group.servers[0].member.engine().unwrap().unwritten_len();
-    // Neither what nobody waits for nor what somebody waits for.
     group.command(0, release("job/x", &held)).unwrap();
     assert_eq!(unwritten(&group), 1);
     let (member, now) = (&group.servers[0].member, group.servers[0].now);
     assert_eq!(member.wake_at(now), Some(now.plus(Millis::new(2))));
     group.pass(2);
     assert_eq!(unwritten(&group), 0);
-    let waits = Call::Command(Command::Acquire(acquire("b", "job/x", Wait::Never)));
-    group.submit(0, waits);
-    group.pass(1);
-    assert!(group.servers[0].answers.is_empty(), "it is not durable yet");
-    group.pass(2);
-    let answers = &group.servers[0].answers;
-    assert!(matches!(&answers[..], [(_, Ok(Reply::Answer(Answer::Granted(_))))]), "{answers:?}");
 }
 
 #[test]

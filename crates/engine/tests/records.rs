@@ -8,9 +8,7 @@ use common::acquire;
 use leasehold_core::{
     Acquire, CallId, Command, Epoch, GracePolicy, Limits, Timestamp, Transition, Wait,
 };
-use leasehold_engine::{
-    Call, Engine, Failed, Loading, Output, Portion, Recovered, Recovery, Settings,
-};
+use leasehold_engine::{Call, Engine, Failed, Loading, Output, Recovered, Recovery, Settings};
 use leasehold_store::Batch;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000);
@@ -28,7 +26,7 @@ fn engine(record_bytes_max: usize) -> Engine {
         Loading::new(recovery).begin(Epoch(1), Timestamp::ZERO);
     let settings = Settings { record_bytes_max, store_retry_after: Duration::from_secs(1) };
     let mut engine = Engine::new(settings, table, next_seq, unwritten);
-    engine.seal(Portion::Whole).expect("the epoch is to be written");
+    engine.seal().expect("the epoch is to be written");
     engine.appended(NOW);
     answered(&mut engine);
     engine
@@ -65,21 +63,20 @@ fn jobs(numbers: std::ops::Range<u64>) -> Vec<String> {
 }
 
 #[test]
-fn half_of_a_record_is_for_half_of_those_who_wait() {
+fn record_has_all_that_was_decided_before_it_is_sealed() {
     let mut engine = engine(1 << 20);
-    ask(&mut engine, 0..9);
-    let first = engine.seal(Portion::Half).unwrap();
+    ask(&mut engine, 0..4);
+    let first = engine.seal().unwrap();
     assert_eq!(locks(&first), jobs(0..4));
+    ask(&mut engine, 4..9);
     engine.draft_next();
     engine.appended(NOW);
     assert_eq!(answered(&mut engine), [0, 1, 2, 3]);
-    let second = engine.seal(Portion::Whole).unwrap();
+    let second = engine.seal().unwrap();
     assert_eq!(locks(&second), jobs(4..9));
     engine.appended(NOW);
     assert_eq!(answered(&mut engine), [4, 5, 6, 7, 8]);
-    assert_eq!(engine.seal(Portion::Whole), None);
-    ask(&mut engine, 9..10);
-    assert_eq!(locks(&engine.seal(Portion::Half).unwrap()), jobs(9..10), "one cannot be halved");
+    assert_eq!(engine.seal(), None);
 }
 
 #[test]
@@ -88,7 +85,7 @@ fn record_is_the_same_whether_it_was_drafted_or_not() {
     let mut records = Vec::new();
     for engine in [&mut drafted, &mut plain] {
         ask(engine, 0..3);
-        engine.seal(Portion::Whole).unwrap();
+        engine.seal().unwrap();
     }
     for (engine, drafts) in [(&mut drafted, true), (&mut plain, false)] {
         for numbers in [3..5, 5..6, 6..9] {
@@ -98,7 +95,7 @@ fn record_is_the_same_whether_it_was_drafted_or_not() {
             }
         }
         engine.appended(NOW);
-        records.push(locks(&engine.seal(Portion::Whole).unwrap()));
+        records.push(locks(&engine.seal().unwrap()));
     }
     assert_eq!(records[0], jobs(3..9));
     assert_eq!(records[0], records[1]);
@@ -116,10 +113,10 @@ fn record_that_was_drafted_while_none_was_under_way_has_all_that_came_later() {
             }
         }
         ask(engine, 5..6);
-        let record = engine.seal(Portion::Whole).unwrap();
+        let record = engine.seal().unwrap();
         engine.appended(NOW);
         assert_eq!(answered(engine), [0, 1, 2, 3, 4, 5]);
-        assert_eq!(engine.seal(Portion::Whole), None);
+        assert_eq!(engine.seal(), None);
         records.push(record);
     }
     let [drafted, plain] = &records[..] else { panic!("there are two") };
@@ -132,12 +129,12 @@ fn record_that_was_drafted_while_none_was_under_way_has_all_that_came_later() {
 fn draft_is_forgotten_with_the_record_that_it_was_to_follow() {
     let mut engine = engine(1 << 20);
     ask(&mut engine, 0..3);
-    let first = engine.seal(Portion::Whole).unwrap();
+    let first = engine.seal().unwrap();
     ask(&mut engine, 3..5);
     engine.draft_next();
     engine.append_failed(NOW, Failed::Unwritten);
     engine.unseal();
-    let again = engine.seal(Portion::Whole).unwrap();
+    let again = engine.seal().unwrap();
     assert_eq!(again.seq(), first.seq());
     assert_eq!(locks(&again), jobs(0..0), "what was undone is in no record");
 }
@@ -146,13 +143,13 @@ fn draft_is_forgotten_with_the_record_that_it_was_to_follow() {
 fn draft_is_no_larger_than_a_record_may_be() {
     let mut engine = engine(1_000);
     ask(&mut engine, 0..1);
-    engine.seal(Portion::Whole).unwrap();
+    engine.seal().unwrap();
     ask(&mut engine, 1..60);
     engine.draft_next();
     let mut seen = Vec::new();
     loop {
         engine.appended(NOW);
-        let Some(batch) = engine.seal(Portion::Whole) else { break };
+        let Some(batch) = engine.seal() else { break };
         assert!(batch.bytes().len() <= 1_000, "{} bytes", batch.bytes().len());
         engine.draft_next();
         seen.extend(locks(&batch));

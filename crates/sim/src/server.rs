@@ -8,8 +8,7 @@ use leasehold_core::{
     CallId, Cancel, Command, Disconnect, FencingToken, LeaseId, Namespace, SecretTicket, Timestamp,
 };
 use leasehold_engine::{
-    Asking, Call, CallError, Member, Output, Plan as MemberPlan, Portion, Recovery, Reply,
-    Response, Undo,
+    Asking, Call, CallError, Member, Output, Plan as MemberPlan, Recovery, Reply, Response, Undo,
 };
 use leasehold_store::{Candidate, Traits};
 
@@ -259,16 +258,10 @@ impl Server {
             ..Said::default()
         };
         let Some(mut member) = self.member.take() else { return said };
-        // A real server decides by how quick its store is. Each has to be right at any time.
-        let portion = match at.as_millis() % 6 {
-            0 | 3 => Some(Portion::Half),
-            5 => None,
-            _ => Some(Portion::Whole),
-        };
         // Taking a grant back can free others: go on until nothing more comes of it.
         let mut outputs = Vec::new();
         loop {
-            said.asks.extend(member.take_requests(at, portion));
+            said.asks.extend(member.take_requests(at));
             member.take_outputs(&mut outputs);
             if outputs.is_empty() {
                 break;

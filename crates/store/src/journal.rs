@@ -126,6 +126,10 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// the chunks of the latest complete snapshot, then the records after it, in order.
     fn load(&self, epoch: Epoch, from: Position) -> Pending<Page>;
 
+    /// A hint for a store that writes in a thread of its own: for so long after each call that thread may poll for the
+    /// next one instead of sleeping. The engine says so before an append; zero while it serves a lone caller.
+    fn spin(&self, _length: Duration) {}
+
     /// How many groups the store's namespaces are spread over. The first server to ask says how many; from then on it
     /// is so, whatever others want. Asked of the journal of the first group.
     fn groups(&self, wanted: u32) -> Pending<u32> {

@@ -5,14 +5,6 @@ use leasehold_store::{Batch, BatchWriter, Seq};
 
 use super::{Engine, Failed, Output};
 
-/// How much of what waits to be written goes into a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Portion {
-    Whole,
-    /// What the first half of those who wait is waiting for.
-    Half,
-}
-
 /// The next record, as far as it is encoded.
 #[derive(Debug)]
 pub(super) struct Draft {
@@ -23,14 +15,14 @@ pub(super) struct Draft {
 
 impl Engine {
     /// The next record to append, unless one is under way or there is nothing to write.
-    pub fn seal(&mut self, portion: Portion) -> Option<Batch> {
+    pub fn seal(&mut self) -> Option<Batch> {
         if self.in_flight.is_some() {
             return None;
         }
         if self.unwritten.is_empty() {
             return self.probe();
         }
-        self.draft_on(0, self.portion_len(portion), self.next_seq);
+        self.draft_on(0, self.next_seq);
         let draft = self.draft.take()?;
         self.in_flight = Some(draft.len);
         Some(draft.writer.seal())
@@ -56,29 +48,18 @@ impl Engine {
             None => (0, self.next_seq),
         };
         if self.unwritten.len() > from {
-            self.draft_on(from, usize::MAX, seq);
+            self.draft_on(from, seq);
         }
     }
 
-    fn portion_len(&self, portion: Portion) -> usize {
-        let half = match portion {
-            Portion::Half if self.awaited > 1 => self.awaited / 2,
-            Portion::Half | Portion::Whole => return usize::MAX,
-        };
-        let mut awaited = self.held_back.iter().filter(|(_, output)| output.is_awaited());
-        // Each transition has raised the revision by one.
-        let len = awaited.nth(half - 1).map(|(revision, _)| revision.0 - self.durable.0);
-        len.and_then(|len| usize::try_from(len).ok()).unwrap_or(usize::MAX)
-    }
-
-    /// Goes on with the draft, whose first transition is number `from` of the unwritten ones, until it has `len_max`.
-    fn draft_on(&mut self, from: usize, len_max: usize, seq: Seq) {
+    /// Goes on with the draft, whose first transition is number `from` of the unwritten ones.
+    fn draft_on(&mut self, from: usize, seq: Seq) {
         let draft = self
             .draft
             .get_or_insert_with(|| Draft { writer: BatchWriter::new(self.epoch, seq), len: 0 });
         for transition in self.unwritten.range(from + draft.len..) {
             let is_large = draft.writer.byte_len() >= self.settings.record_bytes_max / 2;
-            if draft.len > 0 && (is_large || draft.len >= len_max) {
+            if draft.len > 0 && is_large {
                 break;
             }
             draft.writer.push(transition);

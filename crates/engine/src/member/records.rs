@@ -7,7 +7,7 @@ use leasehold_core::{Millis, Timestamp};
 use leasehold_store::{Conflict, Error, Page, Pruned, Seq};
 
 use super::{Lead, Leading, Member, RETRY_AFTER, Role};
-use crate::engine::{Engine, Failed, Output, Portion, Settings};
+use crate::engine::{Engine, Failed, Output, Settings};
 use crate::recovery::Loading;
 use crate::request::{Lane, Request};
 use crate::snapshots::Snapshots;
@@ -20,7 +20,7 @@ const RIDE_LEN_MAX: usize = 1024;
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl Member {
-    pub(super) fn ask_about_records(&mut self, now: Timestamp, portion: Option<Portion>) {
+    pub(super) fn ask_about_records(&mut self, now: Timestamp) {
         self.resign_if_out_of_time(now);
         let failing = now < self.row_at;
         if failing || !self.is_free(Lane::Row) {
@@ -34,7 +34,7 @@ impl Member {
                     None => return self.begin(now),
                 }
             }
-            Role::Leading(lead) => match lead.next_record(now, portion) {
+            Role::Leading(lead) => match lead.next_record(now) {
                 Some(request) => request,
                 None => return self.resign_if_drained(now),
             },
@@ -106,7 +106,7 @@ impl Member {
             closing: None,
         };
         self.role = Role::Leading(Box::new(Lead { leadership, certain_until, work }));
-        self.ask_about_records(now, Some(Portion::Whole));
+        self.ask_about_records(now);
     }
 
     pub(super) fn appended(&mut self, now: Timestamp, result: Result<(), Error>) {
@@ -237,17 +237,17 @@ impl Member {
 
 impl Lead<Leading> {
     /// The next question about the records, if there is one.
-    fn next_record(&mut self, now: Timestamp, portion: Option<Portion>) -> Option<Request> {
+    fn next_record(&mut self, now: Timestamp) -> Option<Request> {
         let epoch = self.leadership.epoch;
         let work = &mut self.work;
         if work.unsettled {
             return Some(Request::ReadBack { epoch, seq: work.engine.next_seq() });
         }
-        if work.may_ride(now, portion.is_none()) {
+        if work.may_ride(now) {
             return None;
         }
         work.riding_since = None;
-        let batch = work.engine.seal(portion.unwrap_or(Portion::Whole))?;
+        let batch = work.engine.seal()?;
         if work.engine.sealed_all() {
             work.snapshots.begin_if_due(now, work.engine.table_mut(), batch.seq());
         }
@@ -276,15 +276,11 @@ impl Leading {
         }
     }
 
-    /// Whether what is unwritten can wait for something else to be written with: that is about to come, or nobody waits.
-    fn may_ride(&mut self, now: Timestamp, more_to_come: bool) -> bool {
+    /// Whether what is unwritten can wait for something else to be written with.
+    fn may_ride(&mut self, now: Timestamp) -> bool {
         let unwritten = self.engine.unwritten_len();
         let is_wanted = unwritten >= RIDE_LEN_MAX || self.engine.awaited_len() > 0;
-        if unwritten == 0
-            || is_wanted && !more_to_come
-            || self.engine.is_store_failed()
-            || self.closing.is_some()
-        {
+        if unwritten == 0 || is_wanted || self.engine.is_store_failed() || self.closing.is_some() {
             return false;
         }
         let since = *self.riding_since.get_or_insert(now);

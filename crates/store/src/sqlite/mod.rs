@@ -29,7 +29,8 @@ mod writer;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,8 @@ pub struct SqliteJournal {
     path: PathBuf,
     /// `None` only while dropping.
     jobs: Option<mpsc::Sender<Job>>,
+    /// How many microseconds the writer polls for the next job before it sleeps.
+    spin_micros: Arc<AtomicU32>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -78,9 +81,6 @@ impl Default for Options {
     }
 }
 
-/// How long the writer stays awake for another job after one.
-const AWAKE: Duration = Duration::from_micros(250);
-
 type Job = Box<dyn FnOnce(&mut Writer) + Send>;
 
 impl SqliteJournal {
@@ -89,13 +89,15 @@ impl SqliteJournal {
         let writer = Writer::open(path, options)?;
         let path = writer.path().to_path_buf();
         let (jobs, inbox) = mpsc::channel();
+        let spin_micros = Arc::new(AtomicU32::new(0));
+        let spins = spin_micros.clone();
         let thread = std::thread::Builder::new()
             .name("sqlite-writer".into())
-            .spawn(move || work(writer, &inbox))
+            .spawn(move || work(writer, &inbox, &spins))
             .map_err(|error| {
                 schema::failed_to_open(&path, "no thread could be started for it", error)
             })?;
-        Ok(SqliteJournal { path, jobs: Some(jobs), thread: Some(thread) })
+        Ok(SqliteJournal { path, jobs: Some(jobs), spin_micros, thread: Some(thread) })
     }
 
     /// The file, with nothing left to resolve.
@@ -139,18 +141,18 @@ impl SqliteJournal {
     }
 }
 
-fn work(mut writer: Writer, inbox: &mpsc::Receiver<Job>) {
-    while let Ok(job) = next_job(inbox) {
+fn work(mut writer: Writer, inbox: &mpsc::Receiver<Job>, spin_micros: &AtomicU32) {
+    while let Ok(job) = next_job(inbox, spin_micros) {
         job(&mut writer);
         // After the answer, so that nobody waits for it who need not.
         writer.checkpoint_if_due();
     }
 }
 
-/// Whoever has just had an answer often asks again at once, and to be woken up would take about as long as half a sync.
-/// Whoever else wants to run on this processor goes first.
-fn next_job(inbox: &mpsc::Receiver<Job>) -> Result<Job, mpsc::RecvError> {
-    let until = Instant::now() + AWAKE;
+/// Polls for the next job for as long as the engine has said, and sleeps until it comes after that.
+fn next_job(inbox: &mpsc::Receiver<Job>, spin_micros: &AtomicU32) -> Result<Job, mpsc::RecvError> {
+    let length = Duration::from_micros(spin_micros.load(Ordering::Relaxed).into());
+    let until = Instant::now() + length;
     while Instant::now() < until {
         match inbox.try_recv() {
             Ok(job) => return Ok(job),
@@ -198,6 +200,11 @@ impl Journal for SqliteJournal {
 
     fn append(&self, batch: Batch) -> Pending<()> {
         self.ask(gone_with_an_append, move |writer| writer.append(&batch))
+    }
+
+    fn spin(&self, length: Duration) {
+        let micros = u32::try_from(length.as_micros()).unwrap_or(u32::MAX);
+        self.spin_micros.store(micros, Ordering::Relaxed);
     }
 
     fn read_back(&self, epoch: Epoch, seq: Seq) -> Pending<Option<Batch>> {
