@@ -14,11 +14,11 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
-use tonic::codegen::http::uri::{Authority, Scheme};
+use tonic::codegen::http::Uri;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status};
 
-use super::line::Line;
+use super::connection::Connection;
 use super::proto::auth_client::AuthClient;
 use super::proto::kv_client::KvClient;
 use super::proto::maintenance_client::MaintenanceClient;
@@ -45,9 +45,10 @@ pub(super) struct Client {
 struct Member {
     host: String,
     port: u16,
-    authority: Authority,
+    /// With its scheme, as the head of each request names it.
+    origin: Uri,
     protection: Option<(TlsConnector, ServerName<'static>)>,
-    line: tokio::sync::Mutex<Option<Line>>,
+    connection: tokio::sync::Mutex<Option<Connection>>,
 }
 
 struct Credentials {
@@ -94,7 +95,8 @@ impl Client {
         let mut members = Vec::new();
         for (host, port) in &location.hosts {
             let what = || format!("{host} cannot be the address of a member");
-            let authority = Authority::try_from(host_and_port(host, *port))
+            let scheme = if connector.is_some() { "https" } else { "http" };
+            let origin = Uri::try_from(format!("{scheme}://{}", host_and_port(host, *port)))
                 .map_err(|error| failed(what(), Some(Arc::new(error))))?;
             let protection = match connector.clone() {
                 Some(connector) => {
@@ -104,8 +106,8 @@ impl Client {
                 }
                 None => None,
             };
-            let (host, port, line) = (host.clone(), *port, tokio::sync::Mutex::default());
-            members.push(Member { host, port, authority, protection, line });
+            let (host, port, connection) = (host.clone(), *port, tokio::sync::Mutex::default());
+            members.push(Member { host, port, origin, protection, connection });
         }
         let credentials = match (&location.user, &location.password) {
             (Some(user), Some(password)) => Some(Credentials {
@@ -129,16 +131,16 @@ impl Client {
     }
 
     async fn txn_to(&self, txn: TxnRequest, again: Again) -> Result<TxnResponse, Failure> {
-        self.ask(again, txn, |line, request| async move {
-            let mut client = KvClient::new(line).max_decoding_message_size(ANSWER_BYTES_MAX);
+        self.ask(again, txn, |connection, request| async move {
+            let mut client = kv(connection).max_decoding_message_size(ANSWER_BYTES_MAX);
             client.txn(request).await
         })
         .await
     }
 
     pub(super) async fn range(&self, range: RangeRequest) -> Result<RangeResponse, Failure> {
-        self.ask(Again::Yes, range, |line, request| async move {
-            let mut client = KvClient::new(line).max_decoding_message_size(ANSWER_BYTES_MAX);
+        self.ask(Again::Yes, range, |connection, request| async move {
+            let mut client = kv(connection).max_decoding_message_size(ANSWER_BYTES_MAX);
             client.range(request).await
         })
         .await
@@ -146,8 +148,8 @@ impl Client {
 
     pub(super) async fn compact(&self, revision: i64) -> Result<(), Failure> {
         let compaction = CompactionRequest { revision, physical: false };
-        self.ask(Again::No, compaction, |line, request| async move {
-            KvClient::new(line).compact(request).await
+        self.ask(Again::No, compaction, |connection, request| async move {
+            kv(connection).compact(request).await
         })
         .await
         .map(drop)
@@ -156,8 +158,8 @@ impl Client {
     /// The version of the member that is asked.
     pub(super) async fn version(&self) -> Result<String, Failure> {
         let status = self
-            .ask(Again::Yes, StatusRequest {}, |line, request| async move {
-                MaintenanceClient::new(line).status(request).await
+            .ask(Again::Yes, StatusRequest {}, |connection, request| async move {
+                maintenance(connection).status(request).await
             })
             .await?;
         Ok(status.version)
@@ -169,8 +171,8 @@ impl Client {
         use super::proto::{AlarmRequest, AlarmType};
         let action = if full { AlarmAction::Activate } else { AlarmAction::Deactivate };
         let status = self
-            .ask(Again::Yes, StatusRequest {}, |line, request| async move {
-                MaintenanceClient::new(line).status(request).await
+            .ask(Again::Yes, StatusRequest {}, |connection, request| async move {
+                maintenance(connection).status(request).await
             })
             .await?;
         let alarm = AlarmRequest {
@@ -178,8 +180,8 @@ impl Client {
             member_id: status.header.map_or(0, |header| header.member_id),
             alarm: AlarmType::Nospace.into(),
         };
-        self.ask(Again::Yes, alarm, |line, request| async move {
-            MaintenanceClient::new(line).alarm(request).await
+        self.ask(Again::Yes, alarm, |connection, request| async move {
+            maintenance(connection).alarm(request).await
         })
         .await
         .map(drop)
@@ -190,7 +192,7 @@ impl Client {
         &self,
         again: Again,
         message: Q,
-        send: impl Fn(Line, Request<Q>) -> F,
+        send: impl Fn(Connection, Request<Q>) -> F,
     ) -> Result<A, Failure>
     where
         Q: Clone,
@@ -238,17 +240,17 @@ impl Client {
         at: usize,
         until: Instant,
         message: Q,
-        send: &impl Fn(Line, Request<Q>) -> F,
+        send: &impl Fn(Connection, Request<Q>) -> F,
     ) -> Result<A, Attempt>
     where
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let line = self.line(at, until).await?;
+        let connection = self.connection(at, until).await?;
         let mut request = Request::new(message);
-        if let Some(token) = self.token(&line, until).await? {
+        if let Some(token) = self.token(&connection, until).await? {
             request.metadata_mut().insert("authorization", token);
         }
-        match timeout_at(until, send(line, request)).await {
+        match timeout_at(until, send(connection, request)).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.judge(status)),
             Err(late) => Err(Attempt::Lost(Failure::Unknown {
@@ -258,18 +260,18 @@ impl Client {
         }
     }
 
-    async fn line(&self, at: usize, until: Instant) -> Result<Line, Attempt> {
+    async fn connection(&self, at: usize, until: Instant) -> Result<Connection, Attempt> {
         let member = &self.members[at % self.members.len()];
-        let mut line = member.line.lock().await;
-        if let Some(line) = line.as_ref().filter(|line| line.is_open()) {
-            return Ok(line.clone());
+        let mut connection = member.connection.lock().await;
+        if let Some(open) = connection.as_ref().filter(|connection| connection.is_open()) {
+            return Ok(open.clone());
         }
         let not_sent = |what: &str, cause: Cause| {
             Attempt::NotSent(Failure::Nothing { what: what.into(), cause: Some(cause) })
         };
         match timeout_at(until, timeout(self.timeout / 3, member.connect())).await {
             Ok(Ok(Ok(made))) => {
-                *line = Some(made.clone());
+                *connection = Some(made.clone());
                 Ok(made)
             }
             Ok(Ok(Err(error))) => Err(not_sent("it cannot be reached", Arc::new(error))),
@@ -282,14 +284,15 @@ impl Client {
         let next = at.wrapping_add(1);
         let moved =
             self.current.compare_exchange(at, next, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if moved && let Ok(mut line) = self.members[at % self.members.len()].line.try_lock() {
-            *line = None;
+        let left = &self.members[at % self.members.len()].connection;
+        if moved && let Ok(mut connection) = left.try_lock() {
+            *connection = None;
         }
     }
 
     async fn token(
         &self,
-        line: &Line,
+        connection: &Connection,
         until: Instant,
     ) -> Result<Option<MetadataValue<tonic::metadata::Ascii>>, Attempt> {
         let Some(credentials) = &self.credentials else { return Ok(None) };
@@ -297,7 +300,7 @@ impl Client {
         let token = match kept {
             Some(token) => token,
             None => {
-                let token = authenticate(credentials, line.clone(), until).await?;
+                let token = authenticate(credentials, connection.clone(), until).await?;
                 *credentials.token.lock().unwrap_or_else(PoisonError::into_inner) =
                     Some(token.clone());
                 token
@@ -346,18 +349,33 @@ impl Client {
 }
 
 impl Member {
-    async fn connect(&self) -> io::Result<Line> {
+    async fn connect(&self) -> io::Result<Connection> {
         let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
         socket.set_nodelay(true)?;
-        let authority = self.authority.clone();
+        let origin = self.origin.clone();
         match &self.protection {
             Some((connector, name)) => {
                 let protected = connector.connect(name.clone(), socket).await?;
-                Line::over(protected, Scheme::HTTPS, authority).await
+                Connection::over(protected, origin).await
             }
-            None => Line::over(socket, Scheme::HTTP, authority).await,
+            None => Connection::over(socket, origin).await,
         }
     }
+}
+
+fn kv(connection: Connection) -> KvClient<Connection> {
+    let origin = connection.origin.clone();
+    KvClient::with_origin(connection, origin)
+}
+
+fn maintenance(connection: Connection) -> MaintenanceClient<Connection> {
+    let origin = connection.origin.clone();
+    MaintenanceClient::with_origin(connection, origin)
+}
+
+fn authentication(connection: Connection) -> AuthClient<Connection> {
+    let origin = connection.origin.clone();
+    AuthClient::with_origin(connection, origin)
 }
 
 /// What became of one try.
@@ -371,14 +389,14 @@ enum Attempt {
 
 async fn authenticate(
     credentials: &Credentials,
-    line: Line,
+    connection: Connection,
     until: Instant,
 ) -> Result<String, Attempt> {
     let request = AuthenticateRequest {
         name: credentials.user.clone(),
         password: credentials.password.reveal().into(),
     };
-    match timeout_at(until, AuthClient::new(line).authenticate(request)).await {
+    match timeout_at(until, authentication(connection).authenticate(request)).await {
         Ok(Ok(answer)) => Ok(answer.into_inner().token),
         Ok(Err(status))
             if matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied) =>

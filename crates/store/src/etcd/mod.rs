@@ -14,15 +14,15 @@
 //! lock, and no read. A read that is out of date leads to a comparison that fails, or names the revision it has to be
 //! as of, which a member that has fallen behind cannot serve.
 //!
-//! - `client.rs`: requests, members that fail, credentials. `line.rs`: connections. `keys.rs`: the keys.
+//! - `client.rs`: requests, members that fail, credentials. `connection.rs`: HTTP/2. `keys.rs`: the keys.
 //! - `version.rs`: versions of etcd with known bugs.
 //! - `leadership.rs`, `append.rs`, `snapshot.rs`, `load.rs`: the calls.
 
 mod append;
 mod client;
+mod connection;
 mod keys;
 mod leadership;
-mod line;
 mod servers;
 mod load;
 mod snapshot;

@@ -14,7 +14,6 @@ use std::sync::atomic::Ordering;
 
 use leasehold_core::Epoch;
 
-use super::call::{Function, Value};
 use super::connection::{Failure, bytes_expression};
 use super::{Inner, Known, signed, unsigned};
 use crate::error::{Conflict, Error};
@@ -36,14 +35,11 @@ impl Inner {
         if batch.bytes().len() > super::RECORD_BYTES_MAX {
             return Err(Error::unavailable("the record is too large"));
         }
-        let appended = match (known.torn, &self.append) {
-            (Some(torn), _) if torn == batch.seq() => {
-                self.written(&self.replacement(&batch, attempt)).await
-            }
-            (_, Some(function)) => self.call(function, &batch, attempt).await,
-            (_, None) => self.written(&self.addition(&batch, attempt)).await,
+        let statement = match known.torn {
+            Some(torn) if torn == batch.seq() => self.replacement(&batch, attempt),
+            Some(_) | None => self.addition(&batch, attempt),
         };
-        if !appended.map_err(|failure| failure.of_append())? {
+        if !self.written(&statement).await.map_err(|failure| failure.of_append())? {
             return Err(self.not_appended(&batch, attempt).await);
         }
         if known.mishap == Some(Mishap::Written) {
@@ -51,19 +47,6 @@ impl Inner {
         }
         self.known(|known| known.torn = None);
         Ok(())
-    }
-
-    async fn call(&self, append: &Function, batch: &Batch, attempt: i64) -> Result<bool, Failure> {
-        let arguments = [
-            Value::Integer(self.group),
-            Value::Bigint(signed(batch.epoch().0)),
-            Value::Bigint(attempt),
-            Value::Bigint(signed(batch.seq().0)),
-            Value::Bytes(batch.bytes()),
-            Value::Integer(self.wait_ms),
-        ];
-        // The bytes of a boolean.
-        Ok(append.call(&arguments).await? == [1])
     }
 
     /// Whether a statement did anything.

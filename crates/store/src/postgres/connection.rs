@@ -7,19 +7,20 @@
 
 use std::fmt::Write as _;
 use std::future::Future;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use tokio_postgres::config::{SslMode, SslNegotiation, TargetSessionAttrs};
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::TlsStream;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, Connection, Row, SimpleQueryMessage, SimpleQueryRow, Socket};
+use tokio_postgres::{
+    Client, Config, Connection, NoTls, Row, SimpleQueryMessage, SimpleQueryRow, Socket,
+};
 
-use super::line::{Duplex, Line, Splice};
 use super::tls::Protection;
 use crate::error::{Cause, Error, OpenError};
 use crate::location::{PostgresLocation, Tls};
@@ -80,35 +81,30 @@ impl Connector {
         if location.hosts.len() > 1 {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        // What the library takes for the handshake is ours, and so is whether there is one.
-        config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
         let protection = match location.tls {
-            Tls::Off => None,
+            Tls::Off => {
+                config.ssl_mode(SslMode::Disable);
+                None
+            }
             Tls::Unverified | Tls::VerifyAuthority | Tls::Verify => {
-                let config = tls::config(location.tls, &location.files);
+                let tls = tls::config(location.tls, &location.files);
                 let failed =
                     |what| OpenError::Failed { store: location.to_string(), what, cause: None };
-                Some(Protection::new(config.map_err(failed)?))
+                let protection = Protection::new(tls.map_err(failed)?);
+                config.ssl_mode(SslMode::Require);
+                Some(protection)
             }
         };
         let timeout = location.timeout;
         Ok(Connector { config, protection, timeout, settings: settings(timeout) })
     }
 
-    async fn connect(
-        &self,
-        splice: &Splice,
-    ) -> Result<(Client, Connection<Socket, Line>), Failure> {
-        let connected = self.config.connect(splice.clone()).await;
+    async fn connect(&self) -> Result<Session, Failure> {
+        let connected = match &self.protection {
+            Some(protection) => self.config.connect(protection.clone()).await.map(Session::new),
+            None => self.config.connect(NoTls).await.map(Session::new),
+        };
         connected.map_err(|error| Failure::nothing(reason_not_connected(&error), error))
-    }
-
-    /// A connection that is ready to be spoken through.
-    pub(super) async fn connect_without_library(&self) -> Result<Box<dyn Duplex>, Failure> {
-        let splice = Splice::new(self.protection.clone());
-        drop(self.connect(&splice).await?);
-        let kept = || io::Error::other("the library has kept it");
-        splice.take().ok_or_else(|| Failure::nothing("there is no connection", kept()))
     }
 
     /// How long a call may wait for others before the server gives up.
@@ -133,7 +129,10 @@ fn settings(timeout: Duration) -> String {
 }
 
 impl Session {
-    fn new((client, connection): (Client, Connection<Socket, Line>)) -> Session {
+    fn new<T>((client, connection): (Client, Connection<Socket, T>)) -> Session
+    where
+        T: TlsStream + Send + Unpin + 'static,
+    {
         // What breaks it is told to whoever waits for an answer.
         let connection = tokio::spawn(async move { drop(connection.await) }).abort_handle();
         Session { client, connection }
@@ -160,14 +159,6 @@ impl Lane {
         Ok(rows)
     }
 
-    /// Whether transactions are what they are by default, because neither the role nor the database was told otherwise.
-    pub(super) async fn has_defaults(&self) -> Result<bool, Failure> {
-        let query = "SELECT current_setting('default_transaction_isolation') = 'read committed'
-             AND current_setting('default_transaction_read_only') = 'off'";
-        let rows = self.read(query, &[]).await?;
-        Ok(rows.first().is_some_and(|row| row.get(0)))
-    }
-
     /// Asks something that changes nothing.
     pub(super) async fn read(&self, query: &str, values: &[i64]) -> Result<Vec<Row>, Failure> {
         let session = self.session().await?;
@@ -183,9 +174,8 @@ impl Lane {
             return Ok(session.clone());
         }
         *session = None;
-        let splice = Splice::new(self.connector.protection.clone());
-        let made = match timeout(self.connector.timeout, self.connector.connect(&splice)).await {
-            Ok(made) => Arc::new(Session::new(made?)),
+        let made = match timeout(self.connector.timeout, self.connector.connect()).await {
+            Ok(made) => Arc::new(made?),
             Err(late) => return Err(Failure::nothing("it does not answer", late)),
         };
         *session = Some(made.clone());
@@ -227,46 +217,22 @@ fn reason_not_connected(error: &tokio_postgres::Error) -> &'static str {
 }
 
 impl Failure {
-    pub(super) fn nothing(
-        what: &str,
-        cause: impl std::error::Error + Send + Sync + 'static,
-    ) -> Failure {
+    fn nothing(what: &str, cause: impl std::error::Error + Send + Sync + 'static) -> Failure {
         Failure::Nothing { what: what.into(), cause: Arc::new(cause) }
     }
 
-    pub(super) fn unknown(
-        what: &str,
-        cause: impl std::error::Error + Send + Sync + 'static,
-    ) -> Failure {
+    fn unknown(what: &str, cause: impl std::error::Error + Send + Sync + 'static) -> Failure {
         Failure::Unknown { what: what.into(), cause: Arc::new(cause) }
     }
 
-    /// The server says why not.
-    pub(super) fn of_refusal(
-        severity: &str,
-        code: &str,
-        cause: impl std::error::Error + Send + Sync + 'static,
-    ) -> Failure {
-        match is_certain(severity, code) {
-            true => Failure::nothing("it refuses", cause),
-            false => Failure::unknown("it broke off", cause),
-        }
-    }
-
     fn of(error: tokio_postgres::Error) -> Failure {
-        match error
-            .as_db_error()
-            .map(|refusal| (refusal.severity().to_owned(), refusal.code().clone()))
-        {
-            Some((severity, code)) => Failure::of_refusal(&severity, code.code(), error),
+        match error.as_db_error() {
+            Some(refusal) if is_certain(refusal.severity(), refusal.code().code()) => {
+                Failure::nothing("it refuses", error)
+            }
+            Some(_) => Failure::unknown("it broke off", error),
             None => Failure::unknown("the connection broke", error),
         }
-    }
-
-    /// Of something that would have changed nothing.
-    pub(super) fn of_nothing(self) -> Failure {
-        let (Failure::Nothing { what, cause } | Failure::Unknown { what, cause }) = self;
-        Failure::Nothing { what, cause }
     }
 
     /// The SQLSTATE, if the server gave one.

@@ -1,7 +1,7 @@
 //! PostgreSQL: many servers, one of which leads each group.
 //!
 //! ```text
-//!  PostgresJournal ──► function `append` ────► leadership   one row a group: who leads, and what comes next
+//!  PostgresJournal ──► lane for appends ─────► leadership   one row a group: who leads, and what comes next
 //!                 ├──► lane for what is rare ► journal      one row a record
 //!                 └──► lane for long work ───► chunks       the pieces of snapshots
 //! ```
@@ -13,16 +13,13 @@
 //!
 //! No session state, no prepared statements, no advisory locks, no LISTEN: it works behind a transaction pooler.
 //!
-//! - `connection.rs`: a connection that comes back, and what its failures mean. `tls.rs` protects it, `line.rs` keeps hold of
-//!   it, and `call.rs` calls a function through it.
+//! - `connection.rs`: a connection that comes back, and what its failures mean. `tls.rs` protects it.
 //! - `schema.rs`: the tables.
 //! - `leadership.rs`, `append.rs`, `snapshot.rs`, `load.rs`, `servers.rs`: the calls.
 
 mod append;
-mod call;
 mod connection;
 mod leadership;
-mod line;
 mod load;
 mod schema;
 mod servers;
@@ -46,8 +43,7 @@ use crate::location::PostgresLocation;
 use crate::mishap::Mishap;
 use crate::record::{Batch, Chunk};
 
-use call::{Function, Value};
-use connection::{Connector, Failure, Lane};
+use connection::{Connector, Lane};
 use schema::Tables;
 use snapshot::OpenSnapshot;
 
@@ -66,9 +62,7 @@ struct Inner {
     name: String,
     group: i32,
     tables: Tables,
-    /// The function that appends, unless it has to be called by a statement, in the lane for appends.
-    append: Option<Function>,
-    /// How long it may wait for others.
+    /// How long an append may wait for others.
     wait_ms: i32,
     /// So that a long load or a large chunk never stands before an append.
     appends: Lane,
@@ -104,9 +98,7 @@ impl PostgresJournal {
         let tables = Tables::new(&location.schema);
         let others = Lane::new(connector.clone());
         schema::prepare(&others, &tables, &name, group).await?;
-        let append = append_function(&connector, &tables, &others).await;
         let inner = Inner {
-            append: append.map_err(|failure| failure.of_opening(&name))?,
             wait_ms: connector.lock_timeout_ms(),
             name,
             group,
@@ -126,31 +118,6 @@ impl PostgresJournal {
     ) -> Pending<T> {
         let task = self.runtime.spawn(work);
         Box::pin(async move { task.await.unwrap_or_else(|_| Err(gone())) })
-    }
-}
-
-/// The function that appends, if it can be called as such: transactions are as we need them without being told, and
-/// whatever stands between passes the call on.
-async fn append_function(
-    connector: &Arc<Connector>,
-    tables: &Tables,
-    lane: &Lane,
-) -> Result<Option<Function>, Failure> {
-    if !lane.has_defaults().await? {
-        return Ok(None);
-    }
-    let function = Function::new(connector.clone(), tables.append_signature.clone());
-    // There is no such group: nothing comes of it.
-    let (group, number, wait_ms) = (Value::Integer(-1), Value::Bigint(0), Value::Integer(1000));
-    match function.call(&[group, number, number, number, Value::Bytes(&[]), wait_ms]).await {
-        Ok(_) => Ok(Some(function)),
-        Err(failure) => {
-            tracing::warn!(
-                error = %failure.unavailable("a function cannot be called"),
-                "records are sent to PostgreSQL as statements, which is slower"
-            );
-            Ok(None)
-        }
     }
 }
 

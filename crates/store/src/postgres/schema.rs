@@ -26,7 +26,6 @@ pub(super) struct Tables {
     pub(super) servers: String,
     /// The function that appends a record.
     pub(super) append: String,
-    pub(super) append_signature: String,
 }
 
 impl Tables {
@@ -39,7 +38,6 @@ impl Tables {
             chunks: format!("{schema}.chunks"),
             servers: format!("{schema}.servers"),
             append: format!("{schema}.append"),
-            append_signature: format!("{schema}.append({})", APPEND_TYPES.join(", ")),
             schema,
         }
     }

@@ -1,18 +1,18 @@
-//! TLS for the connection, which PostgreSQL has to be asked for.
+//! TLS for the connection. The library asks the server for it; rustls does the rest.
 
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-
-/// A connection begins in the clear, and with the question whether the server can do better.
-const CAN_YOU: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
-const YES: u8 = b'S';
 
 /// How connections are protected.
 #[derive(Clone)]
@@ -24,17 +24,69 @@ impl Protection {
     pub(super) fn new(config: ClientConfig) -> Protection {
         Protection { config: Arc::new(config) }
     }
+}
 
-    /// Asks the server of that name for it.
-    pub(super) async fn of(
-        self,
-        name: ServerName<'static>,
-        mut socket: Socket,
-    ) -> io::Result<TlsStream<Socket>> {
-        socket.write_all(&CAN_YOU).await?;
-        if socket.read_u8().await? != YES {
-            return Err(io::Error::other("the server does not offer TLS"));
-        }
-        TlsConnector::from(self.config).connect(name, socket).await
+impl MakeTlsConnect<Socket> for Protection {
+    type Stream = Protected;
+    type TlsConnect = ProtectionOf;
+    type Error = InvalidDnsNameError;
+
+    fn make_tls_connect(&mut self, host: &str) -> Result<ProtectionOf, InvalidDnsNameError> {
+        let name = ServerName::try_from(host)?.to_owned();
+        Ok(ProtectionOf { config: self.config.clone(), name })
+    }
+}
+
+/// The same for the server of that name.
+pub(super) struct ProtectionOf {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl TlsConnect<Socket> for ProtectionOf {
+    type Stream = Protected;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Protected>> + Send>>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        let connecting = TlsConnector::from(self.config).connect(self.name, socket);
+        Box::pin(async move { connecting.await.map(Protected) })
+    }
+}
+
+/// A connection that is protected.
+pub(super) struct Protected(TlsStream<Socket>);
+
+impl tokio_postgres::tls::TlsStream for Protected {
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
+}
+
+impl AsyncRead for Protected {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Protected {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
     }
 }

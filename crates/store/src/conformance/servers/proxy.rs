@@ -26,8 +26,6 @@ pub enum Way {
     NoAnswers,
     /// Connections break, and new ones are refused.
     Broken,
-    /// A connection breaks when PostgreSQL is asked to call a function, as with a pooler that has not heard of that.
-    NoCalls,
 }
 
 #[derive(Debug)]
@@ -200,9 +198,6 @@ impl Wire {
                 }
                 Err(_) => break,
             };
-            if buffer[0] == b'F' && self.is(Way::NoCalls) {
-                break;
-            }
             // What was on its way stays on its way, as in a network that loses nothing but time.
             if self.is_held(born, held_in) {
                 is_late();
