@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::effect::Grant;
 use crate::fencing_token::FencingToken;
 use crate::id::{
-    Adapter, CallId, Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId, SecretTicket,
+    Adapter, CallId, Epoch, LeaseId, Namespace, Owner, Principal, RegisterName, RequestId,
+    SecretTicket,
 };
 use crate::mode::Mode;
 use crate::range::ByteRange;
@@ -105,7 +106,7 @@ pub struct Acquire {
 pub enum Under {
     /// A lease of its own. The id must be fresh and random.
     NewLease { id: LeaseId, ttl: Duration },
-    /// A session opened before.
+    /// A session opened before, by the principal of the owner.
     Session(LeaseId),
 }
 
@@ -225,6 +226,8 @@ pub enum OnDisconnect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
     pub namespace: Namespace,
+    /// A lease of another principal is not found.
+    pub principal: Principal,
     pub session: LeaseId,
     pub ttl: Option<Duration>,
 }
@@ -233,6 +236,7 @@ pub struct KeepAlive {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloseSession {
     pub namespace: Namespace,
+    pub principal: Principal,
     pub session: LeaseId,
 }
 
@@ -240,6 +244,7 @@ pub struct CloseSession {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
     pub namespace: Namespace,
+    pub principal: Principal,
     pub session: LeaseId,
 }
 
@@ -247,6 +252,7 @@ pub struct Attach {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disconnect {
     pub namespace: Namespace,
+    pub principal: Principal,
     pub session: LeaseId,
 }
 

@@ -6,10 +6,10 @@ use crate::command::{Release, Unlock};
 use crate::conflict::Blocker;
 use crate::endings::{Ended, What};
 use crate::fencing_token::FencingToken;
-use crate::id::{LeaseId, Namespace};
+use crate::id::{LeaseId, Namespace, Principal};
 use crate::inode::Party;
 use crate::lease::LeaseIdx;
-use crate::namespace::NamespaceIdx;
+use crate::namespace::{NamespaceIdx, NamespaceState};
 use crate::read::covers;
 use crate::refusal::Gone;
 use crate::scope::Scope;
@@ -63,14 +63,21 @@ impl LockTable {
         keys.chain(pieces).take(NAMED_MAX).collect()
     }
 
-    /// Why a lease that cannot be used cannot be used.
-    pub(crate) fn why_lease_is_gone(&self, namespace: &Namespace, lease: LeaseId) -> Gone {
+    /// Why a lease that cannot be used cannot be used. To other principals none was ever known.
+    pub(crate) fn why_lease_is_gone(
+        &self,
+        namespace: &Namespace,
+        lease: LeaseId,
+        principal: &Principal,
+    ) -> Gone {
         // What is in the table and no longer live has lapsed into its reclaim windows.
         let at = self.space_named(namespace);
-        if at.is_some_and(|at| at.lease_no(lease).is_some_and(|no| at.lease(no).is_over())) {
+        let lapsed = |at: &NamespaceState, no| at.lease(no).is_over() && at.is_of(no, principal);
+        if at.is_some_and(|at| at.lease_no(lease).is_some_and(|no| lapsed(at, no))) {
             return Gone::Expired;
         }
         let newest = self.endings.of_lease(namespace, lease).next();
+        let newest = newest.filter(|ended| ended.owner.is_of(principal));
         newest.map_or(Gone::Unknown, |ended| Gone::by(&ended.ending))
     }
 
@@ -88,7 +95,7 @@ impl LockTable {
             Some(why) => why,
             None if self.holds_with(shown) => Gone::OtherScope,
             None if self.is_live(namespace, *lease) => Gone::Unknown,
-            None => self.why_lease_is_gone(namespace, *lease),
+            None => self.why_lease_is_gone(namespace, *lease, &owner.principal()),
         }
     }
 
@@ -135,8 +142,16 @@ impl LockTable {
     }
 
     /// How many grants were closed with a session, or a lease, that was closed before.
-    pub(crate) fn closed_before(&self, namespace: &Namespace, lease: LeaseId) -> Option<usize> {
+    pub(crate) fn closed_before(
+        &self,
+        namespace: &Namespace,
+        lease: LeaseId,
+        principal: &Principal,
+    ) -> Option<usize> {
         let newest = self.endings.of_lease(namespace, lease).next()?;
+        if !newest.owner.is_of(principal) && !planted!("closed-for-another-principal") {
+            return None;
+        }
         match (&newest.what, &newest.ending) {
             (What::Lease { grants }, Ending::Closed) => Some(*grants),
             (What::Lease { .. } | What::Hold { .. }, _) => None,

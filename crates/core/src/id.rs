@@ -1,10 +1,14 @@
 //! A type of its own for every identifier, so that two of them cannot be taken for one another.
 
+mod owner;
+
 use std::fmt;
 
 use crate::digest::secret_of;
 use crate::name::{self, NameError};
 use crate::text::Text;
+
+pub use owner::{Owner, Principal, PrincipalError};
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $max:expr) => {
@@ -47,10 +51,6 @@ macro_rules! name {
 name!(
     /// The isolation boundary: names, quotas and rights in two namespaces never meet.
     Namespace, 255
-);
-name!(
-    /// Who asks: one thread of control of one client. Conflicts and deadlocks are between owners.
-    Owner, 255
 );
 name!(
     /// The client's own name for one request, so that a retry is not a second request.
@@ -154,12 +154,12 @@ mod tests {
 
     #[test]
     fn names_with_faults_are_refused_by_what_is_wrong() {
-        assert_eq!(Owner::new(""), Err(NameError::Empty));
-        assert_eq!(Owner::new(&"x".repeat(256)), Err(NameError::TooLong { len: 256, max: 255 }));
-        assert_eq!(Owner::new("a\nb"), Err(NameError::Character(10)));
-        assert_eq!(Owner::new("a\u{202e}b"), Err(NameError::Character(0x202e)));
-        assert_eq!(Owner::new("e\u{301}"), Err(NameError::NotNormalized(0x65)));
-        assert!(Owner::stored("e\u{301}").is_ok());
-        assert!(Owner::new("host-1/pid 77").is_ok());
+        assert_eq!(Namespace::new(""), Err(NameError::Empty));
+        let long = "x".repeat(256);
+        assert_eq!(Namespace::new(&long), Err(NameError::TooLong { len: 256, max: 255 }));
+        assert_eq!(Namespace::new("a\nb"), Err(NameError::Character(10)));
+        assert_eq!(Namespace::new("a\u{202e}b"), Err(NameError::Character(0x202e)));
+        assert_eq!(Namespace::new("e\u{301}"), Err(NameError::NotNormalized(0x65)));
+        assert!(Namespace::stored("e\u{301}").is_ok());
     }
 }

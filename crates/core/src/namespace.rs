@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use crate::fencing_token::FencingToken;
-use crate::id::{CallId, LeaseId, Namespace, RequestId, Ticket};
+use crate::id::{CallId, LeaseId, Namespace, Principal, RequestId, Ticket};
 use crate::index::{Index, hash_words};
 use crate::inode::{Inode, Party};
 use crate::lease::{ByteRequest, Lease, LeaseIdx};
@@ -216,6 +216,10 @@ impl NamespaceState {
 
     fn hash_of(&self, token: FencingToken) -> u32 {
         hash_words(self.seed, [token.get(), 0])
+    }
+
+    pub(crate) fn is_of(&self, lease: LeaseIdx, principal: &Principal) -> bool {
+        self.owners.name(self.lease(lease).owner).is_of(principal)
     }
 
     /// A lease whose holder may still act on it.

@@ -7,7 +7,7 @@ use crate::budget::{Budget, Cut};
 use crate::command::{Claim, GracePolicy};
 use crate::conflict::{Asker, Blocker, Want};
 use crate::fencing_token::FencingToken;
-use crate::id::{LeaseId, Namespace, Owner, RegisterName, Ticket};
+use crate::id::{LeaseId, Namespace, Owner, Principal, RegisterName, Ticket};
 use crate::inode::Party;
 use crate::lease::{Lease, LeaseIdx, LeaseState, metadata_of};
 use crate::mode::Mode;
@@ -76,7 +76,9 @@ impl LockTable {
             return Ok(Tested { free: true, conflict: None });
         };
         let at = self.space(space);
+        let principal = owner.principal();
         let lease = lease.and_then(|id| at.live_lease(id));
+        let lease = lease.filter(|&lease| at.is_of(lease, &principal));
         let owner = at.owners.find(owner);
         let asker = Asker { owner, lease, ticket: Ticket(u64::MAX), arriving: true };
         let found = at.blockers(claim, asker, Want::All);
@@ -172,9 +174,15 @@ impl LockTable {
         self.space_named(namespace).is_some_and(|space| space.live_lease(id).is_some())
     }
 
-    pub fn session(&self, namespace: &Namespace, id: LeaseId) -> Option<SessionView> {
+    /// A session of this principal.
+    pub fn session(
+        &self,
+        namespace: &Namespace,
+        id: LeaseId,
+        principal: &Principal,
+    ) -> Option<SessionView> {
         let space = self.space_named(namespace)?;
-        let lease = space.live_lease(id)?;
+        let lease = space.live_lease(id).filter(|&lease| space.is_of(lease, principal))?;
         session_view(space, lease)
     }
 

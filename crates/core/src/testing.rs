@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::command::{Acquire, Claim, Command, KeepAlive, Under, Wait};
 use crate::effect::Step;
-use crate::id::{CallId, LeaseId, Namespace, Owner};
+use crate::id::{CallId, LeaseId, Namespace, Owner, Principal};
 use crate::limits::Limits;
 use crate::mode::Mode;
 use crate::scope::Scope;
@@ -46,7 +46,12 @@ pub(crate) fn renew_all(table: &mut LockTable, at: u64, scope: &str) {
     let view = table.get(&Namespace::default(), &Scope::parse(scope).unwrap());
     for holder in view.holders {
         let session = lease(holder.fence.get());
-        let keep = KeepAlive { namespace: Namespace::default(), session, ttl: None };
+        let keep = KeepAlive {
+            namespace: Namespace::default(),
+            principal: Principal::ANONYMOUS,
+            session,
+            ttl: None,
+        };
         table.handle(Timestamp::from_millis(at), Command::KeepAlive(keep), &mut Step::new());
     }
 }

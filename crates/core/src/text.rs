@@ -21,6 +21,8 @@ enum Repr {
 }
 
 impl Text {
+    pub const EMPTY: Text = Text(Repr::Inline { len: 0, bytes: [0; INLINE_MAX] });
+
     pub fn new(text: &str) -> Text {
         let source = text.as_bytes();
         match u8::try_from(source.len()) {

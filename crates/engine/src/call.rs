@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::{
     Answer, Check, Claim, Command, FencingToken, Graph, LeaseId, ListQuery, LockView, Namespace,
-    Overview, Owner, Page, Refusal, RegisterName, RegisterView, Scope, SessionView, Stats, Tested,
-    TokenView, Tree, TreeQuery,
+    Overview, Owner, Page, Principal, Refusal, RegisterName, RegisterView, Scope, SessionView,
+    Stats, Tested, TokenView, Tree, TreeQuery,
 };
 
 /// What one caller asks.
@@ -37,6 +37,7 @@ pub enum Query {
     List(ListQuery),
     Session {
         namespace: Namespace,
+        principal: Principal,
         id: LeaseId,
     },
     Sessions {

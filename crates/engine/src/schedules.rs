@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 
-use leasehold_core::{CloseSession, Command, LeaseId, Namespace};
+use leasehold_core::{CloseSession, Command, LeaseId, Namespace, Principal};
 
 use crate::call::{Call, CallError};
 use crate::engine::{Output, Undo};
@@ -24,7 +24,11 @@ const SCHEDULES: usize = 3000;
 /// A reply to a call, which can be told from the others by what undoes it.
 fn reply(number: u32) -> Output {
     let session = LeaseId::from_u128(u128::from(number));
-    let undo = Undo::Session(Box::new(CloseSession { namespace: Namespace::default(), session }));
+    let undo = Undo::Session(Box::new(CloseSession {
+        namespace: Namespace::default(),
+        principal: Principal::ANONYMOUS,
+        session,
+    }));
     Output::Reply { call: call_id(PORT, number), reply: Err(CallError::Busy), undo: Some(undo) }
 }
 

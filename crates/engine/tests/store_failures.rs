@@ -9,8 +9,8 @@ use common::{Mood, MoodyJournal, NOW, acquire, release, renew, scope};
 use leasehold_core::{
     AcceptFence, Adapter, Answer, Break, BreakSession, ByteRange, CloseSession, Command,
     DeleteFence, FencingToken, Gone, Grant, KeepAlive, ListQuery, LockState, Millis, Mode,
-    Namespace, OnDisconnect, OpenSession, Opened, Refusal, RegisterName, RemoveFile, Renew,
-    RequestId, Revision, Under, Unlock, Wait,
+    Namespace, OnDisconnect, OpenSession, Opened, Principal, Refusal, RegisterName, RemoveFile,
+    Renew, RequestId, Revision, Under, Unlock, Wait,
 };
 use leasehold_engine::{
     CallError, Clock, Handle, Query, Recovery, Runner, RuntimeClock, Stop, View, recover, start,
@@ -418,7 +418,12 @@ fn changes(held: &Held) -> Vec<(&'static str, Command)> {
     let (namespace, short) = (Namespace::default(), Some(Duration::from_millis(500)));
     let Command::Renew(renew) = renew("job/x", &held.lock) else { unreachable!("a renewal") };
     let (session, long) = (held.session.session, Some(Duration::from_secs(50)));
-    let keep = KeepAlive { namespace: namespace.clone(), session, ttl: short };
+    let keep = KeepAlive {
+        namespace: namespace.clone(),
+        principal: Principal::ANONYMOUS,
+        session,
+        ttl: short,
+    };
     let broken = Break {
         namespace: namespace.clone(),
         scope: scope("job/x"),
@@ -545,7 +550,12 @@ async fn endings_go_on_while_the_store_is_away_and_are_shown_when_it_is_back() {
     assert!(matches!(released, Ok(Answer::Released { .. })), "{released:?}");
     let again = handle.command(renew("job/z", &other)).await;
     assert!(again.as_ref().is_err_and(not_applied), "neither held nor lost: {again:?}");
-    let keep = |session| KeepAlive { namespace: Namespace::default(), session, ttl: None };
+    let keep = |session| KeepAlive {
+        namespace: Namespace::default(),
+        principal: Principal::ANONYMOUS,
+        session,
+        ttl: None,
+    };
     let kept = handle.command(Command::KeepAlive(keep(held.session.session))).await;
     assert!(matches!(kept, Ok(Answer::Renewed(_))), "{kept:?}");
     assert_eq!(seen(&handle).await, before);
@@ -553,7 +563,11 @@ async fn endings_go_on_while_the_store_is_away_and_are_shown_when_it_is_back() {
     let after = seen(&handle).await;
     let scopes: Vec<&str> = after.holders.iter().map(|(scope, ..)| scope.as_str()).collect();
     assert_eq!(scopes, ["inode:7@10..100"]);
-    let close = CloseSession { namespace: Namespace::default(), session: held.session.session };
+    let close = CloseSession {
+        namespace: Namespace::default(),
+        principal: Principal::ANONYMOUS,
+        session: held.session.session,
+    };
     journal.set(Mood::Full);
     let closed = handle.command(Command::CloseSession(close)).await;
     assert!(matches!(closed, Ok(Answer::SessionClosed { .. })), "{closed:?}");

@@ -12,6 +12,7 @@ use leasehold_engine::{
 };
 use leasehold_store::{Candidate, Traits};
 
+use crate::client::principal_of;
 use crate::plan::Plan;
 use crate::time::{Clock, Moment};
 use crate::world::Arrival;
@@ -186,20 +187,20 @@ impl Server {
 
     /// A client has gone, with everything that it had under way.
     ///
-    /// Gives the sessions that were bound to it.
-    pub fn client_gone(
-        &mut self,
-        now: Moment,
-        client: usize,
-        life: u64,
-    ) -> Vec<(Namespace, LeaseId)> {
+    /// Gives what it told the engine of the sessions that were bound to it.
+    pub fn client_gone(&mut self, now: Moment, client: usize, life: u64) -> Vec<Disconnect> {
         self.hang_up_all(now, |wire| (wire.client, wire.life) == (client, life));
         let of_client = |(c, l, ..): &(usize, u64, Namespace, LeaseId)| (*c, *l) == (client, life);
         let gone: Vec<_> = self.attached.iter().filter(|bound| of_client(bound)).cloned().collect();
         self.attached.retain(|bound| !of_client(bound));
-        let gone: Vec<(Namespace, LeaseId)> = gone.into_iter().map(|(_, _, n, s)| (n, s)).collect();
-        for (namespace, session) in gone.clone() {
-            self.run(now, Command::Disconnect(Disconnect { namespace, session }));
+        let disconnect = |(_, _, namespace, session)| Disconnect {
+            namespace,
+            principal: principal_of(client),
+            session,
+        };
+        let gone: Vec<Disconnect> = gone.into_iter().map(disconnect).collect();
+        for gone in gone.clone() {
+            self.run(now, Command::Disconnect(gone));
         }
         gone
     }

@@ -10,8 +10,8 @@ use std::process::Stdio;
 
 use common::*;
 use leasehold_core::{
-    Adapter, ByteRange, Ending, Entry, Epoch, Mode, OnDisconnect, PieceEntry, SessionEntry,
-    SessionTerms, Timestamp,
+    Adapter, ByteRange, Ending, Entry, Epoch, Mode, OnDisconnect, Owner, PieceEntry, Principal,
+    SessionEntry, SessionTerms, Timestamp,
 };
 use leasehold_store::conformance::block_on;
 use leasehold_store::sqlite::{Options, SqliteJournal};
@@ -308,7 +308,7 @@ fn locks_can_be_read_with_plain_sql_while_the_server_runs() {
     session.pieces = vec![PieceEntry {
         inode: 42,
         range: ByteRange::half_open(100, Some(200)).unwrap(),
-        owner: owner(),
+        owner: Owner::of(&Principal::new("k8s/prod").unwrap(), "worker-1").unwrap(),
         mode: Mode::Shared,
         tokens: vec![fence(3), fence(9)],
         granted_at: Timestamp::from_millis(6),
@@ -327,9 +327,9 @@ fn locks_can_be_read_with_plain_sql_while_the_server_runs() {
     assert_eq!(
         rows(&reader, "SELECT * FROM locks"),
         [
-            "default job/7 worker-1 exclusive 7 1700000000007 30000 0 held 12 -",
-            "default inode:42@100..200 worker-1 shared 9 6 30000 500 held 12 by hand",
-            "default job/8 worker-1 exclusive 8 1700000000008 30000 0 reclaim_window - -",
+            "default job/7 worker-1 anonymous exclusive 7 1700000000007 30000 0 held 12 -",
+            "default inode:42@100..200 worker-1 k8s/prod shared 9 6 30000 500 held 12 by hand",
+            "default job/8 worker-1 anonymous exclusive 8 1700000000008 30000 0 reclaim_window - -",
         ]
     );
     let as_of = "SELECT revision, record, rows, left_out FROM locks_as_of";

@@ -204,10 +204,11 @@ impl LockTable {
                 None => Ok(()),
             },
             Under::Session(id) => {
-                let (_, lease) = self.find_live(&request.namespace, id, step)?;
+                let principal = request.owner.principal();
+                let (_, lease) = self.find_live(&request.namespace, id, &principal, step)?;
                 let at = self.space(space);
                 let held = at.lease(lease);
-                // Many owners may use a session; a plain lease is its owner's.
+                // Many owners of its principal may use a session; a plain lease is its owner's.
                 let own = *at.owners.name(held.owner) == request.owner;
                 if held.session.is_some() || own {
                     Ok(())

@@ -6,7 +6,7 @@
 
 use crate::change::Window;
 use crate::effect::{Effect, News, Step};
-use crate::id::{LeaseId, Namespace, Ticket};
+use crate::id::{LeaseId, Namespace, Principal, Ticket};
 use crate::inode::Party;
 use crate::lease::{LeaseIdx, LeaseState};
 use crate::namespace::NamespaceIdx;
@@ -203,6 +203,20 @@ impl LockTable {
             return None;
         }
         Some(lease)
+    }
+
+    /// The same for a lease that a client named. One of another principal is as one that never was.
+    pub(super) fn own_lease(
+        &mut self,
+        space: NamespaceIdx,
+        id: LeaseId,
+        principal: &Principal,
+        step: &mut Step,
+    ) -> Option<LeaseIdx> {
+        let at = self.space(space);
+        let lease = at.live_lease(id)?;
+        let is_own = at.is_of(lease, principal) || planted!("principal-not-compared");
+        if is_own { self.live_lease(space, id, step) } else { None }
     }
 
     /// The holder has been heard of: its lease runs anew, and is no longer in doubt after a restart.

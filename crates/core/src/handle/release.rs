@@ -30,7 +30,7 @@ impl LockTable {
     /// `None` if it is not held, or not with this token, by this owner, under this lease.
     fn release_held(&mut self, release: &Release, step: &mut Step) -> Option<Answer> {
         let space = self.namespace_idx(&release.namespace)?;
-        let lease = self.live_lease(space, release.lease, step)?;
+        let lease = self.own_lease(space, release.lease, &release.owner.principal(), step)?;
         let at = self.space(space);
         match &release.scope {
             Scope::Key(key) => {
@@ -135,7 +135,9 @@ impl LockTable {
 
     /// `F_UNLCK`: what is not held does not matter.
     pub(super) fn unlock(&mut self, unlock: &Unlock, step: &mut Step) -> super::Handled {
-        let (space, lease) = match self.find_live(&unlock.namespace, unlock.session, step) {
+        let principal = unlock.owner.principal();
+        let found = self.find_live(&unlock.namespace, unlock.session, &principal, step);
+        let (space, lease) = match found {
             Ok(found) => found,
             Err(_) if self.is_given_back(unlock) => return Ok(Answer::Unlocked { changed: false }),
             Err(refusal) => return Err(refusal),

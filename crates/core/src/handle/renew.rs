@@ -19,13 +19,14 @@ use crate::transition::Transition;
 impl LockTable {
     pub(super) fn renew(&mut self, renew: &Renew, step: &mut Step) -> super::Handled {
         let ttl = renew.ttl.map(|ttl| self.check_ttl(ttl)).transpose()?;
+        let principal = renew.owner.principal();
         let space = self.namespace_idx(&renew.namespace);
         let lease = space.and_then(|space| {
-            let lease = self.live_lease(space, renew.lease, step)?;
+            let lease = self.own_lease(space, renew.lease, &principal, step)?;
             Some((space, lease))
         });
         let Some((space, lease)) = lease else {
-            let why = self.why_lease_is_gone(&renew.namespace, renew.lease);
+            let why = self.why_lease_is_gone(&renew.namespace, renew.lease, &principal);
             return Err(Refusal::LeaseLost(Some(why)));
         };
         if !self.proves(space, lease, &renew.owner, &renew.scope, renew.fence) {

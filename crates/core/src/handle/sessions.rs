@@ -3,7 +3,7 @@
 use crate::command::{Attach, CloseSession, Disconnect, KeepAlive, OnDisconnect, OpenSession};
 use crate::digest::digest_of_opening;
 use crate::effect::{Answer, Opened, Step};
-use crate::id::{LeaseId, Namespace};
+use crate::id::{LeaseId, Namespace, Principal};
 use crate::lease::LeaseIdx;
 use crate::namespace::{Known, NamespaceIdx};
 use crate::refusal::{Gone, Invalid, Limit, Refusal};
@@ -104,15 +104,17 @@ impl LockTable {
 
     pub(super) fn keep_alive(&mut self, keep: &KeepAlive, step: &mut Step) -> super::Handled {
         let ttl = keep.ttl.map(|ttl| self.check_ttl(ttl)).transpose()?;
-        let (space, lease) = self.find_live(&keep.namespace, keep.session, step)?;
+        let (space, lease) =
+            self.find_live(&keep.namespace, keep.session, &keep.principal, step)?;
         self.renew_lease(space, lease, ttl.map(Millis::as_duration), step)
     }
 
     pub(super) fn close(&mut self, close: &CloseSession, step: &mut Step) -> super::Handled {
-        let (space, lease) = match self.find_live(&close.namespace, close.session, step) {
+        let CloseSession { namespace, session, principal } = close;
+        let (space, lease) = match self.find_live(namespace, *session, principal, step) {
             Ok(found) => found,
             Err(refusal) => {
-                let before = self.closed_before(&close.namespace, close.session);
+                let before = self.closed_before(namespace, *session, principal);
                 let closed = |grants| Answer::SessionClosed { grants, replayed: true };
                 return before.map(closed).ok_or(refusal);
             }
@@ -138,7 +140,8 @@ impl LockTable {
     }
 
     pub(super) fn attach(&mut self, attach: &Attach, step: &mut Step) -> super::Handled {
-        let (space, lease) = self.find_session(&attach.namespace, attach.session, step)?;
+        let (space, lease) =
+            self.find_session(&attach.namespace, attach.session, &attach.principal, step)?;
         if let Some(session) = &mut self.space_mut(space).lease_mut(lease).session {
             session.attached = true;
         }
@@ -146,7 +149,8 @@ impl LockTable {
     }
 
     pub(super) fn disconnect(&mut self, gone: &Disconnect, step: &mut Step) -> super::Handled {
-        let (space, lease) = self.find_session(&gone.namespace, gone.session, step)?;
+        let (space, lease) =
+            self.find_session(&gone.namespace, gone.session, &gone.principal, step)?;
         let session = self.space_mut(space).lease_mut(lease).session.as_mut();
         let session = session.expect("it was found to be a session");
         session.attached = false;
@@ -170,22 +174,25 @@ impl LockTable {
         &mut self,
         namespace: &Namespace,
         id: LeaseId,
+        principal: &Principal,
         step: &mut Step,
     ) -> Result<(NamespaceIdx, LeaseIdx), Refusal> {
         let found = self.namespace_idx(namespace).and_then(|space| {
-            let lease = self.live_lease(space, id, step)?;
+            let lease = self.own_lease(space, id, principal, step)?;
             Some((space, lease))
         });
-        found.ok_or_else(|| Refusal::SessionNotFound(Some(self.why_lease_is_gone(namespace, id))))
+        let why = || self.why_lease_is_gone(namespace, id, principal);
+        found.ok_or_else(|| Refusal::SessionNotFound(Some(why())))
     }
 
     fn find_session(
         &mut self,
         namespace: &Namespace,
         id: LeaseId,
+        principal: &Principal,
         step: &mut Step,
     ) -> Result<(NamespaceIdx, LeaseIdx), Refusal> {
-        let (space, lease) = self.find_live(namespace, id, step)?;
+        let (space, lease) = self.find_live(namespace, id, principal, step)?;
         match self.space(space).lease(lease).session {
             Some(_) => Ok((space, lease)),
             None => Err(Refusal::SessionNotFound(Some(Gone::Unknown))),

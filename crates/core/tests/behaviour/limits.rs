@@ -391,7 +391,7 @@ fn tokens_have_an_end() {
             3s a released job/x held 3s
             3s b refused tokens: the fencing tokens are used up: the last one, 9007199254740991, was issued
             3s c refused tokens: the fencing tokens are used up: the last one, 9007199254740991, was issued
-            3s get job/x: free
+            3s get job/x: free; last fence=9007199254740990
             4s server restarted
             4s epoch 2 begun recovering=1
             5s b refused tokens: the fencing tokens are used up: the last one, 9007199254740991, was issued

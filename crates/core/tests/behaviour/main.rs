@@ -10,6 +10,7 @@ mod modes;
 mod leases;
 mod sessions;
 mod disconnect;
+mod principals;
 
 // Why a stale writer cannot win.
 mod fences;

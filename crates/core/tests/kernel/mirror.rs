@@ -10,8 +10,8 @@ use leasehold_core::invariant::{check_all, check_step};
 use leasehold_core::{
     Acquire, Adapter, Answer, ByteRange, CallId, Cancel, Claim, CloseSession, Command, Effect,
     FencingToken, LeaseId, Limits, ListQuery, LockTable, Mode, Namespace, OnDisconnect,
-    OpenSession, Outcome, Owner, Refusal, Release, Scope, Step as TableStep, Ticket, Timestamp,
-    Under, Unlock, Wait, WaitEdge,
+    OpenSession, Outcome, Owner, Principal, Refusal, Release, Scope, Step as TableStep, Ticket,
+    Timestamp, Under, Unlock, Wait, WaitEdge,
 };
 
 use super::step::{Act, Step};
@@ -329,6 +329,7 @@ impl Mirror {
         } else {
             let close = CloseSession {
                 namespace: Namespace::default(),
+                principal: Principal::ANONYMOUS,
                 session: self.parties[process].session,
             };
             woken.extend(self.handle(Command::CloseSession(close)).1);

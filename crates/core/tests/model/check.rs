@@ -71,12 +71,14 @@ impl Model {
     /// A session must be there and live; the id of a new lease must not be in use, and its namespace must have room.
     pub(crate) fn check_lease(&self, ask: &Acquire) -> Result<(), Refusal> {
         match ask.under {
-            // Many owners may use a session; a plain lease is its owner's.
-            Under::Session(id) => match self.standing(&ask.namespace, id) {
-                Some(lease) if lease.session.is_some() || lease.owner == ask.owner => Ok(()),
-                Some(_) => Err(Refusal::SessionNotFound(Some(Gone::Unknown))),
-                None => self.check_standing(&ask.namespace, id),
-            },
+            // Many owners of its principal may use a session; a plain lease is its owner's.
+            Under::Session(id) => {
+                let lease = self.check_standing(&ask.namespace, id, &ask.owner.principal())?;
+                match lease.session.is_some() || lease.owner == ask.owner {
+                    true => Ok(()),
+                    false => Err(Refusal::SessionNotFound(Some(Gone::Unknown))),
+                }
+            }
             Under::NewLease { id, .. } => self.check_new_id(&ask.namespace, id),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Held, LeaseState, Model};
+use super::{Held, Lease, LeaseState, Model};
 use leasehold_core::*;
 
 /// A hold that has ended, or a lease: a session, or one that was closed as a whole.
@@ -76,11 +76,18 @@ impl Model {
         self.past.iter().rev().filter(of)
     }
 
-    pub(crate) fn why_lease_is_gone(&self, namespace: &Namespace, id: LeaseId) -> Gone {
-        if self.lease(namespace, id).is_some_and(|lease| lease.state == LeaseState::Lapsed) {
+    pub(crate) fn why_lease_is_gone(
+        &self,
+        namespace: &Namespace,
+        id: LeaseId,
+        principal: &Principal,
+    ) -> Gone {
+        let is_own = |owner: &Owner| owner.principal() == *principal;
+        let lapsed = |lease: &Lease| lease.state == LeaseState::Lapsed && is_own(&lease.owner);
+        if self.lease(namespace, id).is_some_and(lapsed) {
             return Gone::Expired;
         }
-        let newest = self.past_of(namespace, id).next();
+        let newest = self.past_of(namespace, id).next().filter(|past| is_own(&past.owner));
         newest.map_or(Gone::Unknown, |past| Gone::by(&past.ending))
     }
 
@@ -111,7 +118,7 @@ impl Model {
         } else if self.standing(&shown.namespace, shown.lease).is_some() {
             Gone::Unknown
         } else {
-            self.why_lease_is_gone(&shown.namespace, shown.lease)
+            self.why_lease_is_gone(&shown.namespace, shown.lease, &shown.owner.principal())
         }
     }
 
@@ -136,6 +143,9 @@ impl Model {
 
     pub(crate) fn closed_before(&self, ask: &CloseSession) -> Option<usize> {
         let newest = self.past_of(&ask.namespace, ask.session).next()?;
+        if newest.owner.principal() != ask.principal {
+            return None;
+        }
         match (&newest.what, &newest.ending) {
             (PastWhat::Lease { grants }, Ending::Closed) => Some(*grants),
             (PastWhat::Lease { .. } | PastWhat::Hold(_), _) => None,

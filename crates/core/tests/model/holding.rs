@@ -12,8 +12,9 @@ impl Model {
         if let Some(ttl) = ask.ttl {
             self.check_ttl(ttl)?;
         }
-        if self.standing(&ask.namespace, ask.lease).is_none() {
-            let why = self.why_lease_is_gone(&ask.namespace, ask.lease);
+        let principal = ask.owner.principal();
+        if self.own_standing(&ask.namespace, ask.lease, &principal).is_none() {
+            let why = self.why_lease_is_gone(&ask.namespace, ask.lease, &principal);
             return Err(Refusal::LeaseLost(Some(why)));
         }
         let own = self.presented(&ask.namespace, &ask.owner, ask.lease, &ask.scope);
@@ -69,7 +70,10 @@ impl Model {
     fn has_nothing_of(&self, ask: &Release) -> bool {
         let is_range = matches!(ask.scope, Scope::Range { .. });
         let own = self.presented(&ask.namespace, &ask.owner, ask.lease, &ask.scope);
-        is_range && own.is_empty() && self.standing(&ask.namespace, ask.lease).is_some()
+        let principal = ask.owner.principal();
+        is_range
+            && own.is_empty()
+            && self.own_standing(&ask.namespace, ask.lease, &principal).is_some()
     }
 
     fn release_held(&mut self, ask: &Release) -> Option<Duration> {
@@ -95,7 +99,8 @@ impl Model {
 
     /// "Unlocking what is not held succeeds and changes nothing."
     pub(crate) fn unlock(&mut self, ask: &Unlock) -> Answered {
-        if let Err(gone) = self.check_standing(&ask.namespace, ask.session) {
+        let principal = ask.owner.principal();
+        if let Err(gone) = self.check_standing(&ask.namespace, ask.session, &principal) {
             let given_back = self.is_given_back(ask);
             return if given_back { Ok(Answer::Unlocked { changed: false }) } else { Err(gone) };
         }

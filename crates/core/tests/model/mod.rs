@@ -290,6 +290,16 @@ impl Model {
         self.lease(namespace, id).filter(|lease| lease.state != LeaseState::Lapsed)
     }
 
+    /// The same for a client: what another principal has is not there.
+    pub(crate) fn own_standing(
+        &self,
+        namespace: &Namespace,
+        id: LeaseId,
+        principal: &Principal,
+    ) -> Option<&Lease> {
+        self.standing(namespace, id).filter(|lease| lease.owner.principal() == *principal)
+    }
+
     pub(crate) fn lease_mut(&mut self, namespace: &Namespace, id: LeaseId) -> &mut Lease {
         self.leases
             .iter_mut()

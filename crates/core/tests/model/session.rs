@@ -81,16 +81,24 @@ impl Model {
         Ok(())
     }
 
-    pub(crate) fn check_standing(&self, namespace: &Namespace, id: LeaseId) -> Result<(), Refusal> {
-        match self.standing(namespace, id) {
-            Some(_) => Ok(()),
-            None => Err(Refusal::SessionNotFound(Some(self.why_lease_is_gone(namespace, id)))),
-        }
+    pub(crate) fn check_standing(
+        &self,
+        namespace: &Namespace,
+        id: LeaseId,
+        principal: &Principal,
+    ) -> Result<&Lease, Refusal> {
+        self.own_standing(namespace, id, principal).ok_or_else(|| {
+            Refusal::SessionNotFound(Some(self.why_lease_is_gone(namespace, id, principal)))
+        })
     }
 
-    pub(crate) fn check_session(&self, namespace: &Namespace, id: LeaseId) -> Result<(), Refusal> {
-        self.check_standing(namespace, id)?;
-        match self.standing(namespace, id).and_then(|lease| lease.session.as_ref()) {
+    fn check_session(
+        &self,
+        namespace: &Namespace,
+        id: LeaseId,
+        principal: &Principal,
+    ) -> Result<(), Refusal> {
+        match self.check_standing(namespace, id, principal)?.session {
             Some(_) => Ok(()),
             None => Err(Refusal::SessionNotFound(Some(Gone::Unknown))),
         }
@@ -101,7 +109,7 @@ impl Model {
         if let Some(ttl) = ask.ttl {
             self.check_ttl(ttl)?;
         }
-        self.check_standing(&ask.namespace, ask.session)?;
+        self.check_standing(&ask.namespace, ask.session, &ask.principal)?;
         Ok(self.renew_lease(&ask.namespace, ask.session, ask.ttl))
     }
 
@@ -125,7 +133,7 @@ impl Model {
 
     /// "One close releases them all."
     pub(crate) fn close_session(&mut self, ask: &CloseSession) -> Answered {
-        if let Err(gone) = self.check_standing(&ask.namespace, ask.session) {
+        if let Err(gone) = self.check_standing(&ask.namespace, ask.session, &ask.principal) {
             let closed = |grants| Answer::SessionClosed { grants, replayed: true };
             return self.closed_before(ask).map(closed).ok_or(gone);
         }
@@ -139,13 +147,11 @@ impl Model {
         let numbered = |lease: &&Lease| {
             let session = lease.session.as_ref();
             lease.namespace == ask.namespace
+                && lease.state != LeaseState::Lapsed
                 && session.is_some_and(|session| session.terms.number == ask.number)
         };
         let id = self.leases.iter().find(numbered).map(|lease| lease.id);
         let id = id.ok_or(Refusal::SessionNotFound(None))?;
-        if self.check_session(&ask.namespace, id).is_err() {
-            return Err(Refusal::SessionNotFound(None));
-        }
         let grants = self.grants_under(&ask.namespace, id);
         let ending = Ending::Revoked(ask.reason.clone());
         self.tell_lost(&ask.namespace, id, None, &ending);
@@ -154,7 +160,7 @@ impl Model {
     }
 
     pub(crate) fn attach(&mut self, ask: &Attach) -> Answered {
-        self.check_session(&ask.namespace, ask.session)?;
+        self.check_session(&ask.namespace, ask.session, &ask.principal)?;
         let lease = self.lease_mut(&ask.namespace, ask.session);
         lease.session.as_mut().expect("it is a session").attached = true;
         Ok(self.renew_lease(&ask.namespace, ask.session, None))
@@ -162,7 +168,7 @@ impl Model {
 
     /// "`release` (at once, the NFS habit) or `keep` for `disconnect_ttl_ms` (the SMB durable-handle habit)."
     pub(crate) fn disconnect(&mut self, ask: &Disconnect) -> Answered {
-        self.check_session(&ask.namespace, ask.session)?;
+        self.check_session(&ask.namespace, ask.session, &ask.principal)?;
         let now = self.now;
         let lease = self.lease_mut(&ask.namespace, ask.session);
         let session = lease.session.as_mut().expect("it is a session");

@@ -46,6 +46,7 @@ fn under(call: u64, command: Command) -> Command {
 fn close(call: u64) -> Command {
     Command::CloseSession(CloseSession {
         namespace: Namespace::default(),
+        principal: Principal::ANONYMOUS,
         session: LeaseId::from_u128(call.into()),
     })
 }

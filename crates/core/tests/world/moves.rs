@@ -97,9 +97,11 @@ pub(crate) enum Move {
     },
     Attach {
         pick: Pick,
+        fault: u8,
     },
     Disconnect {
         pick: Pick,
+        fault: u8,
     },
     AcceptFence {
         namespace: u8,
@@ -216,8 +218,8 @@ fn moves() -> impl Strategy<Value = Move> {
         6 => (any::<Pick>(), prop::option::weighted(0.3, ttl()), fault())
             .prop_map(|(pick, ttl, fault)| Move::KeepAlive { pick, ttl, fault }),
         3 => (any::<Pick>(), fault()).prop_map(|(pick, fault)| Move::CloseSession { pick, fault }),
-        3 => any::<Pick>().prop_map(|pick| Move::Attach { pick }),
-        4 => any::<Pick>().prop_map(|pick| Move::Disconnect { pick }),
+        3 => (any::<Pick>(), fault()).prop_map(|(pick, fault)| Move::Attach { pick, fault }),
+        4 => (any::<Pick>(), fault()).prop_map(|(pick, fault)| Move::Disconnect { pick, fault }),
     ];
     let seldom = prop_oneof![
         6 => (0..3u8, 0..4u8, 0..12u8, rarely()).prop_map(

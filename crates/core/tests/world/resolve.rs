@@ -71,20 +71,21 @@ impl World {
                 Command::OpenSession(self.as_before(open, *keep % 2 == 0))
             }
             Move::KeepAlive { pick, ttl, fault } => {
-                let (namespace, session) = self.lease_pick(*pick, *fault);
-                Command::KeepAlive(KeepAlive { namespace, session, ttl: ttl.map(ttl_of) })
+                let (namespace, principal, session) = self.own_lease_pick(*pick, *fault);
+                let ttl = ttl.map(ttl_of);
+                Command::KeepAlive(KeepAlive { namespace, principal, session, ttl })
             }
             Move::CloseSession { pick, fault } => {
-                let (namespace, session) = self.lease_pick(*pick, *fault);
-                Command::CloseSession(CloseSession { namespace, session })
+                let (namespace, principal, session) = self.own_lease_pick(*pick, *fault);
+                Command::CloseSession(CloseSession { namespace, principal, session })
             }
-            Move::Attach { pick } => {
-                let (namespace, session) = self.lease_pick(*pick, 0);
-                Command::Attach(Attach { namespace, session })
+            Move::Attach { pick, fault } => {
+                let (namespace, principal, session) = self.own_lease_pick(*pick, *fault);
+                Command::Attach(Attach { namespace, principal, session })
             }
-            Move::Disconnect { pick } => {
-                let (namespace, session) = self.lease_pick(*pick, 0);
-                Command::Disconnect(Disconnect { namespace, session })
+            Move::Disconnect { pick, fault } => {
+                let (namespace, principal, session) = self.own_lease_pick(*pick, *fault);
+                Command::Disconnect(Disconnect { namespace, principal, session })
             }
             Move::AcceptFence { namespace, register, fence, above } => {
                 let (last, by) = (self.model.fence.get(), u64::from(*fence));
@@ -202,7 +203,10 @@ impl World {
 
     fn under(&mut self, ask: &Ask, namespace: &Namespace) -> Under {
         // A plain lease will do as well, if it is the owner's.
-        let here = |lease: &&Lease| lease.namespace == *namespace;
+        let principal = owner_of(ask.owner).principal();
+        let here = |lease: &&Lease| {
+            lease.namespace == *namespace && (lease.owner.is_of(&principal) || ask.fault == 5)
+        };
         let sessions: Vec<Lease> = self.model.leases.iter().filter(here).cloned().collect();
         match ask.session.and_then(|pick| picked(&sessions, pick)) {
             Some(session) if ask.fault != 4 => Under::Session(session.id),
@@ -257,7 +261,7 @@ impl World {
         ask.ticket = Some(shown);
         ask.wait = wait_of(wait);
         if fault == 2 {
-            ask.owner = owner_of(0);
+            ask.owner = twin_of(&ask.owner);
         }
         if fault == 3 {
             ask.metadata = metadata_of(1);
@@ -358,7 +362,7 @@ impl World {
             release.scope = Scope::range(inode, range_of(part));
         }
         match fault {
-            1 => release.owner = owner_of(3),
+            1 => release.owner = twin_of(&release.owner),
             2 => release.lease = LeaseId::from_u128(u128::MAX),
             3 => release.fence = held.fences[0],
             4 => release.fence = FencingToken::new(held.fences[0].get().saturating_sub(1)).unwrap(),
@@ -433,6 +437,16 @@ impl World {
         Command::Withdraw(Withdraw { namespace, lease: grant.lease, fence, gained })
     }
 
+    /// A lease, with its namespace and principal; sometimes shown by another principal.
+    fn own_lease_pick(&self, pick: Pick, fault: u8) -> (Namespace, Principal, LeaseId) {
+        let (namespace, id) = self.lease_pick(pick, fault);
+        let lease = self.model.lease(&namespace, id).map(|lease| &lease.owner);
+        let past = || self.model.past.iter().find(|past| past.lease == id).map(|past| &past.owner);
+        let owner = lease.or_else(past).cloned().unwrap_or_else(|| owner_of(0));
+        let shown_by = if fault >= 4 { twin_of(&owner) } else { owner };
+        (namespace, shown_by.principal(), id)
+    }
+
     /// A lease, with its namespace; rarely one that has lapsed, or that never was.
     fn lease_pick(&self, pick: Pick, fault: u8) -> (Namespace, LeaseId) {
         let usable = |lease: &&Lease| {
@@ -490,8 +504,17 @@ fn picked<T: Clone>(all: &[T], pick: Pick) -> Option<T> {
     all.get(usize::from(pick) % all.len().max(1)).cloned()
 }
 
+/// Two owner ids, of two principals each.
 fn owner_of(owner: u8) -> Owner {
-    Owner::new(["ann", "bob", "cat", "dan"][usize::from(owner)]).unwrap()
+    let principal = if owner < 2 { Principal::ANONYMOUS } else { Principal::new("team").unwrap() };
+    Owner::of(&principal, ["ann", "bob"][usize::from(owner % 2)]).unwrap()
+}
+
+/// The same owner id of the other principal.
+fn twin_of(owner: &Owner) -> Owner {
+    let owners = (0..4).map(owner_of);
+    let mut twins = owners.filter(|other| other.as_str() == owner.as_str() && other != owner);
+    twins.next().unwrap()
 }
 
 pub(crate) fn namespace_of(namespace: u8) -> Namespace {

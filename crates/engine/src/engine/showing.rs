@@ -175,8 +175,8 @@ impl Engine {
                 View::Checked(Box::new(table.check(&namespace, &scope, fence, lease)))
             }
             Query::List(query) => View::Page(Box::new(table.list(&query))),
-            Query::Session { namespace, id } => {
-                View::Session(table.session(&namespace, id).map(Box::new))
+            Query::Session { namespace, principal, id } => {
+                View::Session(table.session(&namespace, id, &principal).map(Box::new))
             }
             Query::Sessions { namespace, after, len_max } => {
                 View::Sessions(table.sessions(&namespace, after, len_max))

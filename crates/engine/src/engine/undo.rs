@@ -31,7 +31,9 @@ impl About {
             // A retry finds it by the owner's name.
             About::Grant { namespace: ask.namespace.clone(), known: true }
         } else if let Command::OpenSession(open) = command {
-            let close = CloseSession { namespace: open.namespace.clone(), session: open.id };
+            let principal = open.owner.principal();
+            let close =
+                CloseSession { namespace: open.namespace.clone(), principal, session: open.id };
             About::Session { close, known: open.request_id.is_some() }
         } else {
             About::Other

@@ -8,8 +8,8 @@ use leasehold_api as api;
 use leasehold_api::Code;
 use leasehold_core as core;
 use leasehold_core::{
-    CallId, Claim, FencingToken, LeaseId, Mode, Namespace, Owner, RequestId, Scope, SecretTicket,
-    Ticket, Under, Wait,
+    CallId, Claim, FencingToken, LeaseId, Mode, Namespace, Owner, Principal, RequestId, Scope,
+    SecretTicket, Ticket, Under, Wait,
 };
 
 use crate::problem::Failure;
@@ -44,7 +44,8 @@ pub(crate) fn scope(text: &str) -> Result<Scope, Failure> {
 }
 
 pub(crate) fn owner(text: &str) -> Result<Owner, Failure> {
-    Owner::new(text).map_err(|fault| Failure::field("owner_id", fault.to_string()))
+    Owner::of(&Principal::ANONYMOUS, text)
+        .map_err(|fault| Failure::field("owner_id", fault.to_string()))
 }
 
 pub(crate) fn fence(number: u64) -> Result<FencingToken, Failure> {

@@ -23,7 +23,7 @@ use leasehold_api::grpc::{
 };
 use leasehold_core::{
     self as core, Answer, Cancel, CloseSession, Command, KeepAlive, LeaseId, Namespace, Owner,
-    Release, Renew, Timestamp, Under,
+    Principal, Release, Renew, Timestamp, Under,
 };
 use leasehold_engine::{Call, CallError, Delivered, Notice, Phase, Port, Query, Reply, View};
 use tonic::codegen::tokio_stream::Stream;
@@ -160,7 +160,11 @@ async fn bind(
             break;
         }
     }
-    let query = Query::Session { namespace: namespace.clone(), id: session };
+    let query = Query::Session {
+        namespace: namespace.clone(),
+        principal: Principal::ANONYMOUS,
+        id: session,
+    };
     let View::Session(found) = app.query(query).await? else { return Err(unexpected()) };
     let view = found.ok_or_else(no_session)?;
     let hello = grpc::Attached {
@@ -370,7 +374,11 @@ impl Attached {
                 let session = self
                     .lease("session_id", &body.session_id)
                     .map_err(|failure| (Work::Other, failure))?;
-                let close = CloseSession { namespace: self.namespace.clone(), session };
+                let close = CloseSession {
+                    namespace: self.namespace.clone(),
+                    principal: Principal::ANONYMOUS,
+                    session,
+                };
                 (Work::Close(session), Command::CloseSession(close))
             }
             Ask::Unlock(body) => {
@@ -485,6 +493,7 @@ impl Attached {
     fn heartbeat(&self, body: &grpc::Heartbeat) -> Result<KeepAlive, Failure> {
         Ok(KeepAlive {
             namespace: self.namespace.clone(),
+            principal: Principal::ANONYMOUS,
             session: self.lease("session_id", &body.session_id)?,
             ttl: read::length("ttl", body.ttl)?,
         })

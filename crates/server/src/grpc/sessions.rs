@@ -9,6 +9,7 @@ use leasehold_api::grpc::{
 };
 use leasehold_core::{
     Adapter, Answer, BreakSession, CloseSession, Command, KeepAlive, Namespace, OpenSession,
+    Principal,
 };
 use leasehold_engine::{Query, View};
 use tonic::{Request, Response, Status, Streaming};
@@ -117,6 +118,7 @@ async fn open(app: &App, body: OpenRequest) -> Result<Opened, Failure> {
 async fn keep_alive(app: &App, body: KeepAliveRequest) -> Result<KeptAlive, Failure> {
     let keep = KeepAlive {
         namespace: read::namespace(&body.namespace)?,
+        principal: Principal::ANONYMOUS,
         session: convert::lease_id("session_id", &body.session_id)?,
         ttl: read::length("ttl", body.ttl)?,
     };
@@ -130,7 +132,8 @@ async fn keep_alive(app: &App, body: KeepAliveRequest) -> Result<KeptAlive, Fail
 async fn get(app: &App, body: GetSessionRequest) -> Result<Session, Failure> {
     let namespace = read::namespace(&body.namespace)?;
     let id = convert::lease_id("session_id", &body.session_id)?;
-    let View::Session(found) = app.query(Query::Session { namespace, id }).await? else {
+    let query = Query::Session { namespace, principal: Principal::ANONYMOUS, id };
+    let View::Session(found) = app.query(query).await? else {
         return Err(unexpected());
     };
     Ok((&convert::session(app.now(), &*found.ok_or_else(no_session)?)).into())
@@ -170,6 +173,7 @@ async fn break_(app: &App, body: BreakSessionRequest) -> Result<Closed, Failure>
 async fn close(app: &App, body: CloseRequest) -> Result<Closed, Failure> {
     let close = CloseSession {
         namespace: read::namespace(&body.namespace)?,
+        principal: Principal::ANONYMOUS,
         session: convert::lease_id("session_id", &body.session_id)?,
     };
     let closed = app.command(Command::CloseSession(close)).await?;

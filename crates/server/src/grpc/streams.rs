@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::{Attach, Command, Disconnect, LeaseId, Namespace};
+use leasehold_core::{Attach, Command, Disconnect, LeaseId, Namespace, Principal};
 use leasehold_engine::{Call, Phase, Port};
 use tokio::sync::oneshot;
 
@@ -58,7 +58,8 @@ impl Binding {
         let number = bound.next;
         bound.by_session.insert(session, Entry { number, _hold: hold });
         // While nobody else can: the engine sees attachments and disconnects in the order in which they are noted here.
-        let attach = Attach { namespace: namespace.clone(), session };
+        let attach =
+            Attach { namespace: namespace.clone(), principal: Principal::ANONYMOUS, session };
         port.ask(reply_number, Call::Command(Command::Attach(attach)));
         port.follow(session);
         port.send(|_, _| {});
@@ -83,8 +84,11 @@ impl Drop for Binding {
         // A server that stops or no longer leads has not been left by its clients: their sessions go on elsewhere.
         let engine = self.app.engine(&self.namespace);
         if engine.status().phase == Phase::Leading {
-            let (namespace, session) = (self.namespace.clone(), self.session);
-            engine.tell(Command::Disconnect(Disconnect { namespace, session }));
+            engine.tell(Command::Disconnect(Disconnect {
+                namespace: self.namespace.clone(),
+                principal: Principal::ANONYMOUS,
+                session: self.session,
+            }));
         }
     }
 }

@@ -13,8 +13,8 @@ use leasehold_api::{
     UnlockRequest, Unlocked,
 };
 use leasehold_core::{
-    Answer, Break, Claim, Command, ListQuery, Namespace, Release, Renew, Scope, Withdraw,
-    check_line, is_prefix,
+    Answer, Break, Claim, Command, ListQuery, Namespace, Principal, Release, Renew, Scope,
+    Withdraw, check_line, is_prefix,
 };
 use leasehold_engine::{Query, View};
 
@@ -444,7 +444,8 @@ pub(crate) async fn session_number(
         return Ok(number);
     }
     let id = convert::lease_id("session_id", text)?;
-    let query = Query::Session { namespace: namespace.clone(), id };
+    let query =
+        Query::Session { namespace: namespace.clone(), principal: Principal::ANONYMOUS, id };
     let View::Session(found) = app.query(query).await? else { return Err(unexpected()) };
     found.map(|session| session.number).ok_or_else(no_session)
 }

@@ -11,7 +11,7 @@ use leasehold_api::{
     Session, SessionPage,
 };
 use leasehold_core::{
-    Adapter, Answer, BreakSession, CloseSession, Command, KeepAlive, OpenSession,
+    Adapter, Answer, BreakSession, CloseSession, Command, KeepAlive, OpenSession, Principal,
 };
 use leasehold_engine::{Query, View};
 
@@ -71,7 +71,11 @@ async fn open_one(app: &App, request: Request) -> Answered {
     };
     // With an id of its own, a retry will ask for the session.
     let given = open.request_id.is_none().then(|| {
-        let close = CloseSession { namespace: open.namespace.clone(), session: open.id };
+        let close = CloseSession {
+            namespace: open.namespace.clone(),
+            principal: open.owner.principal(),
+            session: open.id,
+        };
         Given::new(app.engine(&open.namespace), Command::CloseSession(close))
     });
     let opened = convert::opened(app.now(), app.epoch(&open.namespace), &open, &opened);
@@ -105,7 +109,8 @@ async fn keep(app: &App, request: Request) -> Answered {
     let body: KeepAliveRequest = input::json_if_any(app, request).await?;
     let ttl = body.ttl_ms.map(Duration::from_millis);
     let epoch = app.epoch(&namespace);
-    let command = Command::KeepAlive(KeepAlive { namespace, session, ttl });
+    let principal = Principal::ANONYMOUS;
+    let command = Command::KeepAlive(KeepAlive { namespace, principal, session, ttl });
     let Answer::Renewed(renewed) = app.command(command).await? else {
         return Err(unexpected());
     };
@@ -131,7 +136,8 @@ pub(crate) async fn close(State(app): State<Arc<App>>, uri: Uri) -> Answered {
 async fn close_one(app: &App, uri: &Uri) -> Answered {
     let namespace = input::only_namespace(uri)?;
     let session = session_id(uri, "")?;
-    let command = Command::CloseSession(CloseSession { namespace, session });
+    let principal = Principal::ANONYMOUS;
+    let command = Command::CloseSession(CloseSession { namespace, principal, session });
     let Answer::SessionClosed { grants, replayed } = app.command(command).await? else {
         return Err(unexpected());
     };
@@ -177,7 +183,8 @@ pub(crate) async fn break_(State(app): State<Arc<App>>, request: Request) -> Ans
 pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let namespace = input::only_namespace(&uri)?;
     let id = session_id(&uri, "")?;
-    let View::Session(found) = app.query(Query::Session { namespace, id }).await? else {
+    let query = Query::Session { namespace, principal: Principal::ANONYMOUS, id };
+    let View::Session(found) = app.query(query).await? else {
         return Err(unexpected());
     };
     ok(&convert::session(app.now(), &*found.ok_or_else(no_session)?))

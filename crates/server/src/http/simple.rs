@@ -16,7 +16,7 @@ use leasehold_api::{
 };
 use leasehold_core::{
     Answer, ByOwner, Command, Conflict, Holder, HolderState, Key, Namespace, Owner, OwnerAction,
-    Refusal, Scope, Timestamp,
+    Principal, Refusal, Scope, Timestamp,
 };
 use leasehold_engine::{CallError, Query, View};
 
@@ -143,7 +143,8 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
 
 fn client(params: &mut input::Params) -> Result<Owner, Failure> {
     let client = params.take("client").ok_or_else(|| Failure::field("client", "is missing"))?;
-    Owner::new(&client).map_err(|fault| Failure::field("client", fault.to_string()))
+    Owner::of(&Principal::ANONYMOUS, &client)
+        .map_err(|fault| Failure::field("client", fault.to_string()))
 }
 
 /// The ttl that was asked for, or the usual one as far as the limits allow it.

@@ -13,7 +13,7 @@ use leasehold_engine::{Call, Query};
 
 use super::hand::{NO_CALL, release_of, renew_of};
 use super::scopes::{claim, namespace, range, simple};
-use super::{Due, Hold, Session};
+use super::{Due, Hold, Session, principal_of};
 use crate::dice::{Dice, Purpose};
 use crate::time::Micros;
 use crate::world::World;
@@ -135,6 +135,7 @@ impl World {
                 let ttl = dice.percent(50).then(|| self.ttl(dice));
                 Command::KeepAlive(KeepAlive {
                     namespace: session.namespace,
+                    principal: principal_of(client),
                     session: session.id,
                     ttl,
                 })
@@ -143,17 +144,23 @@ impl World {
                 let session = self.lease_of(client, dice)?;
                 Command::CloseSession(CloseSession {
                     namespace: session.namespace,
+                    principal: principal_of(client),
                     session: session.id,
                 })
             }
             Deed::Attach => {
                 let session = self.session_of(client, dice)?;
-                Command::Attach(Attach { namespace: session.namespace, session: session.id })
+                Command::Attach(Attach {
+                    namespace: session.namespace,
+                    principal: principal_of(client),
+                    session: session.id,
+                })
             }
             Deed::Disconnect => {
                 let session = self.session_of(client, dice)?;
                 Command::Disconnect(Disconnect {
                     namespace: session.namespace,
+                    principal: principal_of(client),
                     session: session.id,
                 })
             }
@@ -211,7 +218,7 @@ impl World {
     fn says_it_is(&self, client: usize, claims: &[Claim], dice: &mut Dice) -> Owner {
         let are_bytes = claims.iter().all(|claim| matches!(claim.scope, Scope::Range { .. }));
         if self.plan.work.shares && are_bytes && dice.percent(60) {
-            return everybody();
+            return everybody(client);
         }
         self.clients[client].owner.clone()
     }
@@ -242,7 +249,7 @@ impl World {
     fn simple(&self, client: usize, dice: &mut Dice) -> ByOwner {
         let at = &self.clients[client];
         let Scope::Key(key) = simple(dice.below(2)) else { unreachable!("a name") };
-        let owner = if dice.percent(70) { at.owner.clone() } else { everybody() };
+        let owner = if dice.percent(70) { at.owner.clone() } else { everybody(client) };
         let action = if dice.percent(65) {
             let window = if dice.percent(30) { self.plan.ttl / 4 } else { 0 };
             OwnerAction::Hold {
@@ -484,6 +491,7 @@ impl World {
         let at = &self.clients[client];
         let namespace = Namespace::default();
         let wanted = claim(dice, &self.plan.work);
+        let principal = principal_of(client);
         let held = at.holds.values().nth(dice.index(at.holds.len()));
         match dice.below(11) {
             0 => Query::Get { namespace, scope: wanted.scope },
@@ -506,9 +514,10 @@ impl World {
             }),
             4 => match at.sessions.values().next() {
                 Some(session) => {
-                    Query::Session { namespace: session.namespace.clone(), id: session.id }
+                    let (namespace, id) = (session.namespace.clone(), session.id);
+                    Query::Session { namespace, principal, id }
                 }
-                None => Query::Session { namespace, id: self.fresh_lease(client, 0) },
+                None => Query::Session { namespace, principal, id: self.fresh_lease(client, 0) },
             },
             5 => Query::Sessions { namespace, after: 0, len_max: 10 },
             6 => {
@@ -548,9 +557,9 @@ impl World {
     }
 }
 
-/// A name that no client has for itself.
-fn everybody() -> Owner {
-    Owner::new("everybody").expect("a plain name")
+/// A name that all clients of a principal share.
+fn everybody(client: usize) -> Owner {
+    Owner::of(&principal_of(client), "everybody").expect("a plain name")
 }
 
 fn request_id(client: usize, life: u64, deed: u64) -> RequestId {

@@ -8,7 +8,9 @@ mod sdk;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use leasehold_core::{Acquire, Claim, FencingToken, LeaseId, Namespace, Owner, SecretTicket};
+use leasehold_core::{
+    Acquire, Claim, FencingToken, LeaseId, Namespace, Owner, Principal, SecretTicket,
+};
 use leasehold_engine::Call;
 
 use crate::dice::{Dice, Purpose};
@@ -112,6 +114,20 @@ struct Session {
 /// When a holder renews: after so many thousandths of its ttl; `None`: never.
 type Keep = Option<u64>;
 
+/// One of two, so that there are clients with the same owner id and different principals.
+pub(crate) fn principal_of(client: usize) -> Principal {
+    if client.is_multiple_of(2) {
+        return Principal::ANONYMOUS;
+    }
+    Principal::new("team").expect("a plain name")
+}
+
+/// The owner ids of two clients each are the same.
+fn owner_of(client: usize, kind: &str) -> Owner {
+    let id = format!("{kind}-{}", client / 2);
+    Owner::of(&principal_of(client), &id).expect("a plain name")
+}
+
 impl Client {
     pub fn new(plan: &Plan, number: usize, drift_ppm: i64) -> Client {
         let mut dice = Dice::new(plan.seed, Purpose::Client, number as u64, 0);
@@ -121,7 +137,7 @@ impl Client {
             is_up: false,
             paused: 0,
             inbox: Vec::new(),
-            owner: Owner::new(&format!("client-{number}")).expect("a plain name"),
+            owner: owner_of(number, "client"),
             server: dice.index(plan.servers),
             next_number: 0,
             pending: BTreeMap::new(),

@@ -5,8 +5,8 @@
 )]
 
 use leasehold_core::{
-    Acquire, Answer, ByOwner, Command, Conflict, FencingToken, Holder, HolderState, Invalid,
-    LeaseId, Millis, Namespace, OnDisconnect, Owner, OwnerAction, Refusal, Scope, Under,
+    Acquire, Answer, ByOwner, Command, Conflict, Disconnect, FencingToken, Holder, HolderState,
+    Invalid, LeaseId, Millis, Namespace, OnDisconnect, Owner, OwnerAction, Refusal, Scope, Under,
 };
 use leasehold_engine::{Call, CallError, Query, Reply, View};
 
@@ -36,7 +36,7 @@ impl Judge {
             }
             self.simple.entry(ask.owner.clone()).or_default().push((now, ttl));
         } else if let Command::Disconnect(gone) = command {
-            self.disconnected(now, &gone.namespace, gone.session);
+            self.disconnected(now, gone);
         } else if let Command::Break(broken) = command {
             self.beliefs.overrule(&broken.namespace, &broken.scope);
         } else if let Command::BreakSession(broken) = command {
@@ -49,8 +49,10 @@ impl Judge {
     }
 
     /// The stream of a session is gone: it is kept for as long as it was said to be, and that may be short.
-    pub fn disconnected(&mut self, now: Moment, namespace: &Namespace, session: LeaseId) {
-        let view = self.log.table().session(namespace, session);
+    pub fn disconnected(&mut self, now: Moment, gone: &Disconnect) {
+        let Disconnect { namespace, principal, session } = gone;
+        let session = *session;
+        let view = self.log.table().session(namespace, session, principal);
         let length = match view.map(|view| view.on_disconnect) {
             Some(OnDisconnect::Keep(length)) => micros(length),
             Some(OnDisconnect::Release) | None => 0,

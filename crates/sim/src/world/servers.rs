@@ -56,8 +56,8 @@ impl World {
             }
             Arrival::HangUp(wire) => at.hang_up(self.now, wire),
             Arrival::ClientGone { client, life } => {
-                for (namespace, session) in at.client_gone(self.now, client, life) {
-                    self.judge.disconnected(self.now, &namespace, session);
+                for gone in at.client_gone(self.now, client, life) {
+                    self.judge.disconnected(self.now, &gone);
                 }
             }
             Arrival::StoreAnswer(number) => {

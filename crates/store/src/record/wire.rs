@@ -284,7 +284,7 @@ impl<'a> Decoder<'a> {
 
     pub(super) fn owner(&mut self) -> Result<Owner, Fault> {
         let mut last = mem::take(&mut self.owner);
-        let name = self.name_after(&mut last, "owner", |text| Owner::stored(text).ok());
+        let name = self.name_after(&mut last, "owner", Owner::stored);
         self.owner = last;
         name
     }

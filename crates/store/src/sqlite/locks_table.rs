@@ -2,7 +2,7 @@
 //!
 //! It is a view for reading and nothing more; no server ever reads it. Lease ids are left out: they are secrets.
 
-use leasehold_core::{Entry, FencingToken, LeaseEntry, Millis, Mode, Scope, Timestamp};
+use leasehold_core::{Entry, FencingToken, LeaseEntry, Millis, Mode, Owner, Scope, Timestamp};
 use rusqlite::{CachedStatement, Transaction, params};
 
 use super::writer::signed;
@@ -17,7 +17,7 @@ pub(super) struct LockRows {
 /// What a grant and a piece of a file have in common.
 struct Lock<'a> {
     scope: String,
-    owner: &'a str,
+    owner: &'a Owner,
     mode: Mode,
     fence: FencingToken,
     granted_at: Timestamp,
@@ -34,8 +34,9 @@ pub(super) fn insert_lock_rows(
     rows_max: u32,
 ) -> rusqlite::Result<LockRows> {
     let mut statement = transaction.prepare_cached(
-        "INSERT INTO lock_rows (snapshot, number, namespace, lock, owner, mode, fence, granted_at_ms, ttl_ms,
-         reclaim_ms, state, session, metadata) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        "INSERT INTO lock_rows (snapshot, number, namespace, lock, owner, principal, mode, fence, granted_at_ms,
+         ttl_ms, reclaim_ms, state, session, metadata)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
     )?;
     let mut rows = so_far;
     for lease in entries.iter().filter_map(lease) {
@@ -61,7 +62,7 @@ fn lease(entry: &Entry) -> Option<&LeaseEntry> {
 fn locks(lease: &LeaseEntry) -> impl Iterator<Item = Lock<'_>> {
     let grants = lease.grants.iter().map(|grant| Lock {
         scope: grant.key.to_string(),
-        owner: grant.owner.as_str(),
+        owner: &grant.owner,
         mode: grant.mode,
         fence: grant.fence,
         granted_at: grant.granted_at,
@@ -70,7 +71,7 @@ fn locks(lease: &LeaseEntry) -> impl Iterator<Item = Lock<'_>> {
     });
     let pieces = lease.pieces.iter().map(|piece| Lock {
         scope: Scope::range(piece.inode, piece.range).to_string(),
-        owner: piece.owner.as_str(),
+        owner: &piece.owner,
         mode: piece.mode,
         fence: piece.tokens.last().copied().unwrap_or(FencingToken::ZERO),
         granted_at: piece.granted_at,
@@ -97,7 +98,8 @@ fn insert(
         number,
         lease.namespace.as_str(),
         lock.scope,
-        lock.owner,
+        lock.owner.as_str(),
+        lock.owner.principal().as_str(),
         lock.mode.to_string(),
         signed(lock.fence.get()),
         signed(lock.granted_at.as_millis()),

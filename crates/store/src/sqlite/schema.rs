@@ -69,6 +69,7 @@ CREATE TABLE lock_rows (
     namespace TEXT NOT NULL,
     lock TEXT NOT NULL,
     owner TEXT NOT NULL,
+    principal TEXT NOT NULL,
     mode TEXT NOT NULL,
     fence INTEGER NOT NULL,
     granted_at_ms INTEGER NOT NULL,
@@ -81,7 +82,7 @@ CREATE TABLE lock_rows (
 ) STRICT, WITHOUT ROWID;
 
 CREATE VIEW locks AS
-    SELECT namespace, lock, owner, mode, fence, granted_at_ms, ttl_ms, reclaim_ms, state, session, metadata
+    SELECT namespace, lock, owner, principal, mode, fence, granted_at_ms, ttl_ms, reclaim_ms, state, session, metadata
     FROM lock_rows WHERE snapshot = (SELECT max(id) FROM snapshots WHERE complete);
 
 -- What the rows of `locks` are as of; `left_out` locks did not fit in.

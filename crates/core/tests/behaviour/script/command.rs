@@ -35,18 +35,22 @@ impl World {
             "keepalive" => Command::KeepAlive(KeepAlive {
                 namespace: wanted.namespace(),
                 ttl: wanted.duration("ttl"),
+                principal: wanted.principal(),
                 session: self.session(wanted),
             }),
             "close" => Command::CloseSession(CloseSession {
                 namespace: wanted.namespace(),
+                principal: wanted.principal(),
                 session: self.session(wanted),
             }),
             "attach" => Command::Attach(Attach {
                 namespace: wanted.namespace(),
+                principal: wanted.principal(),
                 session: self.session(wanted),
             }),
             "disconnect" => Command::Disconnect(Disconnect {
                 namespace: wanted.namespace(),
+                principal: wanted.principal(),
                 session: self.session(wanted),
             }),
             "accept" => accept(wanted),

@@ -153,10 +153,7 @@ impl Memory {
 
     /// The last grant on exactly that scope, or else on any bytes of that file.
     fn last_grant(&self, wanted: &Wanted<'_>, scope: &Scope) -> Proof {
-        let owner = match wanted.option("of") {
-            Some(name) => wanted.named(name),
-            None => wanted.owner(),
-        };
+        let owner = wanted.owner_shown();
         let namespace = wanted.namespace();
         let key = (namespace.clone(), owner.clone(), scope.clone());
         let same_file = |other: &Scope| match (scope, other) {
@@ -183,7 +180,7 @@ impl Memory {
 
     /// The ticket that the owner was given last for that scope.
     pub(super) fn ticket(&self, wanted: &Wanted<'_>, scope: &Scope) -> SecretTicket {
-        let key = (wanted.namespace(), wanted.owner(), scope.clone());
+        let key = (wanted.namespace(), wanted.owner_shown(), scope.clone());
         match self.tickets.get(&key) {
             Some(ticket) => *ticket,
             None => wanted.fail("there is no ticket"),

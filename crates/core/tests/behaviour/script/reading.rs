@@ -228,7 +228,7 @@ impl World {
 
     fn one_session(&mut self, wanted: &Wanted<'_>) {
         let namespace = wanted.namespace();
-        let view = self.table.session(&namespace, self.session(wanted));
+        let view = self.table.session(&namespace, self.session(wanted), &wanted.principal());
         let line = view.map_or("no session".into(), |view| self.session_line(&view));
         self.say(&line);
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Conflict, Gone, Grant, Holder, HolderState, Limit, LockState, Mode, Refusal, Scope, Timestamp,
-    WaitEdge,
+    Conflict, Gone, Grant, Holder, HolderState, Limit, LockState, Mode, Owner, Principal, Refusal,
+    Scope, Timestamp, WaitEdge,
 };
 
 pub(super) fn moment(moment: Timestamp) -> String {
@@ -65,7 +65,7 @@ pub(super) fn grant(scope: &[Scope], grant: &Grant) -> String {
 
 /// A holder of something of `asked`: its own scope is only said where it is another.
 pub(super) fn holder(asked: Option<&Scope>, holder: &Holder) -> String {
-    let mut shown = holder.owner.to_string();
+    let mut shown = owner(&holder.owner);
     if asked != Some(&holder.scope) {
         shown += &format!(" {}", holder.scope);
     }
@@ -174,4 +174,12 @@ fn limit(limit: &Limit) -> String {
         Limit::Tokens => "tokens",
     };
     format!("{name}: {limit}")
+}
+
+/// `a`, or `a@team` for that owner id of the principal `team`.
+pub(super) fn owner(owner: &Owner) -> String {
+    match owner.principal() {
+        Principal::ANONYMOUS => owner.to_string(),
+        principal => format!("{owner}@{principal}"),
+    }
 }

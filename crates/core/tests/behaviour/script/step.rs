@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use leasehold_core::{ByteRange, Claim, Mode, Namespace, Owner, Scope, Timestamp};
+use leasehold_core::{ByteRange, Claim, Mode, Namespace, Owner, Principal, Scope, Timestamp};
 
 /// Verbs that no owner stands in front of.
 const WITHOUT_OWNER: &[&str] = &[
@@ -127,8 +127,28 @@ impl<'a> Wanted<'a> {
         self.named(name)
     }
 
+    /// Whose grant or ticket is shown: the owner's own, unless it says `of=`.
+    pub(super) fn owner_shown(&self) -> Owner {
+        self.option("of").map_or_else(|| self.owner(), |name| self.named(name))
+    }
+
+    /// `a`, or `a@team` for that owner id of the principal `team`.
     pub(super) fn named(&self, name: &str) -> Owner {
-        Owner::new(name).unwrap_or_else(|fault| self.fail(&format!("the owner {fault}")))
+        let (id, principal) = match name.split_once('@') {
+            None => (name, Principal::ANONYMOUS),
+            Some((id, principal)) => (id, self.principal_named(principal)),
+        };
+        let owner = Owner::of(&principal, id);
+        owner.unwrap_or_else(|fault| self.fail(&format!("the owner {fault}")))
+    }
+
+    /// Whose session it is, where no owner stands in front: `by=team`.
+    pub(super) fn principal(&self) -> Principal {
+        self.option("by").map_or(Principal::ANONYMOUS, |name| self.principal_named(name))
+    }
+
+    fn principal_named(&self, name: &str) -> Principal {
+        Principal::new(name).unwrap_or_else(|fault| self.fail(&format!("the principal {fault}")))
     }
 
     pub(super) fn namespace(&self) -> Namespace {

@@ -50,10 +50,10 @@ impl World {
     fn about(&self, command: &Command) -> String {
         match command {
             Command::Acquire(acquire) => self.caller(acquire.call),
-            Command::Renew(renew) => renew.owner.to_string(),
-            Command::Release(release) => release.owner.to_string(),
-            Command::ByOwner(ask) => ask.owner.to_string(),
-            Command::Unlock(unlock) => unlock.owner.to_string(),
+            Command::Renew(renew) => shown::owner(&renew.owner),
+            Command::Release(release) => shown::owner(&release.owner),
+            Command::ByOwner(ask) => shown::owner(&ask.owner),
+            Command::Unlock(unlock) => shown::owner(&unlock.owner),
             Command::Cancel(cancel) => self.caller(cancel.call),
             Command::OpenSession(open) => self.memory.lease_name(open.id).into(),
             Command::KeepAlive(keep_alive) => self.memory.lease_name(keep_alive.session).into(),
@@ -79,8 +79,8 @@ impl World {
     fn caller(&self, call: CallId) -> String {
         let call = self.memory.call(call);
         match &call.name {
-            Some(name) => format!("{} ({name})", call.owner),
-            None => call.owner.to_string(),
+            Some(name) => format!("{} ({name})", shown::owner(&call.owner)),
+            None => shown::owner(&call.owner),
         }
     }
 

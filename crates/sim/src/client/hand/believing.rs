@@ -128,7 +128,8 @@ impl World {
         at.renewals.remove(&number);
         let command = if let Some(session) = at.sessions.get(&number) {
             let (namespace, session) = (session.namespace.clone(), session.id);
-            Command::KeepAlive(KeepAlive { namespace, session, ttl: None })
+            let principal = at.owner.principal();
+            Command::KeepAlive(KeepAlive { namespace, principal, session, ttl: None })
         } else if let Some(hold) = at.holds.get(&number) {
             Command::Renew(renew_of(hold))
         } else {
@@ -240,6 +241,7 @@ impl World {
         let closes = at.sessions.values().map(|session| {
             Command::CloseSession(CloseSession {
                 namespace: session.namespace.clone(),
+                principal: at.owner.principal(),
                 session: session.id,
             })
         });

@@ -155,7 +155,8 @@ impl World {
                 })
             }
             Request::Renew if is_session || item.claims.len() > 1 => {
-                Command::KeepAlive(KeepAlive { namespace, session: item.lease?, ttl: None })
+                let (principal, session) = (owner.principal(), item.lease?);
+                Command::KeepAlive(KeepAlive { namespace, principal, session, ttl: None })
             }
             Request::Renew => Command::Renew(Renew {
                 namespace,
@@ -167,7 +168,8 @@ impl World {
             }),
             // A set under a lease of its own ends with that lease.
             Request::Release if is_session || (item.claims.len() > 1 && under.is_none()) => {
-                Command::CloseSession(CloseSession { namespace, session: item.lease? })
+                let (principal, session) = (owner.principal(), item.lease?);
+                Command::CloseSession(CloseSession { namespace, principal, session })
             }
             Request::Release => Command::Release(Release {
                 namespace,

@@ -102,7 +102,7 @@ impl Sdk {
         Sdk {
             machine: Machine::new(now, servers, settings, seed),
             keys: BTreeSet::new(),
-            owner: Owner::new(&format!("sdk-{client}")).expect("a plain name"),
+            owner: crate::client::owner_of(client, "sdk"),
             link: None,
             calls: BTreeMap::new(),
             wakes_at: None,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use leasehold_core::{
     Adapter, ByteRange, ByteRequestEntry, Claim, Ending, Entry, Epoch, FencingToken, GrantEntry,
     Granted, Key, LeaseEntry, LeaseId, Millis, Mode, Namespace, OnDisconnect, Owner, PieceEntry,
-    RegisterName, Request, RequestId, Revision, Scope, SessionEntry, SessionOpened, SessionTerms,
-    SetEntry, Timestamp, Transition,
+    Principal, RegisterName, Request, RequestId, Revision, Scope, SessionEntry, SessionOpened,
+    SessionTerms, SetEntry, Timestamp, Transition,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -34,7 +34,10 @@ pub(super) fn namespace() -> impl Strategy<Value = Namespace> {
 }
 
 pub(super) fn owner() -> impl Strategy<Value = Owner> {
-    prop_oneof![Just("worker-1".to_string()), text()].prop_map(|text| Owner::new(&text).unwrap())
+    let principals = prop_oneof![3 => Just("anonymous"), 1 => Just("k8s/prod/worker")];
+    let ids = prop_oneof![Just("worker-1".to_string()), text()];
+    (principals, ids)
+        .prop_map(|(principal, id)| Owner::of(&Principal::new(principal).unwrap(), &id).unwrap())
 }
 
 pub(super) fn number() -> impl Strategy<Value = u64> {
