@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use leasehold_core::{
     AcceptFence, Acquire, Adapter, Attach, Break, BreakSession, ByOwner, ByteRange, Claim,
-    CloseSession, Command, DeleteFence, Disconnect, FencingToken, KeepAlive, ListQuery, Mode,
-    Namespace, OnDisconnect, OpenSession, Owner, OwnerAction, RegisterName, RemoveFile, RequestId,
-    Scope, TreeQuery, Under, Unlock, Wait,
+    CloseSession, Command, DeleteFence, Disconnect, FencingToken, KeepAlive, LeaseId, ListQuery,
+    Mode, Namespace, OnDisconnect, OpenSession, Owner, OwnerAction, RegisterName, RemoveFile,
+    RequestId, Scope, TreeQuery, Under, Unlock, Wait,
 };
 use leasehold_engine::{Call, Query};
 
@@ -272,7 +272,12 @@ impl World {
         (owner, fence): (&mut Owner, &mut FencingToken),
     ) {
         match dice.below(40) {
-            0 => *owner = Owner::new("somebody").expect("a plain name"),
+            0 if dice.percent(50) => *owner = Owner::new("somebody").expect("a plain name"),
+            // The same owner id of another principal.
+            0 => {
+                let principal = principal_of(client + 1);
+                *owner = Owner::of(&principal, owner.as_str()).expect("it is a name");
+            }
             1 => *fence = FencingToken::new(fence.get().saturating_sub(1)).unwrap_or(*fence),
             2 => *fence = FencingToken::new(fence.get() + 1).unwrap_or(*fence),
             3..=9 if self.plan.work.shares => {
@@ -293,9 +298,18 @@ impl World {
         let at = &self.clients[client];
         let mut session = at.sessions.values().nth(dice.index(at.sessions.len()))?.clone();
         if dice.percent(3) {
-            session.id = self.fresh_lease(client, u64::MAX - at.deeds);
+            let unknown = || self.fresh_lease(client, u64::MAX - at.deeds);
+            let others = self.session_of_another_principal(client).filter(|_| dice.percent(70));
+            session.id = others.unwrap_or_else(unknown);
         }
         Some(session)
+    }
+
+    fn session_of_another_principal(&self, client: usize) -> Option<LeaseId> {
+        let others =
+            (0..self.clients.len()).filter(|other| principal_of(*other) != principal_of(client));
+        let mut sessions = others.flat_map(|other| self.clients[other].sessions.values());
+        sessions.next().map(|session| session.id)
     }
 
     fn ttl(&self, dice: &mut Dice) -> Duration {

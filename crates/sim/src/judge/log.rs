@@ -12,7 +12,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use leasehold_core::{
     Claim, Ending, Epoch, FencingToken, Granted, Key, LeaseId, Limits, LockTable, Millis,
-    Namespace, Owner, RegisterName, RequestId, Scope, Transition, invariant,
+    Namespace, Owner, Principal, RegisterName, RequestId, Scope, Transition, invariant,
 };
 use leasehold_store::{Batch, Seq};
 
@@ -49,6 +49,7 @@ pub(crate) struct Log {
 /// A lease as the log has it.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease {
+    pub(crate) principal: Principal,
     pub(crate) ttl: Millis,
     /// The longest that it ever was.
     pub(crate) ttl_most: Millis,
@@ -155,8 +156,15 @@ impl Log {
         self.grants.range((Excluded(fence), Unbounded)).map(|(_, grant)| grant)
     }
 
-    fn open(&mut self, now: Moment, namespace: &Namespace, lease: LeaseId, ttl: Millis) {
+    fn open(
+        &mut self,
+        now: Moment,
+        (namespace, lease): (&Namespace, LeaseId),
+        owner: &Owner,
+        ttl: Millis,
+    ) {
         let fresh = Lease {
+            principal: owner.principal(),
             ttl,
             ttl_most: ttl,
             is_over: false,
@@ -177,7 +185,8 @@ impl Log {
         noted.map_err(|seen| Verdict::new(now, "bytes belong to one lease", seen))?;
         match transition {
             Transition::SessionOpened(opened) => {
-                self.open(now, &opened.namespace, opened.lease, opened.ttl);
+                let name = (&opened.namespace, opened.lease);
+                self.open(now, name, &opened.owner, opened.ttl);
                 let name = (opened.namespace.clone(), opened.terms.number);
                 self.sessions.insert(name, opened.lease);
             }
@@ -188,7 +197,8 @@ impl Log {
                 }
                 self.fence = granted.fence;
                 if let Some(ttl) = granted.opens {
-                    self.open(now, &granted.namespace, granted.lease, ttl);
+                    let name = (&granted.namespace, granted.lease);
+                    self.open(now, name, &granted.owner, ttl);
                 }
                 let fact = GrantFact {
                     at: now,

@@ -9,6 +9,7 @@ mod bounds;
 mod bytes;
 mod history;
 mod log;
+mod principals;
 mod repeats;
 mod replies;
 mod resource;

@@ -17,6 +17,11 @@ use crate::time::Moment;
 impl Judge {
     /// A call comes in at a server that is up.
     pub fn asked(&mut self, now: Moment, call: &Call) {
+        if let Call::Command(command) = call
+            && self.is_foreign(command)
+        {
+            return;
+        }
         self.asks.asked(call);
         let Call::Command(command) = call else { return };
         self.repeats.asked(command);
@@ -64,8 +69,13 @@ impl Judge {
 
     /// A server answers.
     pub(crate) fn replied(&mut self, answered: &Answered<'_>) -> Result<(), Verdict> {
-        self.asks.replied(answered, &self.log)?;
         let &Answered { now, asked, call, reply, .. } = answered;
+        if let Call::Command(command) = call
+            && self.is_foreign(command)
+        {
+            return Judge::answered_to_foreign(now, reply);
+        }
+        self.asks.replied(answered, &self.log)?;
         if let (Call::Command(command), Err(error)) = (call, reply)
             && !super::asks::is_unknown(error)
         {
