@@ -234,6 +234,9 @@ pub struct Lock {
     /// The highest token that the lock is known to have been granted with: of its holders, or, while they are remembered,
     /// of grants that have ended.
     pub last_fencing_token: Option<u64>,
+    /// There is more than can be looked at in one go: the totals are at least these, and the holders and waiters named are some of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
     pub revision: u64,
 }
 
@@ -262,6 +265,9 @@ pub struct Tested {
     pub free: bool,
     /// The first grant in the way. Without one, a lock that is not free has others waiting for it.
     pub conflict: Option<Holder>,
+    /// There is more than can be looked at in one go: the grant named may not be the first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
 }
 
 /// Asks whether a token is a current holder's.
@@ -287,6 +293,9 @@ pub struct Checked {
     pub reason: Option<Gone>,
     /// The grant that the token belongs to, if there is one.
     pub holder: Option<Holder>,
+    /// There is more than can be looked at in one go: a token that is not valid here may be valid for a part of the range.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
 }
 
 /// The reason why a fencing token or a lease is not good for what it was shown for.
@@ -374,6 +383,9 @@ pub struct Broken {
     pub lock: String,
     /// How many grants ended.
     pub broken: u64,
+    /// Not all of them were ended, as there are too many or the server was interrupted: ask again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
 }
 
 /// One held lock in a list.
@@ -386,6 +398,9 @@ pub struct LockSummary {
     pub holders: Vec<Holder>,
     pub holders_total: u64,
     pub waiters_total: u64,
+    /// There is more than can be looked at in one go: the totals are at least these.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -54,7 +54,6 @@ impl Asker {
 }
 
 impl Blocker {
-    #[cfg(test)]
     pub(crate) fn owner(&self) -> OwnerIdx {
         match self {
             Blocker::Grant { owner, .. }
@@ -87,10 +86,15 @@ pub(crate) struct Blockers {
     pub(crate) each: Vec<Blocker>,
     /// These use up the permits of the scope; so many of them must go.
     pub(crate) permits: Vec<Blocker>,
+    #[cfg(test)]
     pub(crate) permits_short: usize,
 }
 
 impl Blockers {
+    pub(crate) fn len(&self) -> usize {
+        self.each.len() + self.permits.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.each.is_empty() && self.permits.is_empty()
     }
@@ -106,17 +110,22 @@ pub(crate) enum Want {
     /// Whether there are any.
     One,
     Some(usize),
+    #[cfg(test)]
     All,
 }
 
 impl Want {
-    fn satisfied_by(self, found: &Blockers) -> bool {
-        let max = match self {
+    fn max(self) -> usize {
+        match self {
             Want::One => 1,
             Want::Some(max) => max,
+            #[cfg(test)]
             Want::All => usize::MAX,
-        };
-        found.each.len() + found.permits.len() >= max
+        }
+    }
+
+    fn satisfied_by(self, found: &Blockers) -> bool {
+        found.len() >= self.max()
     }
 }
 
@@ -179,23 +188,32 @@ impl NamespaceState {
         want: Want,
         found: &mut Blockers,
     ) {
-        let mut users = Vec::new();
-        if let Some(holders) = self.held.get(key).filter(|held| held.mode().permits().is_some()) {
-            self.push_holders(key, holders, asker, Want::All, &mut users);
-        }
+        let holders = self.held.get(key).filter(|held| held.mode().permits().is_some());
         let exempt = asker.arriving && self.may_take_back(key, asker.owner);
-        if let Some(queue) = self.queues.get(key).filter(|_| !exempt) {
-            let enough = match want {
-                Want::One | Want::Some(_) => limit,
-                Want::All => usize::MAX,
-            };
-            let ahead = queue.ahead(asker.ticket, Mode::Exclusive).take(enough);
-            users.extend(ahead.map(waiting));
+        let queue = self.queues.get(key).filter(|_| !exempt);
+        let most = holders.map_or(0, Holders::len) + queue.map_or(0, Queue::len);
+        if most < limit {
+            return;
         }
-        if users.len() >= limit {
-            found.permits_short = users.len() + 1 - limit;
-            found.permits = users;
+        let held = holders.map_or(0, |holders| self.users_among(key, holders, asker));
+        let ahead =
+            || queue.into_iter().flat_map(|queue| queue.ahead(asker.ticket, Mode::Exclusive));
+        let used = held + ahead().count();
+        if used >= limit {
+            #[cfg(test)]
+            let () = found.permits_short = used + 1 - limit;
+            if let Some(holders) = holders {
+                self.push_holders(key, holders, asker, want, &mut found.permits);
+            }
+            let left = want.max().saturating_sub(found.permits.len());
+            found.permits.extend(ahead().take(left).map(waiting));
         }
+    }
+
+    /// How many holders of permits there are besides the asker's own windows.
+    fn users_among(&self, key: &Key, holders: &Holders, asker: Asker) -> usize {
+        let own = asker.owner.map_or(0, |owner| self.windows_of(key, owner).len());
+        holders.len() - own
     }
 
     fn push_holders(
@@ -206,13 +224,8 @@ impl NamespaceState {
         want: Want,
         into: &mut Vec<Blocker>,
     ) {
-        let max = match want {
-            Want::One => 1,
-            Want::Some(max) => max,
-            Want::All => usize::MAX,
-        };
         for (fence, lease) in holders.iter() {
-            if into.len() >= max {
+            if into.len() >= want.max() {
                 return;
             }
             if let Some((_, owner)) = self.holder_in_the_way(key, (fence, lease), asker) {
@@ -267,6 +280,21 @@ impl NamespaceState {
         own.into_iter().chain(others.into_iter().flatten())
     }
 
+    /// The queues of all that overlaps a scope.
+    pub(crate) fn queues_for<'a>(
+        &'a self,
+        scope: &'a Scope,
+    ) -> Box<dyn Iterator<Item = &'a Queue> + 'a> {
+        match scope {
+            Scope::Key(key) => Box::new(self.queues_overlapping(key).map(|(_, queue)| queue)),
+            Scope::Range { inode, range } => {
+                let file = self.inodes.get(inode).into_iter();
+                let queues = file.flat_map(|file| file.queues_overlapping(*range));
+                Box::new(queues.map(|(_, queue)| queue))
+            }
+        }
+    }
+
     fn other_queues_overlapping<'a>(
         &'a self,
         key: &'a Key,
@@ -297,17 +325,13 @@ impl NamespaceState {
         want: Want,
         found: &mut Blockers,
     ) {
-        for (party, piece) in at.overlapping(range) {
+        for (range, party) in at.in_conflict(range, mode) {
             if want.satisfied_by(found) {
                 return;
             }
-            if mode.conflicts_with(piece.mode) && !self.is_own(party, asker) {
-                found.each.push(Blocker::Piece {
-                    inode,
-                    range: piece.range,
-                    lease: piece.lease,
-                    owner: party.owner,
-                });
+            if !self.is_own(party, asker) {
+                let Party { owner, lease } = party;
+                found.each.push(Blocker::Piece { inode, range, lease, owner });
             }
         }
         if is_covered(range, self.own_bytes(at, range, asker)) {
@@ -352,8 +376,10 @@ impl NamespaceState {
         range: ByteRange,
         owner: OwnerIdx,
     ) -> impl Iterator<Item = (Party, &'a Piece)> {
-        let lapsed = at.overlapping(range).filter(|_| self.lapsed_len > 0);
-        lapsed.filter(move |(party, _)| party.owner == owner && self.lease(party.lease).is_over())
+        let all = (self.lapsed_len > 0).then(|| at.in_conflict(range, Mode::Exclusive));
+        let own = all.into_iter().flatten().filter(move |(_, party)| party.owner == owner);
+        let lapsed = own.filter(|(_, party)| self.lease(party.lease).is_over());
+        lapsed.map(|(found, party)| (party, at.at(party, found)))
     }
 
     /// The holders among what [`NamespaceState::blockers`] finds, one by one and without their scopes; `None` for what was
@@ -378,9 +404,9 @@ impl NamespaceState {
             }
             Scope::Range { inode, range } => {
                 let at = self.inodes.get(inode).into_iter();
-                let pieces = at.flat_map(|at| at.overlapping(*range));
-                Box::new(pieces.map(move |(party, piece)| {
-                    let blocks = mode.conflicts_with(piece.mode) && !self.is_own(party, asker);
+                let pieces = at.flat_map(move |at| at.in_conflict(*range, mode));
+                Box::new(pieces.map(move |(_, party)| {
+                    let blocks = !self.is_own(party, asker);
                     blocks.then_some((party.lease, party.owner))
                 }))
             }
@@ -426,7 +452,11 @@ impl NamespaceState {
         if self.lapsed_len == 0 {
             return Vec::new();
         }
+        const MANY: usize = 64;
         let Some(holders) = self.held.get(key) else { return Vec::new() };
+        if holders.len() > MANY {
+            return self.windows_among_leases(key, owner);
+        }
         holders
             .iter()
             .filter(|&(fence, lease)| {
@@ -435,6 +465,20 @@ impl NamespaceState {
             })
             .map(|(fence, lease)| (lease, fence))
             .collect()
+    }
+
+    /// The same, found by way of the owner.
+    fn windows_among_leases(&self, key: &Key, owner: OwnerIdx) -> Vec<(LeaseIdx, FencingToken)> {
+        let mut found = Vec::new();
+        for (lease, _) in self.owners.holds(owner) {
+            let held = self.lease(lease);
+            if held.is_over() {
+                let own = held.held.grants().filter(|held| held.key == *key && held.owner == owner);
+                found.extend(own.map(|grant| (lease, grant.fence)));
+            }
+        }
+        found.sort_unstable_by_key(|&(_, fence)| fence);
+        found
     }
 
     /// How others use a key's permits: the mode of its holders or waiters, if there are any.

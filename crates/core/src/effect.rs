@@ -59,12 +59,16 @@ pub enum Answer {
     FenceDeleted {
         high_water: FencingToken,
     },
+    /// `truncated`: there is more than one command ends, and the next one goes on.
     Broken {
         grants: usize,
+        truncated: bool,
     },
+    /// `truncated` as above.
     FileRemoved {
         grants: usize,
         waiters: usize,
+        truncated: bool,
     },
     Withdrawn {
         found: bool,
@@ -73,6 +77,34 @@ pub enum Answer {
         recovering: usize,
     },
     Done,
+}
+
+impl Answer {
+    /// Whether the same command, given again, would go on with what this one began.
+    pub fn is_truncated(&self) -> bool {
+        matches!(
+            self,
+            Answer::Broken { truncated: true, .. } | Answer::FileRemoved { truncated: true, .. }
+        )
+    }
+
+    /// The answer to a command and to the same command, given again to go on with it.
+    #[must_use]
+    pub fn and(self, more: Answer) -> Answer {
+        match (self, more) {
+            (Answer::Broken { grants, .. }, Answer::Broken { grants: more, truncated }) => {
+                Answer::Broken { grants: grants + more, truncated }
+            }
+            (
+                Answer::FileRemoved { grants, waiters, .. },
+                Answer::FileRemoved { grants: more, waiters: others, truncated },
+            ) => {
+                let (grants, waiters) = (grants + more, waiters + others);
+                Answer::FileRemoved { grants, waiters, truncated }
+            }
+            (_, more) => more,
+        }
+    }
 }
 
 /// A grant as its holder sees it.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::budget::Budget;
 use crate::command::{Release, Unlock};
 use crate::conflict::Blocker;
 use crate::endings::{Ended, What};
@@ -171,6 +172,7 @@ impl LockTable {
         scope: &Scope,
         fence: FencingToken,
         lease: Option<LeaseId>,
+        budget: &mut Budget,
     ) -> Gone {
         let is_lease = |id: LeaseId| lease.is_none_or(|lease| lease == id);
         if let Some(at) = self.space_named(namespace)
@@ -184,16 +186,19 @@ impl LockTable {
             let own = ended.filter(|ended| is_lease(ended.lease));
             return why_of(own, |ended| is_about(ended, scope)).unwrap_or(Gone::Unknown);
         }
-        let later = self.last_fence(namespace, scope).is_some_and(|last| last > fence);
+        let later = self.last_fence(namespace, scope, budget).is_some_and(|last| last > fence);
         if later && fence > FencingToken::ZERO { Gone::Superseded } else { Gone::Unknown }
     }
 
-    /// The highest token that the lock is known to have been granted with.
-    pub(crate) fn last_fence(&self, namespace: &Namespace, scope: &Scope) -> Option<FencingToken> {
-        let held = self.namespace_idx(namespace).and_then(|space| {
-            let found = self.grants_overlapping(space, scope);
-            found.iter().map(|grant| self.fence_of(space, grant)).max()
-        });
+    /// The highest token that the lock is known to have been granted with, as far as the budget goes.
+    fn last_fence(
+        &self,
+        namespace: &Namespace,
+        scope: &Scope,
+        budget: &mut Budget,
+    ) -> Option<FencingToken> {
+        let space = self.namespace_idx(namespace);
+        let held = space.and_then(|space| self.holding(space, scope, 0, budget).last_fence);
         held.max(self.endings.last_fence(namespace, scope))
     }
 }

@@ -4,7 +4,8 @@
 //! holder's pieces are disjoint, and two pieces that touch differ in mode: the canonical form. Locking over an own piece
 //! replaces it, unlocking the middle of one splits it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use crate::fencing_token::FencingToken;
@@ -36,8 +37,11 @@ impl Party {
 pub(crate) struct Inode {
     /// By holder and first byte.
     pub(crate) pieces: BTreeMap<(Party, u64), Piece>,
-    /// Where all the pieces are.
-    spans: Spans<Party>,
+    /// Where the shared pieces are, and where the others: a shared request need not look at the former.
+    shared: Spans<Party>,
+    unshared: Spans<Party>,
+    /// All pieces as they are listed.
+    listed: BTreeSet<(ByteRange, FencingToken, Party)>,
     /// The waiters, by the range they want.
     pub(crate) queues: BTreeMap<ByteRange, Queue>,
     /// Where all the queues are.
@@ -77,14 +81,20 @@ impl Inode {
     }
 
     pub(crate) fn insert(&mut self, party: Party, piece: Piece) {
-        self.spans.insert(piece.range, party);
+        self.spans_mut(piece.mode).insert(piece.range, party);
+        self.listed.insert((piece.range, piece.fence(), party));
         self.pieces.insert((party, piece.range.start()), piece);
     }
 
     pub(crate) fn remove(&mut self, party: Party, start: u64) -> Option<Piece> {
         let piece = self.pieces.remove(&(party, start))?;
-        self.spans.remove(piece.range, party);
+        self.spans_mut(piece.mode).remove(piece.range, party);
+        self.listed.remove(&(piece.range, piece.fence(), party));
         Some(piece)
+    }
+
+    fn spans_mut(&mut self, mode: Mode) -> &mut Spans<Party> {
+        if mode == Mode::Shared { &mut self.shared } else { &mut self.unshared }
     }
 
     /// Pieces of anybody that overlap `range`.
@@ -92,10 +102,34 @@ impl Inode {
         &self,
         range: ByteRange,
     ) -> impl Iterator<Item = (Party, &Piece)> + '_ {
-        self.spans.overlapping(range).map(|(found, party)| {
-            let piece = self.pieces.get(&(party, found.start()));
-            (party, piece.expect("every span has its piece"))
-        })
+        self.in_conflict(range, Mode::Exclusive)
+            .map(|(found, party)| (party, self.at(party, found)))
+    }
+
+    /// Where a request in this mode meets pieces, of whomever, that are not shared with it.
+    pub(crate) fn in_conflict(
+        &self,
+        range: ByteRange,
+        mode: Mode,
+    ) -> impl Iterator<Item = (ByteRange, Party)> + '_ {
+        let shared = (mode != Mode::Shared).then(|| self.shared.overlapping(range));
+        self.unshared.overlapping(range).chain(shared.into_iter().flatten())
+    }
+
+    /// The piece of a holder that has exactly this range.
+    pub(crate) fn at(&self, party: Party, range: ByteRange) -> &Piece {
+        self.pieces.get(&(party, range.start())).expect("every span has its piece")
+    }
+
+    /// The pieces by place and token, from the one after this on.
+    pub(crate) fn listed_after(
+        &self,
+        after: Option<(ByteRange, FencingToken)>,
+    ) -> impl Iterator<Item = (Party, &Piece)> + '_ {
+        let last = Party { owner: OwnerIdx::MAX, lease: LeaseIdx(u32::MAX) };
+        let start = after.map_or(Unbounded, |(range, fence)| Excluded((range, fence, last)));
+        let listed = self.listed.range((start, Unbounded));
+        listed.map(|&(range, _, party)| (party, self.at(party, range)))
     }
 
     /// A holder's own pieces that overlap `range` or lie right beside it, in order.

@@ -547,7 +547,7 @@ pub fn invariant_limits_are_kept(table: &LockTable) -> Checked {
     let limits = &table.limits;
     let sessions = table.sessions.values().all(|&len| len <= limits.sessions_per_adapter_max);
     // Whoever comes back to a kept place was let in before.
-    let waiters = table.waiters_len() <= limits.waiters_max + limits.kept_places_max;
+    let waiters = table.waiters_len <= limits.waiters_max + limits.kept_places_max;
     let places = table.place_timers.len() <= limits.kept_places_max;
     let mut kept = sessions && waiters && places;
     kept &= table.registers.len() <= limits.registers_max;

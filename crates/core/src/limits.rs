@@ -30,6 +30,8 @@ pub struct Limits {
     pub endings_max: usize,
     /// How many deadlines one command works off at most, so that a million at once do not stop the service.
     pub deadlines_per_step_max: usize,
+    /// How many grants, and how many waiters, one command ends at most; what is left ends by the commands that follow.
+    pub endings_per_step_max: usize,
 }
 
 impl Default for Limits {
@@ -55,6 +57,7 @@ impl Default for Limits {
             kept_places_max: 100_000,
             endings_max: 10_000,
             deadlines_per_step_max: 500,
+            endings_per_step_max: 2_000,
         }
     }
 }

@@ -5,18 +5,19 @@
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
+use crate::budget::{Budget, LOOK_STEPS};
 use crate::conflict::Blocker;
 use crate::fencing_token::FencingToken;
 use crate::id::Owner;
 use crate::inode::Piece;
-use crate::namespace::{NamespaceIdx, NamespaceState};
+use crate::lease::LeaseIdx;
+use crate::namespace::{Holders, NamespaceIdx, NamespaceState};
 use crate::owners::OwnerIdx;
 use crate::range::ByteRange;
-use crate::read::state_of;
 use crate::refusal::{Conflict, Holder};
 use crate::scope::{Key, Scope};
 use crate::table::LockTable;
-use crate::view::{ListCursor, ListQuery, LockSummary, Page};
+use crate::view::{ListCursor, ListQuery, LockState, LockSummary, Page};
 
 /// The texts of files lie between these two; no name can.
 const FILES: (&[u8], &[u8]) = (b"inode:", b"inode;");
@@ -27,13 +28,17 @@ impl LockTable {
         let Some(space) = self.namespace_idx(&query.namespace) else {
             return page;
         };
+        let mut looks = Budget::new(LOOK_STEPS);
         for (looked_at, item) in self.space(space).items_after(query).enumerate() {
-            if page.locks.len() >= query.len_max || looked_at >= query.looked_at_max {
+            let is_over = looked_at >= query.looked_at_max || looks.left() == 0;
+            if page.locks.len() >= query.len_max || is_over {
                 // What was looked at last ended the page; it is where the next one goes on.
                 return page;
             }
             page.next = Some(item.cursor());
-            if let Some(lock) = self.summary(space, &item, query) {
+            if item.begins_with(&query.prefix)
+                && let Some(lock) = self.summary(space, &item, query, &mut looks)
+            {
                 page.locks.push(lock);
             }
         }
@@ -46,62 +51,120 @@ impl LockTable {
         space: NamespaceIdx,
         item: &Item<'_>,
         query: &ListQuery,
+        looks: &mut Budget,
     ) -> Option<LockSummary> {
         let at = self.space(space);
-        let holders: Vec<Holder> = match item {
-            Item::Key(key) => {
-                let holders = at.held.get(*key)?.iter();
-                let grants = holders.filter_map(|(fence, lease)| {
-                    let owner = at.lease(lease).held.get(fence, key)?.owner;
-                    let key = Key::clone(key);
-                    self.holder(space, &Blocker::Grant { key, fence, lease, owner })
-                });
-                grants.filter(|holder| query.wants(holder)).collect()
+        let mut found = Summed::default();
+        match item {
+            Item::Key(key, holders) => {
+                for (grant, (_, lease)) in at.grants_on(key, holders).zip(holders.iter()) {
+                    found.is_cut = looks.take(1).is_err();
+                    if found.is_cut {
+                        break;
+                    }
+                    self.sum_up(space, &grant, lease, query, &mut found);
+                }
+                if query.wants_all() {
+                    found.len = holders.len();
+                }
             }
             Item::Piece(inode, owner, piece) => {
                 let (inode, range, lease) = (*inode, piece.range, piece.lease);
-                let piece = Blocker::Piece { inode, range, lease, owner: *owner };
-                self.holder(space, &piece).into_iter().filter(|h| query.wants(h)).collect()
+                let grant = Blocker::Piece { inode, range, lease, owner: *owner };
+                self.sum_up(space, &grant, lease, query, &mut found);
             }
-        };
-        let state = state_of(&holders);
-        if holders.is_empty() || query.state.is_some_and(|wanted| wanted != state) {
+        }
+        let Summed { holders, len: holders_len, state, is_cut } = found;
+        let state = state?;
+        if query.state.is_some_and(|wanted| wanted != state) {
             return None;
         }
-        let (scope, holders_len) = (item.scope(), holders.len());
-        let waiters_len = self.waiters_for(space, &scope);
-        let holders = holders.into_iter().take(Conflict::HOLDERS_MAX).collect();
-        Some(LockSummary { scope, state, holders, holders_len, waiters_len })
+        let scope = item.scope();
+        let waiters_len = self.waiters_for(space, &scope, looks);
+        let truncated = is_cut || looks.left() == 0;
+        Some(LockSummary { scope, state, holders, holders_len, waiters_len, truncated })
+    }
+
+    fn sum_up(
+        &self,
+        space: NamespaceIdx,
+        grant: &Blocker,
+        lease: LeaseIdx,
+        query: &ListQuery,
+        found: &mut Summed,
+    ) {
+        let at = self.space(space);
+        let held = at.lease(lease);
+        if !query.wants(at.owners.name(grant.owner()), held.session_number()) {
+            return;
+        }
+        found.len += 1;
+        let state = LockState::of(self.holder_state(held));
+        found.state = Some(found.state.map_or(state, |before| before.min(state)));
+        if found.holders.len() < Conflict::HOLDERS_MAX {
+            found.holders.extend(self.holder(space, grant));
+        }
     }
 }
 
+/// What a list tells of one lock.
+#[derive(Default)]
+struct Summed {
+    holders: Vec<Holder>,
+    len: usize,
+    state: Option<LockState>,
+    is_cut: bool,
+}
+
 impl ListQuery {
-    fn wants(&self, holder: &Holder) -> bool {
-        self.owner.as_ref().is_none_or(|owner: &Owner| *owner == holder.owner)
-            && self.session.is_none_or(|number| holder.session == Some(number))
+    fn wants_all(&self) -> bool {
+        self.owner.is_none() && self.session.is_none()
+    }
+
+    fn wants(&self, owner: &Owner, session: Option<u64>) -> bool {
+        self.owner.as_ref().is_none_or(|wanted| wanted == owner)
+            && self.session.is_none_or(|number| session == Some(number))
     }
 }
 
 /// Something that is held: a key with all its holders, or one piece of a file.
 enum Item<'a> {
-    Key(&'a Key),
+    Key(&'a Key, &'a Holders),
     Piece(u64, OwnerIdx, &'a Piece),
 }
 
 impl Item<'_> {
     fn scope(&self) -> Scope {
         match self {
-            Item::Key(key) => Scope::Key(Key::clone(key)),
+            Item::Key(key, _) => Scope::Key(Key::clone(key)),
             Item::Piece(inode, _, piece) => Scope::range(*inode, piece.range),
         }
     }
 
     fn cursor(&self) -> ListCursor {
         let fence = match self {
-            Item::Key(_) => FencingToken::ZERO,
+            Item::Key(..) => FencingToken::ZERO,
             Item::Piece(_, _, piece) => piece.fence(),
         };
         ListCursor { scope: self.scope(), fence }
+    }
+
+    fn begins_with(&self, prefix: &str) -> bool {
+        match self {
+            Item::Key(key, _) => key.as_str().starts_with(prefix),
+            Item::Piece(..) => self.scope().to_string().starts_with(prefix),
+        }
+    }
+}
+
+/// The only file whose texts can begin with a prefix, `None` if there may be several; an error if none has such a text.
+fn file_of(prefix: &str) -> Result<Option<u64>, ()> {
+    let Some(rest) = prefix.strip_prefix("inode:") else {
+        return if "inode:".starts_with(prefix) { Ok(None) } else { Err(()) };
+    };
+    match rest.split_once('@') {
+        None => Ok(None),
+        Some((inode, _)) => inode.parse().map(Some).map_err(drop),
     }
 }
 
@@ -143,9 +206,8 @@ impl NamespaceState {
         };
         keys.into_iter()
             .flatten()
-            .map(|(key, _)| key)
-            .take_while(move |key| key.text().as_bytes().starts_with(prefix))
-            .map(Item::Key)
+            .take_while(move |(key, _)| key.text().as_bytes().starts_with(prefix))
+            .map(|(key, holders)| Item::Key(key, holders))
     }
 
     /// Pieces of files by inode, place and fence.
@@ -160,22 +222,18 @@ impl NamespaceState {
             }
             Some(_) | None => None,
         };
-        let first = query.inode.unwrap_or(0).max(cursor.map_or(0, |(inode, ..)| inode));
-        let last = query.inode.unwrap_or(u64::MAX);
-        let inodes = (first <= last).then(|| self.inodes.range(first..=last)).into_iter().flatten();
-        inodes
-            .flat_map(|(&inode, held)| {
-                let mut pieces: Vec<(OwnerIdx, &Piece)> =
-                    held.pieces.iter().map(|(&(party, _), piece)| (party.owner, piece)).collect();
-                pieces.sort_by_key(|(_, piece)| (piece.range, piece.fence()));
-                pieces.into_iter().map(move |(owner, piece)| Item::Piece(inode, owner, piece))
-            })
-            .filter(move |item| match item {
-                Item::Piece(inode, _, piece) => {
-                    cursor.is_none_or(|after| (*inode, piece.range, piece.fence()) > after)
-                        && item.scope().to_string().starts_with(&query.prefix)
-                }
-                Item::Key(_) => true,
-            })
+        let (only, any) = match file_of(&query.prefix) {
+            Ok(only) => (query.inode.or(only), true),
+            Err(()) => (None, false),
+        };
+        let first = only.unwrap_or(0).max(cursor.map_or(0, |(inode, ..)| inode));
+        let last = only.unwrap_or(u64::MAX);
+        let is_any = any && first <= last;
+        let inodes = is_any.then(|| self.inodes.range(first..=last)).into_iter().flatten();
+        inodes.flat_map(move |(&inode, held)| {
+            let after = cursor.filter(|&(at, ..)| at == inode);
+            let pieces = held.listed_after(after.map(|(_, range, fence)| (range, fence)));
+            pieces.map(move |(party, piece)| Item::Piece(inode, party.owner, piece))
+        })
     }
 }

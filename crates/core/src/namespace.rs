@@ -4,6 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
+use crate::command::Claim;
 use crate::fencing_token::FencingToken;
 use crate::id::{CallId, LeaseId, Namespace, Principal, RequestId, Ticket};
 use crate::index::{Index, hash_words};
@@ -54,6 +55,8 @@ pub(crate) struct NamespaceState {
     pub(crate) waits: BTreeSet<(OwnerIdx, Ticket)>,
     /// The waiters whose grant is to stand under a lease that is there.
     pub(crate) waits_under: BTreeSet<(LeaseIdx, Ticket)>,
+    /// How many that are, and how much they may come to hold, by lease.
+    pub(crate) wanted_under: BTreeMap<LeaseIdx, WantedUnder>,
     pub(crate) calls: BTreeMap<CallId, Ticket>,
     /// Places of callers who are away; none of them is a waiter.
     pub(crate) kept: BTreeMap<Ticket, KeptPlace>,
@@ -69,6 +72,22 @@ pub(crate) enum Known {
     Opened { lease: LeaseIdx, digest: u64 },
     Waiting(Ticket),
     Kept(Ticket),
+}
+
+/// The waiters whose grants are to stand under one lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WantedUnder {
+    pub(crate) waiters: usize,
+    pub(crate) room: usize,
+}
+
+/// How many grants and pieces the claims can leave behind. Locking bytes inside an own range can leave two more.
+pub(crate) fn room_for(claims: &[Claim]) -> usize {
+    let each = claims.iter().map(|claim| match claim.scope {
+        Scope::Key(_) => 1,
+        Scope::Range { .. } => 2,
+    });
+    each.sum()
 }
 
 /// Who holds one name, path or subtree; all in the same mode. Nearly always one, so that one takes 16 bytes.
@@ -151,6 +170,17 @@ impl Holders {
         }
     }
 
+    /// The highest token among them.
+    pub(crate) fn last_fence(&self) -> FencingToken {
+        match self {
+            Holders::One { fence, .. } => *fence,
+            Holders::Many(many) => {
+                many.by_fence.last_key_value().map_or(FencingToken::ZERO, |(&fence, _)| fence)
+            }
+        }
+    }
+
+    /// By token.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (FencingToken, LeaseIdx)> {
         let (one, many) = match self {
             Holders::One { fence, lease, .. } => (Some((*fence, *lease)), None),
@@ -184,6 +214,7 @@ impl NamespaceState {
             subtrees_queued: 0,
             waits: BTreeSet::new(),
             waits_under: BTreeSet::new(),
+            wanted_under: BTreeMap::new(),
             calls: BTreeMap::new(),
             kept: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -343,6 +374,34 @@ impl NamespaceState {
     pub(crate) fn waits_under(&self, lease: LeaseIdx) -> impl Iterator<Item = Ticket> + '_ {
         let all = (lease, Ticket(0))..=(lease, Ticket(u64::MAX));
         self.waits_under.range(all).map(|&(_, ticket)| ticket)
+    }
+
+    /// Notes a waiter whose grant is to stand under a lease.
+    pub(crate) fn wait_under(&mut self, lease: LeaseIdx, ticket: Ticket, claims: &[Claim]) {
+        self.waits_under.insert((lease, ticket));
+        let wanted = self.wanted_under.entry(lease).or_default();
+        wanted.waiters += 1;
+        wanted.room += room_for(claims);
+    }
+
+    pub(crate) fn no_longer_waits_under(
+        &mut self,
+        lease: LeaseIdx,
+        ticket: Ticket,
+        claims: &[Claim],
+    ) {
+        self.waits_under.remove(&(lease, ticket));
+        if let Some(wanted) = self.wanted_under.get_mut(&lease) {
+            wanted.waiters -= 1;
+            wanted.room -= room_for(claims);
+            if wanted.waiters == 0 {
+                self.wanted_under.remove(&lease);
+            }
+        }
+    }
+
+    pub(crate) fn wanted_under(&self, lease: LeaseIdx) -> WantedUnder {
+        self.wanted_under.get(&lease).copied().unwrap_or_default()
     }
 
     /// Remembers which grant a request id led to; of several, the newest.

@@ -67,18 +67,23 @@ pub(crate) struct Queue {
     all: BTreeMap<Ticket, InQueue>,
     /// Those that a shared request must not overtake.
     unshared: BTreeSet<Ticket>,
+    /// How many of them stand in other queues too.
+    sets: usize,
 }
 
 impl Queue {
     pub(crate) fn insert(&mut self, place: InQueue) {
         self.all.insert(place.ticket, place);
+        self.sets += usize::from(!place.is_only_one);
         if place.mode != Mode::Shared {
             self.unshared.insert(place.ticket);
         }
     }
 
     pub(crate) fn remove(&mut self, ticket: Ticket) {
-        self.all.remove(&ticket);
+        if let Some(place) = self.all.remove(&ticket) {
+            self.sets -= usize::from(!place.is_only_one);
+        }
         self.unshared.remove(&ticket);
     }
 
@@ -88,6 +93,11 @@ impl Queue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
+    }
+
+    /// Whether any of them stands in another queue too.
+    pub(crate) fn has_sets(&self) -> bool {
+        self.sets > 0
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Ticket, Mode)> {

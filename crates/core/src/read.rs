@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
-use crate::budget::{Budget, Cut};
+use crate::budget::{Budget, Cut, LOOK_STEPS};
 use crate::command::{Claim, GracePolicy};
 use crate::conflict::{Asker, Blocker, Want};
 use crate::fencing_token::FencingToken;
@@ -13,6 +13,7 @@ use crate::lease::{Lease, LeaseIdx, LeaseState, metadata_of};
 use crate::mode::Mode;
 use crate::namespace::{NamespaceIdx, NamespaceState};
 use crate::owners::OwnerSet;
+use crate::range::ByteRange;
 use crate::refusal::{Gone, Holder, HolderState, Refusal};
 use crate::scope::{Scope, ScopeKind};
 use crate::table::LockTable;
@@ -40,23 +41,26 @@ impl LockTable {
             waiters: Vec::new(),
             waiters_len: 0,
             last_fence: None,
+            truncated: false,
             revision: self.revision,
         };
         view.last_fence = self.endings.last_fence(namespace, scope);
         let Some(space) = self.namespace_idx(namespace) else {
             return view;
         };
-        let found = self.grants_overlapping(space, scope);
-        view.holders_len = found.len();
-        let held = found.iter().map(|grant| self.fence_of(space, grant)).max();
-        view.last_fence = view.last_fence.max(held);
-        let named = found.iter().take(NAMED_MAX);
-        view.holders = named.filter_map(|grant| self.holder(space, grant)).collect();
-        view.state = state_of(&view.holders);
-        let tickets = self.tickets_for(space, scope);
-        view.waiters_len = tickets.len();
-        view.waiters =
-            tickets.iter().take(NAMED_MAX).map(|&t| self.waiter_view(space, t, scope)).collect();
+        let mut budget = Budget::new(LOOK_STEPS);
+        let held = self.holding(space, scope, NAMED_MAX, &mut budget);
+        view.holders_len = held.len;
+        view.last_fence = view.last_fence.max(held.last_fence);
+        view.holders = held.grants.iter().filter_map(|grant| self.holder(space, grant)).collect();
+        let states = view.holders.iter().map(|holder| LockState::of(holder.state));
+        view.state = states.min().unwrap_or(LockState::Free);
+        let mut budget = Budget::new(LOOK_STEPS);
+        let waiting = self.waiting_for(space, scope, NAMED_MAX, &mut budget);
+        view.waiters_len = waiting.len;
+        let waiters = waiting.tickets.iter().map(|&t| self.waiter_view(space, t, scope));
+        view.waiters = waiters.collect();
+        view.truncated = held.is_cut || waiting.is_cut;
         view
     }
 
@@ -73,7 +77,7 @@ impl LockTable {
             return Err(Refusal::GracePeriod { ends_in, conflict: None });
         }
         let Some(space) = self.namespace_idx(namespace) else {
-            return Ok(Tested { free: true, conflict: None });
+            return Ok(Tested { free: true, conflict: None, truncated: false });
         };
         let at = self.space(space);
         let principal = owner.principal();
@@ -81,12 +85,16 @@ impl LockTable {
         let lease = lease.filter(|&lease| at.is_of(lease, &principal));
         let owner = at.owners.find(owner);
         let asker = Asker { owner, lease, ticket: Ticket(u64::MAX), arriving: true };
-        let found = at.blockers(claim, asker, Want::All);
-        let holders = found.iter().filter_map(|blocker| self.holder(space, blocker));
-        let first =
-            holders.min_by(|one, other| (&one.scope, one.fence).cmp(&(&other.scope, other.fence)));
+        let found = at.blockers(claim, asker, Want::Some(LOOK_STEPS));
+        let places = found.iter().filter_map(|blocker| {
+            let place = (blocker.scope()?, self.fence_of(space, blocker));
+            Some((place, blocker))
+        });
+        let first = places.min_by(|(one, _), (other, _)| one.cmp(other));
+        let conflict = first.and_then(|(_, blocker)| self.holder(space, blocker));
         self.check_limit_matches(space, claim)?;
-        Ok(Tested { free: found.is_empty(), conflict: first })
+        let truncated = found.len() >= LOOK_STEPS;
+        Ok(Tested { free: found.is_empty(), conflict, truncated })
     }
 
     /// Whether this fence is a current holder's of the scope, and still good.
@@ -97,30 +105,21 @@ impl LockTable {
         fence: FencingToken,
         lease: Option<LeaseId>,
     ) -> Check {
-        let nothing = || {
-            let why = Some(self.why_not_held(namespace, scope, fence, lease));
-            Check { valid: false, why, holder: None }
-        };
+        let mut budget = Budget::new(LOOK_STEPS);
         let Some(space) = self.namespace_idx(namespace) else {
-            return nothing();
+            let why = Some(self.why_not_held(namespace, scope, fence, lease, &mut budget));
+            return Check { valid: false, why, holder: None, truncated: false };
         };
         let at = self.space(space);
-        let mut found = self.grants_overlapping(space, scope);
-        found.retain(|grant| match grant {
-            Blocker::Grant { fence: own, .. } => *own == fence,
-            Blocker::Piece { inode, range, owner, lease: held } => {
-                let party = Party { owner: *owner, lease: *held };
-                let piece = &at.inodes[inode].pieces[&(party, range.start())];
-                // Without the lease only the token that the piece is shown with is good.
-                piece.fence() == fence || (lease.is_some() && piece.honours(fence))
-            }
-            Blocker::Waiter { .. } => false,
-        });
+        let (found, is_all) = self.grants_with(space, scope, fence, lease, &mut budget);
         let valid = found.iter().find(|grant| self.is_good(space, grant, scope, lease));
-        let Some(grant) = valid.or(found.first()) else { return nothing() };
+        let Some(grant) = valid.or(found.first()) else {
+            let why = Some(self.why_not_held(namespace, scope, fence, lease, &mut budget));
+            return Check { valid: false, why, holder: None, truncated: !is_all };
+        };
         let holder = self.holder(space, grant);
         if valid.is_some() {
-            return Check { valid: true, why: None, holder };
+            return Check { valid: true, why: None, holder, truncated: false };
         }
         let held = grant.lease().map(|no| at.lease(no));
         let why = match held {
@@ -128,7 +127,52 @@ impl LockTable {
             Some(held) if held.is_over() || held.is_due(self.now) => Gone::Expired,
             Some(_) | None => Gone::OtherScope,
         };
-        Check { valid: false, why: Some(why), holder }
+        Check { valid: false, why: Some(why), holder, truncated: !is_all }
+    }
+
+    /// What is held of the scope with this token, by token and place, and whether that is all. Without the lease only the
+    /// token that bytes are shown with is good for them.
+    pub(crate) fn grants_with(
+        &self,
+        space: NamespaceIdx,
+        scope: &Scope,
+        fence: FencingToken,
+        lease: Option<LeaseId>,
+        budget: &mut Budget,
+    ) -> (Vec<Blocker>, bool) {
+        let at = self.space(space);
+        let (mut found, mut is_all) = (Vec::new(), true);
+        match scope {
+            Scope::Key(asked) => {
+                if let Some(lease) = at.lease_of_token(fence) {
+                    let held = &at.lease(lease).held;
+                    let keys = held.stamped(fence).into_iter().filter(|key| key.overlaps(asked));
+                    found.extend(keys.filter_map(|key| {
+                        let owner = held.get(fence, &key)?.owner;
+                        Some(Blocker::Grant { key, fence, lease, owner })
+                    }));
+                }
+            }
+            Scope::Range { inode, range } => {
+                let Some(file) = at.inodes.get(inode) else { return (found, true) };
+                // A piece that has all the bytes has the first.
+                let first = ByteRange::inclusive(range.start(), range.start()).unwrap_or(*range);
+                let all = file.overlapping(first).chain(file.overlapping(*range));
+                for (Party { owner, lease: no }, piece) in all {
+                    if budget.take(1).is_err() {
+                        is_all = false;
+                        break;
+                    }
+                    if piece.fence() == fence || (lease.is_some() && piece.honours(fence)) {
+                        let (inode, range) = (*inode, piece.range);
+                        found.push(Blocker::Piece { inode, range, lease: no, owner });
+                    }
+                }
+            }
+        }
+        found.sort_by_cached_key(|grant| (self.fence_of(space, grant), grant.scope()));
+        found.dedup();
+        (found, is_all)
     }
 
     /// Whether a grant gives its holder all of the scope, and stands under this lease.
@@ -368,7 +412,7 @@ impl LockTable {
     }
 
     /// Once the grace is over, a grant that has not been heard of is simply a grant.
-    fn holder_state(&self, held: &Lease) -> HolderState {
+    pub(crate) fn holder_state(&self, held: &Lease) -> HolderState {
         match held.state {
             LeaseState::Recovering if self.grace.is_some() => HolderState::Recovering,
             LeaseState::Live | LeaseState::Recovering => HolderState::Held,
@@ -387,27 +431,92 @@ impl LockTable {
         }
     }
 
-    /// Those who wait for anything that overlaps the scope, by place.
-    pub(crate) fn tickets_for(&self, space: NamespaceIdx, scope: &Scope) -> Vec<Ticket> {
+    /// What is held of a scope, reclaim windows too; of it the first `named_max` by token.
+    pub(crate) fn holding(
+        &self,
+        space: NamespaceIdx,
+        scope: &Scope,
+        named_max: usize,
+        budget: &mut Budget,
+    ) -> Holding {
         let at = self.space(space);
-        let mut tickets: Vec<Ticket> = match scope {
-            Scope::Key(key) => at
-                .queues_overlapping(key)
-                .flat_map(|(_, queue)| queue.iter())
-                .map(|w| w.0)
-                .collect(),
-            Scope::Range { inode, range } => at
-                .inodes
-                .get(inode)
-                .into_iter()
-                .flat_map(|inode| inode.queues_overlapping(*range))
-                .flat_map(|(_, queue)| queue.iter())
-                .map(|waiter| waiter.0)
-                .collect(),
-        };
-        tickets.sort_unstable();
-        tickets.dedup();
-        tickets
+        let mut found = Holding::default();
+        match scope {
+            Scope::Key(key) => {
+                for (key, holders) in at.holders_overlapping(key, Mode::Exclusive) {
+                    let named = named_max.min(holders.len());
+                    found.is_cut = budget.take(1 + named).is_err();
+                    if found.is_cut {
+                        break;
+                    }
+                    found.len += holders.len();
+                    found.last_fence = found.last_fence.max(Some(holders.last_fence()));
+                    found.grants.extend(at.grants_on(key, holders).take(named));
+                }
+            }
+            Scope::Range { inode, range } => {
+                let file = at.inodes.get(inode);
+                for (Party { owner, lease }, piece) in
+                    file.into_iter().flat_map(|file| file.overlapping(*range))
+                {
+                    found.is_cut = budget.take(1).is_err();
+                    if found.is_cut {
+                        break;
+                    }
+                    found.len += 1;
+                    found.last_fence = found.last_fence.max(Some(piece.fence()));
+                    if named_max > 0 {
+                        let (inode, range) = (*inode, piece.range);
+                        found.grants.push(Blocker::Piece { inode, range, lease, owner });
+                    }
+                }
+                if *range == ByteRange::ALL {
+                    found.len = file.map_or(0, |file| file.pieces.len());
+                }
+            }
+        }
+        found.grants.sort_by_cached_key(|grant| (self.fence_of(space, grant), grant.scope()));
+        found.grants.truncate(named_max);
+        found
+    }
+
+    /// Those who wait for anything that overlaps the scope; of them the first `named_max` by place.
+    pub(crate) fn waiting_for(
+        &self,
+        space: NamespaceIdx,
+        scope: &Scope,
+        named_max: usize,
+        budget: &mut Budget,
+    ) -> Waiting {
+        let mut found = Waiting::default();
+        let mut queues = Vec::new();
+        for queue in self.space(space).queues_for(scope) {
+            found.is_cut = budget.take(1).is_err();
+            if found.is_cut {
+                break;
+            }
+            found.len += queue.len();
+            queues.push(queue);
+        }
+        // Who stands in one queue alone is counted once.
+        let counts_each = queues.len() > 1 && queues.iter().any(|queue| queue.has_sets());
+        let taken_max = if counts_each { usize::MAX } else { named_max };
+        for queue in queues {
+            for (ticket, _) in queue.iter().take(taken_max) {
+                if budget.take(1).is_err() {
+                    found.is_cut = true;
+                    break;
+                }
+                found.tickets.push(ticket);
+            }
+        }
+        found.tickets.sort_unstable();
+        found.tickets.dedup();
+        if counts_each && !found.is_cut {
+            found.len = found.tickets.len();
+        }
+        found.tickets.truncate(named_max);
+        found
     }
 
     pub(crate) fn waiter_view(
@@ -430,16 +539,34 @@ impl LockTable {
     }
 }
 
-pub(crate) fn state_of(holders: &[Holder]) -> LockState {
-    let has = |state| holders.iter().any(|holder| holder.state == state);
-    if has(HolderState::Held) {
-        LockState::Held
-    } else if has(HolderState::Recovering) {
-        LockState::Recovering
-    } else if has(HolderState::ReclaimWindow) {
-        LockState::ReclaimWindow
-    } else {
-        LockState::Free
+/// What is held of a scope, as far as a look goes.
+#[derive(Debug, Default)]
+pub(crate) struct Holding {
+    /// The first of it, by token.
+    pub(crate) grants: Vec<Blocker>,
+    pub(crate) len: usize,
+    pub(crate) last_fence: Option<FencingToken>,
+    /// There is more than was looked at.
+    pub(crate) is_cut: bool,
+}
+
+/// Those who wait for a scope, as far as a look goes.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// The first of them, by place.
+    tickets: Vec<Ticket>,
+    pub(crate) len: usize,
+    pub(crate) is_cut: bool,
+}
+
+impl LockState {
+    /// The state of a lock with this holder; of several holders the first in order counts.
+    pub(crate) fn of(holder: HolderState) -> LockState {
+        match holder {
+            HolderState::Held => LockState::Held,
+            HolderState::Recovering => LockState::Recovering,
+            HolderState::ReclaimWindow => LockState::ReclaimWindow,
+        }
     }
 }
 
@@ -463,7 +590,7 @@ fn session_view(space: &NamespaceState, number: LeaseIdx) -> Option<SessionView>
         ttl: lease.ttl,
         deadline: lease.deadline,
         grants: lease.held.len(),
-        waiters: space.waits_under(number).count(),
+        waiters: space.wanted_under(number).waiters,
         metadata: session.terms.metadata.clone(),
     })
 }

@@ -41,6 +41,8 @@ pub struct LockTable {
     pub(crate) spaces: Slab<NamespaceState>,
     by_name: BTreeMap<Namespace, NamespaceIdx>,
     pub(crate) registers: Registers,
+    /// How many wait, in all namespaces.
+    pub(crate) waiters_len: usize,
     /// How many sessions each adapter has open.
     pub(crate) sessions: BTreeMap<Adapter, usize>,
 
@@ -89,6 +91,7 @@ impl LockTable {
             spaces: Slab::default(),
             by_name: BTreeMap::new(),
             registers: Registers::default(),
+            waiters_len: 0,
             sessions: BTreeMap::new(),
             lease_timers: BTreeSet::new(),
             wait_timers: BTreeSet::new(),

@@ -3,7 +3,7 @@
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use crate::namespace::NamespaceState;
-use crate::scope::Scope;
+use crate::scope::{Scope, ScopeKind};
 use crate::table::LockTable;
 use crate::view::{Branch, Tree, TreeQuery};
 
@@ -36,9 +36,9 @@ impl NamespaceState {
         let key = self.next_key(prefix, after);
         let file = self.next_file(prefix, after);
         match (key, file) {
-            (Some(key), Some(file)) if file < key => Some(self.file_branch(prefix, file, left)),
+            (Some(key), Some(file)) if file < key => Some(self.file_branch(prefix, file)),
             (Some(key), _) => Some(self.key_branch(prefix, &key, left)),
-            (None, Some(file)) => Some(self.file_branch(prefix, file, left)),
+            (None, Some(file)) => Some(self.file_branch(prefix, file)),
             (None, None) => None,
         }
     }
@@ -73,15 +73,11 @@ impl NamespaceState {
         Some(Scope::inode(inode).to_string())
     }
 
-    fn file_branch(&self, prefix: &str, text: String, left: &mut usize) -> Branch {
+    fn file_branch(&self, prefix: &str, text: String) -> Branch {
         if prefix.is_empty() {
-            let mut locks = 0;
-            for inode in self.inodes.values().take(*left) {
-                locks += inode.pieces.len();
-            }
-            let is_partial = self.inodes.len() > *left;
-            *left = left.saturating_sub(self.inodes.len());
-            return Branch { text, is_lock: false, locks, is_partial };
+            let of_files = [ScopeKind::Inode, ScopeKind::Range];
+            let locks = of_files.into_iter().map(|kind| self.kinds[kind as usize]).sum();
+            return Branch { text, is_lock: false, locks, is_partial: false };
         }
         let pieces = match Scope::parse(&text) {
             Ok(Scope::Range { inode, .. }) => self.inodes.get(&inode).map_or(0, |i| i.pieces.len()),

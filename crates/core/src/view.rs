@@ -25,11 +25,15 @@ pub struct LockView {
     pub waiters_len: usize,
     /// The highest token it is known to have been granted with: of a holder, or of a grant that ended lately.
     pub last_fence: Option<FencingToken>,
+    /// There is more than can be looked at in one go: the counts are at least these, and the holders and waiters named
+    /// are some of them.
+    pub truncated: bool,
     pub revision: Revision,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockState {
+    /// A lock with several holders is in the first state after this one that any of them is in.
     Free,
     Held,
     Recovering,
@@ -53,6 +57,8 @@ pub struct Tested {
     pub free: bool,
     /// The first grant in the way. Without one, a lock that is not free has others waiting for it.
     pub conflict: Option<Holder>,
+    /// So much is in the way that not all of it was looked at: the grant named may not be the first.
+    pub truncated: bool,
 }
 
 /// Whether a fence is the current holder's and still good.
@@ -63,6 +69,8 @@ pub struct Check {
     pub why: Option<Gone>,
     /// The grant that the fence belongs to, if there is one.
     pub holder: Option<Holder>,
+    /// There is more in the range than can be looked at in one go: the token may be good all the same.
+    pub truncated: bool,
 }
 
 /// The grant that carries a token.
@@ -128,6 +136,8 @@ pub struct LockSummary {
     pub holders: Vec<Holder>,
     pub holders_len: usize,
     pub waiters_len: usize,
+    /// There is more of it than can be looked at in one go: the counts are at least these.
+    pub truncated: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,6 +16,9 @@ use crate::metrics::Metrics;
 use crate::problem::Failure;
 use crate::samples::Samples;
 
+/// How often a command that ends so much at a time is given again before its answer is truncated.
+const TURNS_MAX: usize = 1000;
+
 /// Shared by all connections.
 #[derive(Debug)]
 pub(crate) struct App {
@@ -62,6 +65,22 @@ impl App {
         }
         let engine = self.engine(command.namespace().unwrap_or(&Namespace::default()));
         engine.command(command).await.map_err(|error| self.failure(&error))
+    }
+
+    /// A command that ends so much at a time, again and again until all of it has ended. An answer that is truncated still
+    /// tells of what has ended by then.
+    pub(crate) async fn command_in_turns(&self, command: Command) -> Result<Answer, Failure> {
+        let mut all = self.command(command.clone()).await?;
+        for _ in 0..TURNS_MAX {
+            if !all.is_truncated() {
+                break;
+            }
+            match self.command(command.clone()).await {
+                Ok(more) => all = all.and(more),
+                Err(_) => break,
+            }
+        }
+        Ok(all)
     }
 
     pub(crate) async fn query(&self, query: Query) -> Result<View, Failure> {

@@ -351,6 +351,7 @@ fn shares(seed: u64) -> bool {
 fn limits(dice: &mut Dice, ttl: Micros) -> Limits {
     let ttl = Duration::from_micros(ttl);
     let room = if dice.percent(20) { 1 } else { 100 };
+    let per_step = if dice.percent(30) { 1 } else { 500 };
     Limits {
         lease_ttl_min: ttl / 16,
         lease_ttl_max: ttl * 2,
@@ -370,7 +371,8 @@ fn limits(dice: &mut Dice, ttl: Micros) -> Limits {
         ticket_kept: ttl / 4,
         kept_places_max: 2 * room,
         endings_max: 10_000,
-        deadlines_per_step_max: if dice.percent(30) { 1 } else { 500 },
+        deadlines_per_step_max: per_step,
+        endings_per_step_max: per_step,
     }
 }
 

@@ -248,6 +248,7 @@ impl From<&crate::Lock> for wire::Lock {
             waiters: lock.waiters.iter().map(wire::Waiter::from).collect(),
             waiters_total: lock.waiters_total,
             last_fencing_token: lock.last_fencing_token,
+            truncated: lock.truncated,
             revision: lock.revision,
         }
     }
@@ -264,6 +265,7 @@ impl From<&wire::Lock> for crate::Lock {
             waiters: lock.waiters.iter().map(crate::Waiter::from).collect(),
             waiters_total: lock.waiters_total,
             last_fencing_token: lock.last_fencing_token,
+            truncated: lock.truncated,
             revision: lock.revision,
         }
     }
@@ -277,6 +279,7 @@ impl From<&crate::LockPage> for wire::LockPage {
             holders: holders(&lock.holders),
             holders_total: lock.holders_total,
             waiters_total: lock.waiters_total,
+            truncated: lock.truncated,
         };
         wire::LockPage {
             locks: page.locks.iter().map(summary).collect(),

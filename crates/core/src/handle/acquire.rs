@@ -6,15 +6,16 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::budget::{Budget, LOOK_STEPS};
 use crate::command::{Acquire, Claim, GracePolicy, Under, Wait};
-use crate::conflict::{Asker, Blocker, Blockers, Want};
+use crate::conflict::{Asker, Blockers, Want};
 use crate::digest::digest_of;
 use crate::effect::{Answer, Effect, Grant, Outcome, Step};
 use crate::fencing_token::FencingToken;
 use crate::id::Ticket;
 use crate::inode::{Party, Piece, is_covered};
 use crate::lease::{LeaseIdx, LeaseState};
-use crate::namespace::{Known, NamespaceIdx};
+use crate::namespace::{Known, NamespaceIdx, room_for};
 use crate::owners::OwnerIdx;
 use crate::range::ByteRange;
 use crate::refusal::{Conflict, Gone, Holder, HolderState, Invalid, Limit, Place, Refusal};
@@ -22,6 +23,9 @@ use crate::scope::Scope;
 use crate::table::LockTable;
 use crate::time::{Millis, Timestamp};
 use crate::transition::{Ending, Granted, Request, Transition};
+
+/// What it takes to end a lease, in the steps of a search.
+const DUE_STEPS: usize = 20;
 
 impl LockTable {
     pub(super) fn acquire(&mut self, request: &mut Acquire, step: &mut Step) -> Outcome {
@@ -232,19 +236,9 @@ impl LockTable {
         let Under::Session(id) = request.under else { return Ok(()) };
         let at = self.space(space);
         let lease = at.live_lease(id).ok_or(Refusal::SessionNotFound(None))?;
-        // Locking bytes inside an own range can leave two more pieces behind.
-        let room_for = |claims: &[Claim]| -> usize {
-            let each = claims.iter().map(|claim| match claim.scope {
-                Scope::Key(_) => 1,
-                Scope::Range { .. } => 2,
-            });
-            each.sum()
-        };
-        let held = at.lease(lease);
-        let wanted: usize =
-            at.waits_under(lease).map(|ticket| room_for(&at.waiters[&ticket].request.claims)).sum();
+        let room = at.lease(lease).held.len() + at.wanted_under(lease).room;
         let max = self.limits.locks_per_session_max;
-        if held.held.len() + wanted + room_for(&request.claims) > max {
+        if room + room_for(&request.claims) > max {
             return Err(Refusal::Limit(Limit::LocksPerSession { max }));
         }
         Ok(())
@@ -446,6 +440,7 @@ impl LockTable {
         ticket: Ticket,
         step: &mut Step,
     ) -> bool {
+        let mut budget = Budget::new(LOOK_STEPS);
         loop {
             let asker = self.asker(space, request, ticket, true);
             let at = self.space(space);
@@ -456,16 +451,33 @@ impl LockTable {
             if !self.anything_due() {
                 return true;
             }
-            let blockers = at.blockers(claim, asker, Want::All);
-            let due = blockers.iter().filter_map(Blocker::lease).find(|&lease| {
-                let held = at.lease(lease);
-                !held.is_over() && held.is_due(self.now)
-            });
-            match due {
+            match self.due_in_the_way(space, claim, asker, &mut budget) {
                 Some(lease) => self.lapse_lease(space, lease, step),
                 None => return true,
             }
         }
+    }
+
+    /// A lease that is over and in the way of a claim, though that has not been worked off yet.
+    fn due_in_the_way(
+        &self,
+        space: NamespaceIdx,
+        claim: &Claim,
+        asker: Asker,
+        budget: &mut Budget,
+    ) -> Option<LeaseIdx> {
+        let at = self.space(space);
+        let used_up = !at.blockers(claim, asker, Want::One).permits.is_empty();
+        let permits = at.permits_held(claim, asker).take_while(|_| used_up);
+        let holders = at.holders_in_the_way(claim, asker).chain(permits);
+        let looked_at = holders.take_while(|_| budget.take(1).is_ok());
+        let mut leases = looked_at.flatten().map(|(lease, _)| lease);
+        let due = leases.find(|&lease| {
+            let held = at.lease(lease);
+            !held.is_over() && held.is_due(self.now)
+        })?;
+        // To end one is as much work as to look at many.
+        budget.take(DUE_STEPS).is_ok().then_some(due)
     }
 
     pub(super) fn asker(
@@ -621,7 +633,7 @@ impl LockTable {
         since: Timestamp,
     ) -> Conflict {
         let scope = request.claims[0].scope.clone();
-        let waiters = self.waiters_for(space, &scope);
+        let waiters = self.waiters_for(space, &scope, &mut Budget::new(LOOK_STEPS));
         Conflict { scope, holders: Vec::new(), waiters, waited: self.now.since(since), place }
     }
 
@@ -647,7 +659,7 @@ impl LockTable {
         let conflict = Conflict {
             scope: claim.scope.clone(),
             holders,
-            waiters: self.waiters_for(space, &claim.scope),
+            waiters: self.waiters_for(space, &claim.scope, &mut Budget::new(LOOK_STEPS)),
             waited: Duration::ZERO,
             place: None,
         };

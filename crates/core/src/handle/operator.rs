@@ -1,33 +1,41 @@
 //! What operators and file systems do over the holders' heads: break locks, remove files.
 
+use std::collections::BTreeSet;
+
+use crate::budget::{Budget, LOOK_STEPS};
 use crate::command::{Break, BreakSession, RemoveFile};
 use crate::conflict::Blocker;
 use crate::effect::{Answer, Step};
+use crate::id::Ticket;
 use crate::inode::Party;
 use crate::mode::Mode;
-use crate::namespace::{NamespaceIdx, NamespaceState};
+use crate::namespace::{Holders, NamespaceIdx, NamespaceState};
+use crate::queue::Queue;
 use crate::range::ByteRange;
 use crate::refusal::Refusal;
-use crate::scope::Scope;
+use crate::scope::{Key, Scope};
 use crate::table::LockTable;
 use crate::transition::Ending;
 
 impl LockTable {
     pub(super) fn break_locks(&mut self, breaking: &Break, step: &mut Step) -> super::Handled {
         let Some(space) = self.namespace_idx(&breaking.namespace) else {
-            return Ok(Answer::Broken { grants: 0 });
+            return Ok(Answer::Broken { grants: 0, truncated: false });
         };
         let ending = Ending::Revoked(breaking.reason.clone());
-        let found = self.grants_overlapping(space, &breaking.scope);
-        let chosen: Vec<Blocker> = found
-            .into_iter()
-            .filter(|grant| breaking.fence.is_none_or(|fence| self.fence_of(space, grant) == fence))
-            .collect();
+        let len_max = self.limits.endings_per_step_max;
+        let (chosen, is_all) = match breaking.fence {
+            None => self.first_grants_overlapping(space, &breaking.scope, len_max),
+            Some(fence) => {
+                let mut budget = Budget::new(LOOK_STEPS);
+                self.grants_with(space, &breaking.scope, fence, None, &mut budget)
+            }
+        };
         let grants = chosen.len();
         for grant in chosen {
             self.end_found(space, grant, &breaking.scope, &ending, step);
         }
-        Ok(Answer::Broken { grants })
+        Ok(Answer::Broken { grants, truncated: !is_all && grants > 0 })
     }
 
     pub(super) fn break_session(
@@ -49,35 +57,39 @@ impl LockTable {
 
     pub(super) fn remove_file(&mut self, remove: &RemoveFile, step: &mut Step) -> super::Handled {
         let Some(space) = self.namespace_idx(&remove.namespace) else {
-            return Ok(Answer::FileRemoved { grants: 0, waiters: 0 });
+            return Ok(Answer::FileRemoved { grants: 0, waiters: 0, truncated: false });
         };
         let inode = remove.inode;
-        let waiting: Vec<_> = self
-            .space(space)
-            .waiters
-            .iter()
-            .filter(|(_, waiter)| {
-                let mut claims = waiter.request.claims.iter();
-                claims.any(|c| matches!(c.scope, Scope::Range { inode: i, .. } if i == inode))
-            })
-            .map(|(&ticket, _)| ticket)
-            .collect();
+        let len_max = self.limits.endings_per_step_max;
+        let mut waiting = self.waiting_on_file(space, inode, len_max + 1);
+        let mut truncated = waiting.len() > len_max;
+        waiting.truncate(len_max);
         let waiters = waiting.len();
         for ticket in waiting {
             self.refuse_waiter(space, ticket, &Refusal::FileRemoved(inode), step);
         }
         let file = Scope::inode(inode);
-        let found = self.grants_overlapping(space, &file);
+        let (found, is_all) = self.first_grants_overlapping(space, &file, len_max - waiters);
+        truncated |= !is_all;
         let grants = found.len();
         for grant in found {
             self.end_found(space, grant, &file, &Ending::FileRemoved, step);
         }
-        Ok(Answer::FileRemoved { grants, waiters })
+        Ok(Answer::FileRemoved { grants, waiters, truncated })
     }
 
-    /// Everything held that overlaps the scope, reclaim windows too, by fence.
-    pub(crate) fn grants_overlapping(&self, space: NamespaceIdx, scope: &Scope) -> Vec<Blocker> {
-        self.first_grants_overlapping(space, scope, usize::MAX).0
+    /// Some of those who wait for bytes of a file, by place.
+    fn waiting_on_file(&self, space: NamespaceIdx, inode: u64, len_max: usize) -> Vec<Ticket> {
+        let file = self.space(space).inodes.get(&inode);
+        let queues = file.into_iter().flat_map(|file| file.queues.values());
+        let mut waiting = BTreeSet::new();
+        for (ticket, _) in queues.flat_map(Queue::iter) {
+            if waiting.len() >= len_max {
+                break;
+            }
+            waiting.insert(ticket);
+        }
+        waiting.into_iter().collect()
     }
 
     /// As much of it as is met first, by fence, and whether that is all.
@@ -136,17 +148,25 @@ impl LockTable {
 }
 
 impl NamespaceState {
+    /// The grants of one key, by token.
+    pub(crate) fn grants_on<'a>(
+        &'a self,
+        key: &'a Key,
+        holders: &'a Holders,
+    ) -> impl Iterator<Item = Blocker> + 'a {
+        holders.iter().map(|(fence, lease)| {
+            let grant = self.lease(lease).held.get(fence, key);
+            let owner = grant.expect("a holder has its grant").owner;
+            Blocker::Grant { key: key.clone(), fence, lease, owner }
+        })
+    }
+
     /// Everything held that overlaps the scope, reclaim windows too.
     fn grants_of<'a>(&'a self, scope: &'a Scope) -> Box<dyn Iterator<Item = Blocker> + 'a> {
         match scope {
             Scope::Key(key) => {
                 let held = self.holders_overlapping(key, Mode::Exclusive);
-                let held = held.flat_map(|(key, all)| all.iter().map(move |one| (key, one)));
-                Box::new(held.map(|(key, (fence, lease))| {
-                    let grant = self.lease(lease).held.get(fence, key);
-                    let owner = grant.expect("a holder has its grant").owner;
-                    Blocker::Grant { key: key.clone(), fence, lease, owner }
-                }))
+                Box::new(held.flat_map(|(key, holders)| self.grants_on(key, holders)))
             }
             Scope::Range { inode, range } => {
                 let at = self.inodes.get(inode).into_iter();

@@ -68,7 +68,7 @@ impl LockTable {
         place: Option<Ticket>,
     ) -> Result<(), Refusal> {
         let max = self.limits.waiters_max;
-        if place.is_none() && self.waiters_len() >= max {
+        if place.is_none() && self.waiters_len >= max {
             return Err(Refusal::Limit(Limit::Waiters { max }));
         }
         let max = self.limits.waiters_per_scope_max;
@@ -214,11 +214,14 @@ impl LockTable {
             Under::NewLease { .. } => None,
             Under::Session(id) => at.lease_no(id),
         };
-        at.waits_under.extend(lease.map(|lease| (lease, ticket)));
+        if let Some(lease) = lease {
+            at.wait_under(lease, ticket, &request.claims);
+        }
         let calls = vec![request.call];
         let waiter = Waiter { owner, lease, request, digest, secret, calls, since, deadline };
         at.waiters.insert(ticket, Box::new(waiter));
         at.enqueue(ticket);
+        self.waiters_len += 1;
     }
 
     /// Forgets a waiter; those behind it may have become free to go.
@@ -239,9 +242,10 @@ impl LockTable {
             at.requests.remove(&(waiter.owner, id.clone()));
         }
         if let Some(lease) = waiter.lease {
-            at.waits_under.remove(&(lease, ticket));
+            at.no_longer_waits_under(lease, ticket, &waiter.request.claims);
         }
         at.owners.forget(waiter.owner);
+        self.waiters_len -= 1;
         waiter
     }
 
@@ -404,16 +408,17 @@ impl LockTable {
         queues.map(|queue| queue.position(ticket)).max().unwrap_or(1)
     }
 
-    /// How many wait for a scope: in its own queue, or anywhere on the bytes of a range.
-    pub(crate) fn waiters_for(&self, space: NamespaceIdx, scope: &Scope) -> usize {
+    /// How many wait for a scope: in its own queue, or anywhere on the bytes of a range, as far as the budget goes.
+    pub(crate) fn waiters_for(
+        &self,
+        space: NamespaceIdx,
+        scope: &Scope,
+        budget: &mut Budget,
+    ) -> usize {
         match scope {
             Scope::Key(key) => self.space(space).queues.get(key).map_or(0, Queue::len),
-            Scope::Range { .. } => self.tickets_for(space, scope).len(),
+            Scope::Range { .. } => self.waiting_for(space, scope, 0, budget).len,
         }
-    }
-
-    pub(crate) fn waiters_len(&self) -> usize {
-        self.spaces_by_name().map(|(_, space)| space.waiters.len()).sum()
     }
 }
 

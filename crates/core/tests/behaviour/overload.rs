@@ -163,3 +163,46 @@ fn backlog_of_deadlines_is_worked_off_tick_by_tick() {
         "#]],
     );
 }
+
+#[test]
+fn operator_ends_so_much_at_a_time() {
+    check_with(
+        |limits| limits.endings_per_step_max = 2,
+        "
+        0s a acquire path:/a/1
+        0s b acquire path:/a/2
+        0s c acquire path:/a/3
+        0s d acquire path:/a/3 wait
+        1s break path:/a/**
+        1s break path:/a/**
+        1s break path:/a/**
+        2s a acquire inode:1@0..10
+        2s b acquire inode:1@10..20
+        2s c acquire inode:1@0..20 wait
+        2s remove-file 1
+        2s remove-file 1
+        ",
+        expect![[r#"
+            0s a granted path:/a/1 fence=1 until 10s
+            0s b granted path:/a/2 fence=2 until 10s
+            0s c granted path:/a/3 fence=3 until 10s
+            0s d queued path:/a/3 at 1
+            1s break path:/a/** grants=2 and more
+            1s a revoked path:/a/1 fence=1
+            1s b revoked path:/a/2 fence=2
+            1s break path:/a/** grants=1
+            1s c revoked path:/a/3 fence=3
+            1s d granted path:/a/3 fence=4 until 11s waited 1s
+            1s break path:/a/** grants=1
+            1s d revoked path:/a/3 fence=4
+            2s a granted inode:1@0..10 fence=5 until 12s
+            2s b granted inode:1@10..20 fence=6 until 12s
+            2s c queued inode:1@0..20 at 1
+            2s file 1 removed grants=1 waiters=1 and more
+            2s c refused file_removed: inode 1
+            2s a file_removed inode:1@0..10 fence=5
+            2s file 1 removed grants=1 waiters=0
+            2s b file_removed inode:1@10..20 fence=6
+        "#]],
+    );
+}

@@ -216,7 +216,7 @@ impl Model {
                 _ => {}
             }
         }
-        Answer::Broken { grants: found.len() }
+        Answer::Broken { grants: found.len(), truncated: false }
     }
 
     pub(crate) fn is_held(&self, held: &Held) -> bool {
@@ -251,7 +251,7 @@ impl Model {
             self.tell_held_lost(held, &Ending::FileRemoved);
             self.end_range(held, range_of(held), &Ending::FileRemoved);
         }
-        Answer::FileRemoved { grants: found.len(), waiters: gone.len() }
+        Answer::FileRemoved { grants: found.len(), waiters: gone.len(), truncated: false }
     }
 
     /// "A grant whose reply could not be delivered is released again at once": its keys, and the bytes that came with

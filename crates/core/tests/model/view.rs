@@ -37,6 +37,7 @@ impl Model {
             last_fence: self.last_fence(namespace, scope),
             holders,
             waiters_len: waiters.len(),
+            truncated: false,
             waiters,
             revision: self.revision,
         }
@@ -185,7 +186,7 @@ impl Model {
         let conflict =
             holders.min_by(|one, other| (&one.scope, one.fence).cmp(&(&other.scope, other.fence)));
         self.check_limit_agrees(namespace, claim)?;
-        Ok(Tested { free: in_the_way.none(), conflict })
+        Ok(Tested { free: in_the_way.none(), conflict, truncated: false })
     }
 
     /// "Is this token still good?": it was stamped on something that stands and covers the scope. Of fences that
@@ -244,6 +245,7 @@ impl Model {
             state: LockState::Free,
             waiters_len: self.waiting_for(namespace, &holder.scope).count(),
             holders_len: 1,
+            truncated: false,
             holders: vec![holder],
         }
     }

@@ -80,7 +80,7 @@ variants! { answer_name, ANSWERS, Answer, "answer":
     Answer::Disconnected { kept_until: None } => "disconnected and released",
     Answer::FenceAccepted { .. } => "fence accepted",
     Answer::FenceDeleted { .. } => "fence deleted",
-    Answer::Broken { grants: 0 } => "broken nothing",
+    Answer::Broken { grants: 0, .. } => "broken nothing",
     Answer::Broken { .. } => "broken",
     Answer::FileRemoved { .. } => "file removed",
     Answer::Withdrawn { found: true } => "withdrawn",

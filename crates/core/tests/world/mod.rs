@@ -174,6 +174,7 @@ impl Setup {
             kept_places_max: 2 * room,
             endings_max: 10_000,
             deadlines_per_step_max: if self.hurried { 2 } else { 1000 },
+            endings_per_step_max: if self.hurried { 2 } else { 1000 },
         }
     }
 }

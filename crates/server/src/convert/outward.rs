@@ -194,6 +194,7 @@ pub(crate) fn lock(now: Timestamp, namespace: &Namespace, view: &core::LockView)
         waiters: waiters(now, &view.waiters),
         waiters_total: count(view.waiters_len),
         last_fencing_token: view.last_fence.map(FencingToken::get),
+        truncated: view.truncated,
         revision: view.revision.0,
     }
 }
@@ -205,6 +206,7 @@ pub(crate) fn lock_page(now: Timestamp, epoch: u64, found: &core::Page) -> api::
         holders: holders(now, &lock.holders),
         holders_total: count(lock.holders_len),
         waiters_total: count(lock.waiters_len),
+        truncated: lock.truncated,
     };
     let mut room = Room::new();
     let shown: Vec<&core::LockSummary> =

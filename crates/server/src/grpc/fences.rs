@@ -122,9 +122,10 @@ async fn delete(app: &App, body: DeleteRegisterRequest) -> Result<DeletedRegiste
 async fn remove(app: &App, body: RemoveRequest) -> Result<Removed, Failure> {
     let inode = body.inode;
     let command = RemoveFile { namespace: read::namespace(&body.namespace)?, inode };
-    let Answer::FileRemoved { grants, waiters } = app.command(Command::RemoveFile(command)).await?
+    let Answer::FileRemoved { grants, waiters, truncated } =
+        app.command_in_turns(Command::RemoveFile(command)).await?
     else {
         return Err(unexpected());
     };
-    Ok(Removed { inode, released: grants as u64, waiters: waiters as u64 })
+    Ok(Removed { inode, released: grants as u64, waiters: waiters as u64, truncated })
 }

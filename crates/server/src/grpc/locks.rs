@@ -251,7 +251,7 @@ async fn test(app: &App, body: TestRequest) -> Result<Tested, Failure> {
 pub(super) fn tested(app: &App, lock: String, found: &leasehold_core::Tested) -> Tested {
     let conflict = found.conflict.as_ref();
     let conflict = conflict.map(|holder| (&convert::holder(app.now(), holder)).into());
-    Tested { lock, free: found.free, conflict }
+    Tested { lock, free: found.free, conflict, truncated: found.truncated }
 }
 
 async fn check(app: &App, body: CheckRequest) -> Result<Checked, Failure> {
@@ -276,7 +276,7 @@ pub(super) fn checked(
 ) -> Checked {
     let holder = check.holder.as_ref().map(|holder| (&convert::holder(app.now(), holder)).into());
     let reason = check.why.map_or("", leasehold_core::Gone::as_str).into();
-    Checked { lock, fencing_token, valid: check.valid, holder, reason }
+    Checked { lock, fencing_token, valid: check.valid, holder, reason, truncated: check.truncated }
 }
 
 async fn get(app: &App, body: GetRequest) -> Result<Lock, Failure> {
@@ -320,11 +320,13 @@ async fn break_(app: &App, body: BreakRequest) -> Result<Broken, Failure> {
     let lock = scope.to_string();
     let reason = body.reason.as_str();
     let command = Break { namespace: namespace.clone(), scope, fence, reason: reason.into() };
-    let Answer::Broken { grants } = app.command(Command::Break(command)).await? else {
+    let Answer::Broken { grants, truncated } =
+        app.command_in_turns(Command::Break(command)).await?
+    else {
         return Err(unexpected());
     };
     audit::lock_broken(&lock, namespace.as_str(), reason, grants);
-    Ok(Broken { lock, broken: grants as u64 })
+    Ok(Broken { lock, broken: grants as u64, truncated })
 }
 
 async fn graph(app: &App, body: GetGraphRequest) -> Result<Graph, Failure> {

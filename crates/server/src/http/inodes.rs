@@ -30,9 +30,10 @@ pub(crate) async fn remove(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     let inode = text.parse().ok().filter(|_| digits);
     let inode: u64 = inode.ok_or_else(|| Failure::field("inode", "is not an inode number"))?;
     let command = Command::RemoveFile(RemoveFile { namespace: namespace.clone(), inode });
-    let Answer::FileRemoved { grants, waiters } = app.command(command).await? else {
+    let Answer::FileRemoved { grants, waiters, truncated } = app.command_in_turns(command).await?
+    else {
         return Err(unexpected());
     };
     audit::file_removed(inode, namespace.as_str(), grants, waiters);
-    ok(&Removed { inode, released: grants as u64, waiters: waiters as u64 })
+    ok(&Removed { inode, released: grants as u64, waiters: waiters as u64, truncated })
 }

@@ -305,7 +305,7 @@ pub(crate) async fn test(app: &App, lock: &str, request: Request) -> Answered {
     let query = Query::Test { namespace, owner, lease, claim };
     let View::Tested(found) = app.query(query).await? else { return Err(unexpected()) };
     let conflict = found.conflict.map(|holder| convert::holder(app.now(), &holder));
-    ok(&Tested { lock: text, free: found.free, conflict })
+    ok(&Tested { lock: text, free: found.free, conflict, truncated: found.truncated })
 }
 
 /// Check whether a fencing token is valid
@@ -332,6 +332,7 @@ pub(crate) async fn check(app: &App, lock: &str, request: Request) -> Answered {
         valid: check.valid,
         reason: check.why.map(convert::gone),
         holder: check.holder.map(|holder| convert::holder(app.now(), &holder)),
+        truncated: check.truncated,
     })
 }
 
@@ -353,11 +354,13 @@ pub(crate) async fn break_(app: &App, lock: &str, request: Request) -> Answered 
     let text = scope.to_string();
     let reason = body.reason.as_str();
     let command = Break { namespace: namespace.clone(), scope, fence, reason: reason.into() };
-    let Answer::Broken { grants } = app.command(Command::Break(command)).await? else {
+    let Answer::Broken { grants, truncated } =
+        app.command_in_turns(Command::Break(command)).await?
+    else {
         return Err(unexpected());
     };
     audit::lock_broken(&text, namespace.as_str(), reason, grants);
-    ok(&Broken { lock: text, broken: grants as u64 })
+    ok(&Broken { lock: text, broken: grants as u64, truncated })
 }
 
 /// Nobody could be granted more, so nobody can ask about more.

@@ -165,7 +165,7 @@ impl Asks {
             (Command::ByOwner(ask), Answer::Granted(grant)) => {
                 was_long(&ask.namespace, grant.lease, grant.ttl)
             }
-            (Command::Break(broken), Answer::Broken { grants }) => {
+            (Command::Break(broken), Answer::Broken { grants, .. }) => {
                 *grants == 0 || done(&Change::Revoked(broken.reason.clone()))
             }
             (Command::BreakSession(broken), Answer::SessionClosed { .. }) => {

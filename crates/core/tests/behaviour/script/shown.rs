@@ -183,3 +183,8 @@ pub(super) fn owner(owner: &Owner) -> String {
         principal => format!("{owner}@{principal}"),
     }
 }
+
+/// That an answer was cut short.
+pub(crate) fn and_more(truncated: bool) -> &'static str {
+    if truncated { " and more" } else { "" }
+}

@@ -147,9 +147,12 @@ impl World {
             }
             (Answer::FenceAccepted { high_water }, _) => format!("accepted, mark {high_water}"),
             (Answer::FenceDeleted { high_water }, _) => format!("deleted, mark was {high_water}"),
-            (Answer::Broken { grants }, _) => format!("grants={grants}"),
-            (Answer::FileRemoved { grants, waiters }, _) => {
-                format!("removed grants={grants} waiters={waiters}")
+            (Answer::Broken { grants, truncated }, _) => {
+                format!("grants={grants}{}", shown::and_more(*truncated))
+            }
+            (Answer::FileRemoved { grants, waiters, truncated }, _) => {
+                let more = shown::and_more(*truncated);
+                format!("removed grants={grants} waiters={waiters}{more}")
             }
             (Answer::Withdrawn { found: true }, _) => "withdrawn".into(),
             (Answer::Withdrawn { found: false }, _) => "withdrawn, was not there".into(),

@@ -1,7 +1,11 @@
-//! How fast the rules are. Prints what was measured beside what is wanted; nothing here can fail.
+//! How fast the rules are. Prints what was measured beside what is wanted; fails if one request holds the engine for far
+//! longer than it may.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
+mod longest;
+
 use std::hint::black_box;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{
@@ -14,20 +18,25 @@ const MILLION: u64 = 1_000_000;
 const THOUSAND: u64 = 1_000;
 const TTL: Duration = Duration::from_secs(3600);
 
-fn main() {
+fn main() -> ExitCode {
     if let Some(kind) = std::env::args().nth(1).filter(|arg| arg.starts_with("memory-")) {
-        return print_memory(&kind);
+        print_memory(&kind);
+        return ExitCode::SUCCESS;
     }
     if let Some(only) = std::env::var_os("LEASEHOLD_BENCH_ONLY") {
-        return match only.to_str() {
+        match only.to_str() {
             Some("pairs") => held_locks(),
             Some("expiry") => expiry(),
             Some("hand-over") => hand_over(),
             Some("ranges") => ranges(),
             Some("paths") => paths(),
             Some("deadlock") => deadlock_chain(),
-            Some(_) | None => println!("pairs, expiry, hand-over, ranges, paths or deadlock"),
-        };
+            Some("longest") => return longest::table(),
+            Some(_) | None => {
+                println!("pairs, expiry, hand-over, ranges, paths, deadlock or longest");
+            }
+        }
+        return ExitCode::SUCCESS;
     }
     println!("{:<58} {:>16}   wanted", "core, one thread", "measured");
     held_locks();
@@ -36,6 +45,8 @@ fn main() {
     ranges();
     paths();
     deadlock_chain();
+    println!();
+    longest::table()
 }
 
 fn report(what: &str, measured: &str, wanted: &str) {
@@ -43,6 +54,7 @@ fn report(what: &str, measured: &str, wanted: &str) {
 }
 
 /// A table under load: what the engine would be, without the waiting.
+#[derive(Clone)]
 struct Bench {
     table: LockTable,
     step: Step,
