@@ -13,7 +13,7 @@ use leasehold_core::{
 use leasehold_engine::{Call, CallError, Reply};
 use leasehold_judge::history::Kept;
 
-use super::super::{Due, Hold, Pending, Session};
+use super::super::{Due, Hold, Pending, Session, principal_of};
 use crate::judge::{Attempt, Verdict};
 use crate::plan::micros;
 use crate::time::Moment;
@@ -238,6 +238,9 @@ impl World {
             (Command::Acquire(acquire), refusal) => {
                 self.acquire_refused(client, acquire, pending, refusal)
             }
+            // To another principal its lease was never there: that says nothing of it.
+            (Command::Renew(renew), Refusal::LeaseLost(_))
+                if !renew.owner.is_of(&principal_of(client)) => {}
             (Command::Renew(renew), Refusal::LeaseLost(_)) => {
                 self.lost(client, renew.lease, when);
             }
