@@ -64,6 +64,9 @@ type RefusedError struct {
 	Outcome   Outcome
 	Status    int
 	RequestID string
+	// Reason is why a lease or a token is no good any more, if the server said it: expired, released, superseded,
+	// other_scope, unknown.
+	Reason string
 	// RetryAfter is when the server thinks that a retry makes sense; zero if it does not say.
 	RetryAfter time.Duration
 	// Body is everything that the server said.
@@ -199,6 +202,7 @@ func CodeOf(err error) string {
 func readProblem(status int, body []byte) *RefusedError {
 	var said struct {
 		Code, Detail, Outcome string
+		Reason                string
 		RequestID             string `json:"request_id"`
 		Hint                  *int64 `json:"recommended_retry_ms"`
 		Ticket, Leader        *string
@@ -207,7 +211,8 @@ func readProblem(status int, body []byte) *RefusedError {
 		switch outcome := Outcome(said.Outcome); outcome {
 		case NotApplied, Applied, Unknown:
 			found := &RefusedError{
-				Code: said.Code, Detail: said.Detail, Outcome: outcome, Status: status, RequestID: said.RequestID, Body: bytes.Clone(body),
+				Code: said.Code, Detail: said.Detail, Outcome: outcome, Status: status, RequestID: said.RequestID, Reason: said.Reason,
+				Body: bytes.Clone(body),
 			}
 			if said.Hint != nil {
 				found.hasHint, found.RetryAfter = true, millis(*said.Hint)
@@ -234,7 +239,7 @@ func (e *RefusedError) forMachine() *machine.Problem {
 	if e.hasHint {
 		hint = e.RetryAfter
 	}
-	return &machine.Problem{Code: e.Code, Outcome: string(e.Outcome), Ticket: e.ticket, Leader: e.leader, RetryAfter: hint, Said: e}
+	return &machine.Problem{Code: e.Code, Outcome: string(e.Outcome), Reason: e.Reason, Ticket: e.ticket, Leader: e.leader, RetryAfter: hint, Said: e}
 }
 
 // ofMachine is the refusal again; the machine may know more of its outcome by now.

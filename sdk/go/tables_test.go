@@ -82,6 +82,9 @@ func TestBodiesAreTheErrorsThatTheyShouldBe(t *testing.T) {
 		}
 		var refused *RefusedError
 		if errors.As(err, &refused) {
+			if reason, _ := wanted["reason"].(string); refused.Reason != reason {
+				t.Errorf("%v: for the reason %q", row, refused.Reason)
+			}
 			after, _ := wanted["retry_after_ms"].(float64)
 			if refused.RetryAfter != time.Duration(after)*time.Millisecond || refused.hasHint != (wanted["retry_after_ms"] != nil) {
 				t.Errorf("%v: try again after %v", row, refused.RetryAfter)

@@ -54,7 +54,7 @@ func text(of any) string {
 }
 
 func problemOf(said line) *Problem {
-	found := &Problem{Code: text(said["code"]), Outcome: text(said["outcome"]), Ticket: text(said["ticket"]), Leader: text(said["leader"]), RetryAfter: -1}
+	found := &Problem{Code: text(said["code"]), Outcome: text(said["outcome"]), Reason: text(said["reason"]), Ticket: text(said["ticket"]), Leader: text(said["leader"]), RetryAfter: -1}
 	if hint, isThere := said["recommended_retry_ms"]; isThere && hint != nil {
 		found.RetryAfter = ms(hint)
 	}

@@ -87,8 +87,9 @@ func (m *Machine) releaseRefused(now time.Duration, key Key, p *releasing, probl
 		m.releaseFailed(now, p, failure)
 	case p.isQuiet:
 		m.end(key, Ended{Kind: EndForgotten})
-	case slices.Contains(leaseIsOver, problem.Code) && p.isInDoubt:
-		// Nothing is left to release because an earlier try did it, whose answer was lost.
+	case slices.Contains(leaseIsOver, problem.Code) && problem.Reason != "expired" && p.isInDoubt:
+		// Nothing is left to release because an earlier try did it, whose answer was lost. A server that remembers it says
+		// so; one that has started since does not know.
 		m.end(key, Ended{Kind: EndReleased})
 	default:
 		m.end(key, Ended{Kind: EndNotReleased, Problem: problem})

@@ -228,6 +228,7 @@ const (
 type Problem struct {
 	Code    string
 	Outcome string
+	Reason  string
 	Ticket  string
 	Leader  string
 	// RetryAfter is how long the server would wait before it is asked again; less than none if it did not say.

@@ -55,7 +55,7 @@ def test_body_is_the_error_that_it_should_be(row: vectors.Line) -> None:
         read(Answered(row["status"], row["body"].encode()))
     error, wanted = raised.value, row["error"]
     assert type(error) is KINDS[wanted["kind"]]
-    assert (error.code, error.outcome) == (wanted["code"], wanted["outcome"])
+    assert (error.code, error.outcome, error.reason) == (wanted["code"], wanted["outcome"], wanted["reason"])
     if isinstance(error, Refused):
         after = None if wanted["retry_after_ms"] is None else wanted["retry_after_ms"] / 1000
         assert error.retry_after == after

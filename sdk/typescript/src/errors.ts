@@ -54,6 +54,10 @@ export class Problem {
   get leader(): string | undefined {
     return text(this.fields.leader);
   }
+
+  get reason(): string | undefined {
+    return text(this.fields.reason);
+  }
 }
 
 function integer(value: unknown): number | undefined {
@@ -113,6 +117,11 @@ export class LeaseholdError extends Error {
   /** The server's code, if it gave one: programs decide by it. */
   get code(): string | undefined {
     return this.problem?.code;
+  }
+
+  /** Why a lease or a token is no good any more, if the server said it: `expired`, `released`, `superseded`, … */
+  get reason(): string | undefined {
+    return this.problem?.reason;
   }
 }
 

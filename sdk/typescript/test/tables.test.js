@@ -66,7 +66,8 @@ test("bodies are the errors that they should be", () => {
       () => readBody({ status, body }),
       (error) => {
         assert.equal(error.constructor, KINDS[wanted.kind], body);
-        assert.deepEqual([error.code ?? null, error.outcome], [wanted.code, wanted.outcome], body);
+        const said = [error.code ?? null, error.outcome, error.reason ?? null];
+        assert.deepEqual(said, [wanted.code, wanted.outcome, wanted.reason], body);
         if (error instanceof RefusedError) assert.equal(error.retryAfter ?? null, wanted.retry_after_ms, body);
         if (error instanceof HeldError) {
           assert.equal(error.holders[0].ownerId, "worker-1");

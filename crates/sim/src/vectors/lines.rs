@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_api::Happened;
+use leasehold_api::{Gone, Happened};
 use serde::Serialize;
 
 /// The first line of a vector.
@@ -106,6 +106,8 @@ pub(super) enum Said {
 pub(super) struct Refusal {
     pub(super) code: String,
     pub(super) outcome: Happened,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<Gone>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recommended_retry_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

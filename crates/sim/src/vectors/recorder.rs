@@ -405,6 +405,7 @@ pub(super) fn refusal(problem: &Problem) -> Refusal {
     Refusal {
         code: problem.code.to_string(),
         outcome: problem.outcome,
+        reason: problem.reason,
         recommended_retry_ms: problem.recommended_retry_ms,
         ticket: problem.ticket.clone(),
         leader: problem.leader.clone(),
@@ -415,6 +416,7 @@ fn problem(refusal: &Refusal) -> Box<Problem> {
     let code = Code::ALL.into_iter().find(|code| code.as_str() == refusal.code);
     let mut problem = Problem::new(code.expect("a code that is listed"), "");
     problem.outcome = refusal.outcome;
+    problem.reason = refusal.reason;
     problem.recommended_retry_ms = refusal.recommended_retry_ms;
     problem.ticket.clone_from(&refusal.ticket);
     problem.leader.clone_from(&refusal.leader);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_api::{Code, Problem};
+use leasehold_api::{Code, Gone, Problem};
 use leasehold_client::machine::{Failure, HeartbeatInterval};
 
 use super::lines::Said;
@@ -382,6 +382,16 @@ const RULES: &[Rule] = &[
         hands.at(1000);
         hands.up();
         hands.refused(Code::NotHolder);
+        hands
+    }),
+    ("a release that came too late is not taken for done", |name| {
+        let mut hands = holding(name);
+        hands.release("a");
+        hands.down();
+        hands.at(1000);
+        hands.up();
+        let expired = Problem { reason: Some(Gone::Expired), ..Problem::new(Code::NotHolder, "") };
+        hands.refused_with(&expired);
         hands
     }),
     ("a release that is overdue is sent again", |name| {

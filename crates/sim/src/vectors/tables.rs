@@ -1,6 +1,8 @@
 //! Small tables beside the machine: names, durations, codes, problems.
 
-use leasehold_api::{Code, Happened, Holder, LockState, Mode, Problem, WaitEdge, parse_duration};
+use leasehold_api::{
+    Code, Gone, Happened, Holder, LockState, Mode, Problem, WaitEdge, parse_duration,
+};
 use leasehold_client::machine::{is_undecided, says_nothing_of_the_lease};
 use leasehold_client::path_part;
 use leasehold_core::Scope;
@@ -180,6 +182,7 @@ struct Expected {
     code: Option<&'static str>,
     outcome: Happened,
     retry_after_ms: Option<u64>,
+    reason: Option<Gone>,
 }
 
 pub(super) fn problems() -> String {
@@ -190,6 +193,7 @@ pub(super) fn problems() -> String {
             code: Some(problem.code.as_str()),
             outcome: problem.outcome,
             retry_after_ms: problem.recommended_retry_ms,
+            reason: problem.reason,
         };
         let body = serde_json::to_string(&problem).expect("all keys are text");
         text += &line(&Answer { status: problem.code.http_status(), body, error });
@@ -205,7 +209,7 @@ pub(super) fn problems() -> String {
             Some(_) => ("refused", Happened::NotApplied),
             None => ("unreachable", Happened::Unknown),
         };
-        let error = Expected { kind, code, outcome, retry_after_ms: None };
+        let error = Expected { kind, code, outcome, retry_after_ms: None, reason: None };
         text += &line(&Answer { status, body: body.into(), error });
     }
     text
@@ -253,6 +257,7 @@ fn said_by_a_server(code: Code) -> Problem {
         }
         Code::Deadlock => problem.cycle = Some(vec![edge("a", "x", "b"), edge("b", "y", "a")]),
         Code::StaleFence => problem.high_water = Some(41),
+        Code::LeaseLost => problem.reason = Some(Gone::Expired),
         Code::GracePeriod => problem.grace_ends_in_ms = Some(1500),
         Code::NotLeader => problem.leader = Some("http://10.0.0.2:8080".into()),
         Code::RevisionCompacted => problem.oldest_revision = Some(1000),

@@ -61,6 +61,10 @@ class Problem:
     def leader(self) -> str | None:
         return _text(self.fields.get("leader"))
 
+    @property
+    def reason(self) -> str | None:
+        return _text(self.fields.get("reason"))
+
 
 def _number(value: Any) -> int | None:
     return value if isinstance(value, int) else None
@@ -107,6 +111,12 @@ class LeaseholdError(Exception):
     def code(self) -> str | None:
         """The server's code, if it gave one: programs decide by it."""
         return self.problem.code if self.problem else None
+
+    @property
+    def reason(self) -> str | None:
+        """Why a lease or a token is no good any more, if the server said it: ``expired``, ``released``, ``superseded``,
+        ``other_scope``, ``unknown``."""
+        return self.problem.reason if self.problem else None
 
 
 class Refused(LeaseholdError):

@@ -757,8 +757,9 @@ export class Machine<D> {
       this.#releaseFailed(now, releasing, problem.outcome === "unknown" ? "unknown" : "unsent");
     } else if (releasing.isQuiet) {
       this.#end(key, FORGOTTEN);
-    } else if (LEASE_IS_OVER.has(problem.code) && releasing.isInDoubt) {
-      // Nothing is left to release because an earlier try did it, whose answer was lost.
+    } else if (LEASE_IS_OVER.has(problem.code) && problem.reason !== "expired" && releasing.isInDoubt) {
+      // Nothing is left to release because an earlier try did it, whose answer was lost. A server that remembers it says
+      // so; one that has started since does not know.
       this.#end(key, { kind: "released" });
     } else {
       this.#end(key, { kind: "not_released", problem });

@@ -11,6 +11,7 @@ export const SECOND = 1_000_000;
 export interface Refused {
   readonly code: string;
   outcome: "not_applied" | "applied" | "unknown";
+  readonly reason?: string | undefined;
   readonly recommendedRetryMs: number | undefined;
   readonly ticket: string | undefined;
   readonly leader: string | undefined;

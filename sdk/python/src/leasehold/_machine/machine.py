@@ -731,8 +731,9 @@ class Machine:
             self._release_failed(now, releasing, Failure.UNKNOWN if is_unknown else Failure.UNSENT)
         elif releasing.is_quiet:
             self._end(key, FORGOTTEN)
-        elif problem.code in LEASE_IS_OVER and releasing.is_in_doubt:
-            # Nothing is left to release because an earlier try did it, whose answer was lost.
+        elif problem.code in LEASE_IS_OVER and problem.reason != "expired" and releasing.is_in_doubt:
+            # Nothing is left to release because an earlier try did it, whose answer was lost. A server that remembers it
+            # says so; one that has started since does not know.
             self._end(key, Ended("released"))
         else:
             self._end(key, Ended("not_released", problem=problem))
