@@ -1,5 +1,7 @@
 //! Runs the benchmarks, all or one.
 
+mod sdks;
+
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -19,9 +21,11 @@ pub(crate) const CHORE: Chore = Chore {
   service   the server as a process, over HTTP, with SQLite and in memory
   clients   the server as a process, over its stream, beside Redis and etcd; ARGS name measurements:
             sqlite memory session sdk redis-durable redis etcd hot renew
+  sdks      the SDKs for Python, Go and Node over HTTP, each beside a Redis lock of its language; ARGS name languages.
+            LEASEHOLD_BIN names the server to measure, or it is built
 
-Without a NAME all of them run, one after the other. ARGS go to the benchmark as they are. What is compared in clients and
-cluster takes LEASEHOLD_BENCH_TURNS turns (5) of LEASEHOLD_BENCH_SECONDS seconds (2), and the median counts.",
+Without a NAME all but sdks run, one after the other. ARGS go to the benchmark as they are. What is compared in clients,
+cluster and sdks takes LEASEHOLD_BENCH_TURNS turns (5) of LEASEHOLD_BENCH_SECONDS seconds (2), and the median counts.",
     run: bench,
 };
 
@@ -42,6 +46,11 @@ const BENCHES: &[Bench] = &[
 ];
 
 fn bench(root: &Path, args: &[String]) -> Result<()> {
+    if let Some((name, languages)) = args.split_first()
+        && name == "sdks"
+    {
+        return sdks::bench(root, languages);
+    }
     let (chosen, rest) = choose(args)?;
     for bench in chosen {
         let target = ["bench", "--package", bench.package, "--bench", bench.name, "--"];
@@ -67,6 +76,7 @@ fn choose(args: &[String]) -> Result<(&'static [Bench], &[String])> {
 fn names() -> String {
     let mut names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
     names.dedup();
+    names.push("sdks");
     names.join(", ")
 }
 
@@ -99,7 +109,7 @@ mod tests {
         let fault = choose(&["cores".to_string()]).err().unwrap().to_string();
         assert_eq!(
             fault,
-            "there is no benchmark \"cores\"; there are: core, store, cluster, service, clients"
+            "there is no benchmark \"cores\"; there are: core, store, cluster, service, clients, sdks"
         );
     }
 

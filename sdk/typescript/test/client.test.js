@@ -237,8 +237,10 @@ test("low-level calls answer as the interface does", async () => {
   const granted = await client.api.acquire("n", { owner_id: "tool", ttl_ms: 30_000 });
   const held = { owner_id: "tool", lease_id: granted.lease_id, fencing_token: granted.fencing_token };
   assert.equal((await client.api.check("n", { fencing_token: granted.fencing_token })).valid, true);
-  await client.api.release("n", held);
-  await assert.rejects(client.api.release("n", held), RefusedError);
+  assert.equal((await client.api.release("n", held)).replayed, false);
+  assert.equal((await client.api.release("n", held)).replayed, true);
+  const refused = client.api.release("n", { ...held, owner_id: "another" });
+  await assert.rejects(refused, (error) => error instanceof RefusedError && error.code === "not_holder");
 });
 
 test("all is given back on close, and a closed client says so", async () => {
