@@ -201,6 +201,10 @@ class Driver:
     async def op_renew(self, line: Line) -> None:
         self.things[line["lease"]].renew()
 
+    async def op_wanted(self, line: Line) -> None:
+        lease = self.things[line["lease"]]
+        await self.do(lease.wait_until_wanted if self.is_sync else lease.wanted)
+
     async def op_start_heartbeat(self, line: Line) -> None:
         self.things[line["lease"]].start_heartbeat()
 

@@ -140,6 +140,7 @@ const OPS = {
   },
   verify: async (line) => ({ valid: await lease(line).verify() }),
   renew: (line) => lease(line).renew(),
+  wanted: (line) => lease(line).wanted(),
   start_heartbeat: (line) => lease(line).startHeartbeat(),
   /** Work under a lock: it sleeps for so long, in a body. */
   async run(line, signal) {

@@ -12,6 +12,7 @@ import { ClosedError, HeldError, LeaseLostError, RefusedError, UnreachableError,
 import type { Item, Keeper } from "./keeper.js";
 import { MILLISECOND, State } from "./machine/types.js";
 import { type Claim, type Grant, type Json, Payload, type What } from "./payload.js";
+import { untilWanted } from "./wanted.js";
 
 /** `jeopardy` from half of the ttl on without a renewal: the work must stop, nobody else can have the lock yet. */
 export type LeaseState = "valid" | "jeopardy" | "lost";
@@ -352,6 +353,17 @@ export class Lease {
   async verify(): Promise<boolean> {
     const said = await this.setup.api.check(this.name, { fencing_token: this.fencingToken, lease_id: this.leaseId });
     return said.valid === true;
+  }
+
+  /**
+   * Done when somebody else waits in line for what this lease holds, or for a part of it: a good moment to give it back
+   * early. Of a session: for anything under it. Throws `LeaseLostError` if the lease ended meanwhile.
+   */
+  async wanted(): Promise<void> {
+    const { keeper, api, namespace } = this.setup;
+    const signal = this.signal;
+    await untilWanted({ keeper, api, namespace, locks: this.locks, leaseId: this.leaseId }, signal);
+    if (signal.aborted) throw signal.reason;
   }
 
   /** Sends a heartbeat now. */

@@ -344,6 +344,13 @@ func (d *driver) withLease(ctx context.Context, r request) (line, error) {
 		return nil, lease.ReleaseOnce(ctx)
 	case "renew":
 		return nil, lease.Renew()
+	case "wanted":
+		select {
+		case <-lease.Wanted():
+			return nil, nil
+		case <-lease.Jeopardy():
+			return nil, lease.Check()
+		}
 	case "start_heartbeat":
 		lease.StartHeartbeat()
 		return nil, nil

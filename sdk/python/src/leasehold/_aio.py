@@ -34,6 +34,8 @@ from ._spec import (
     several,
 )
 from ._sync import LOOK_AGAIN, VALUE, Leader, is_passing, leader_of
+from ._wanted import LOOK_AGAIN as WANTED_AGAIN
+from ._wanted import NEWS, is_wanted, prefix_of_all
 from ._watch import AsyncWatch, Feed
 from .errors import Closed, Held, LeaseholdError, LeaseLost, Refused, Unreachable
 
@@ -363,6 +365,40 @@ class AsyncLease(LeaseView):
                 _call_in(loop, callback)
 
         belief.when(least, tell)
+
+    async def wanted(self) -> None:
+        """Ends when somebody else waits in line for what this lease holds, or for a part of it: a good moment to give it
+        back early. Of a session: for anything under it. ``LeaseLost`` if the lease ended meanwhile."""
+        following, ending = asyncio.ensure_future(self._follow_queue()), asyncio.ensure_future(self.jeopardy())
+        try:
+            await asyncio.wait([following, ending], return_when=asyncio.FIRST_COMPLETED)
+            if not following.done():
+                self.check()
+            await following
+        finally:
+            following.cancel()
+            ending.cancel()
+
+    async def _follow_queue(self) -> None:
+        while True:
+            try:
+                # Watched before it is looked at, so that nobody comes in between.
+                async with await self._client.watch(prefix_of_all(self.locks)) as watch:
+                    while not await self._is_waited_for():
+                        while (await watch.next()).type not in NEWS:
+                            pass
+                    return
+            except LeaseholdError as error:
+                self.check()
+                if not is_passing(error):
+                    raise
+                await asyncio.sleep(WANTED_AGAIN)
+
+    async def _is_waited_for(self) -> bool:
+        api = self._client.api
+        if not self.locks:
+            return is_wanted((await api.list(session_id=self.lease_id))["locks"])
+        return is_wanted([await api.get(lock) for lock in self.locks])
 
     async def verify(self) -> bool:
         """Asks the server whether the lease still stands."""

@@ -34,6 +34,8 @@ from ._spec import (
     set_up,
     several,
 )
+from ._wanted import LOOK_AGAIN as WANTED_AGAIN
+from ._wanted import NEWS, is_wanted, prefix_of_all
 from ._watch import Feed, Watch
 from .errors import Closed, Held, LeaseholdError, LeaseLost, Refused, Unreachable
 
@@ -361,6 +363,40 @@ class Lease(LeaseView):
         """Asks the server whether the lease still stands."""
         lock, body = self._check_path()
         return bool(self._client.api.check(lock, **body)["valid"])
+
+    def wait_until_wanted(self, timeout: float | None = None) -> bool:
+        """Waits until somebody else waits in line for what this lease holds, or for a part of it: a good moment to give
+        it back early. False if nobody did in time (in seconds). Of a session: for anything under it. ``LeaseLost`` if the
+        lease ended meanwhile."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                # Watched before it is looked at, so that nobody comes in between.
+                with self._client.watch(prefix_of_all(self.locks)) as watch:
+                    return self._follow_queue(watch, until)
+            except LeaseholdError as error:
+                self.check()
+                if not is_passing(error):
+                    raise
+                time.sleep(WANTED_AGAIN)
+
+    def _follow_queue(self, watch: Watch, until: float | None) -> bool:
+        while True:
+            if self._is_waited_for():
+                return True
+            event = None
+            while event is None or event.type not in NEWS:
+                self.check()
+                left = LOOK_AGAIN if until is None else until - time.monotonic()
+                if left <= 0:
+                    return False
+                event = watch.next(min(left, LOOK_AGAIN))
+
+    def _is_waited_for(self) -> bool:
+        api = self._client.api
+        if not self.locks:
+            return is_wanted(api.list(session_id=self.lease_id)["locks"])
+        return is_wanted([api.get(lock) for lock in self.locks])
 
     def renew(self) -> None:
         """Sends a heartbeat now."""
