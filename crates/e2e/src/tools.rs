@@ -19,7 +19,13 @@ pub fn npm_folder() -> Result<PathBuf> {
     Ok(tools_folder()?.join("npm"))
 }
 
-fn tools_folder() -> Result<PathBuf> {
+/// The folder with what the SDK for Node is built with.
+pub fn node_sdk() -> Result<PathBuf> {
+    Ok(tools_folder()?.join("node-sdk"))
+}
+
+/// The folder of all tools.
+pub fn tools_folder() -> Result<PathBuf> {
     let test = std::env::current_exe()?;
     let target = test.ancestors().nth(3).context("a test lies in target/<profile>/deps")?;
     Ok(target.join("tools"))

@@ -1,11 +1,15 @@
 //! What every SDK promises, each driven through its own driver against the real server: the scenarios of `sdk/README.md`.
 
+#[path = "sdks/building.rs"]
+mod building;
 #[path = "sdks/harness.rs"]
 mod harness;
 #[path = "sdks/basics.rs"]
 mod basics;
 #[path = "sdks/faults.rs"]
 mod faults;
+#[path = "sdks/histories.rs"]
+mod histories;
 #[path = "sdks/planted.rs"]
 mod planted;
 
@@ -15,6 +19,8 @@ macro_rules! for_every_sdk {
         for_every_sdk!(@ rust_http, Sdk::RustHttp, $($module::$test),*);
         for_every_sdk!(@ python_asyncio, Sdk::PythonAsyncio, $($module::$test),*);
         for_every_sdk!(@ python_sync, Sdk::PythonSync, $($module::$test),*);
+        for_every_sdk!(@ go, Sdk::Go, $($module::$test),*);
+        for_every_sdk!(@ typescript, Sdk::TypeScript, $($module::$test),*);
     };
     (@ $sdk:ident, $kind:expr, $($module:ident::$test:ident),*) => {
         mod $sdk {
@@ -42,6 +48,7 @@ for_every_sdk!(
     basics::everything_is_given_back_on_close,
     basics::a_dropped_guard_is_given_back,
     basics::a_canceled_wait_leaves_the_queue,
+    basics::a_lease_that_others_wait_for_is_wanted,
     basics::low_level_calls_answer_as_the_interface_does,
     faults::a_lease_outlives_its_ttl_by_heartbeats,
     faults::a_lease_counts_from_before_it_was_asked_for,
@@ -54,22 +61,39 @@ for_every_sdk!(
     faults::a_lease_survives_a_restart_of_the_server,
     faults::a_wait_survives_a_restart_of_the_server,
     faults::a_grant_whose_answer_was_lost_is_got_again,
+    faults::a_place_in_line_outlives_its_connection,
     faults::unreachable_is_not_refused,
     faults::what_may_have_been_granted_is_given_back,
     faults::a_killed_holder_is_outlived_by_its_ttl_alone,
     faults::watchers_miss_nothing,
+    faults::a_watcher_that_missed_events_is_told,
     faults::tls_and_tokens_are_spoken,
     faults::a_fork_holds_nothing,
+    histories::a_long_history_can_have_happened,
 );
 
 mod examples {
     use super::harness::{Sdk, Stage};
 
+    async fn run(sdk: Sdk) -> anyhow::Result<()> {
+        let stage = Stage::of(sdk).await?;
+        stage.run_example("migrate", "step 2 with token").await?;
+        stage.run_example("leader", "elected with token").await
+    }
+
     #[tokio::test]
     async fn of_the_python_sdk_run() -> anyhow::Result<()> {
-        let stage = Stage::of(Sdk::PythonSync).await?;
-        stage.run_example("migrate.py", "step 2 with token").await?;
-        stage.run_example("leader.py", "elected with token").await
+        run(Sdk::PythonSync).await
+    }
+
+    #[tokio::test]
+    async fn of_the_go_sdk_run() -> anyhow::Result<()> {
+        run(Sdk::Go).await
+    }
+
+    #[tokio::test]
+    async fn of_the_typescript_sdk_run() -> anyhow::Result<()> {
+        run(Sdk::TypeScript).await
     }
 }
 
@@ -83,6 +107,22 @@ mod planted_bugs {
         for bug in Bug::ALL {
             is_found(bug, Sdk::PythonAsyncio).await?;
             is_found(bug, Sdk::PythonSync).await?;
+        }
+        Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn are_found_in_the_go_sdk() -> anyhow::Result<()> {
+        for bug in Bug::ALL {
+            is_found(bug, Sdk::Go).await?;
+        }
+        Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn are_found_in_the_typescript_sdk() -> anyhow::Result<()> {
+        for bug in Bug::ALL {
+            is_found(bug, Sdk::TypeScript).await?;
         }
         Ok(())
     }

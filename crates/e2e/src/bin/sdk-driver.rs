@@ -342,6 +342,7 @@ impl Driver {
                 return Ok(json!({"valid": checked.valid}));
             }
             "renew" => self.handle(line)?.renew(),
+            "wanted" => self.handle(line)?.wanted().await,
             "start_heartbeat" => self.handle(line)?.start_heartbeat(),
             "run" => {
                 let sleep = length(line, "sleep_ms")?;

@@ -262,6 +262,20 @@ pub(crate) async fn a_canceled_wait_leaves_the_queue(stage: Stage) -> Result<()>
     stage.until_free("a", LONG).await
 }
 
+pub(crate) async fn a_lease_that_others_wait_for_is_wanted(stage: Stage) -> Result<()> {
+    stage.connect().await?;
+    let lease = stage.acquire(json!({"lock": "a", "ttl_ms": 60_000})).await?;
+    let wanted = stage.driver.send(json!({"op": "wanted", "lease": lease}))?;
+    let other = stage.other.clone();
+    let waiting = tokio::spawn(async move { other.lock("a").wait(LONG).acquire().await });
+    wanted.ok().await?;
+    // Those who came before are seen as well.
+    stage.driver.ask(json!({"op": "wanted", "lease": lease})).await?;
+    stage.driver.ask(json!({"op": "release", "lease": lease})).await?;
+    waiting.await??.release().await?;
+    Ok(())
+}
+
 pub(crate) async fn low_level_calls_answer_as_the_interface_does(stage: Stage) -> Result<()> {
     stage.connect().await?;
     let call = |method: &str, path: &str, body: Value| json!({"op": "api", "method": method, "path": path, "body": body});
@@ -275,5 +289,15 @@ pub(crate) async fn low_level_calls_answer_as_the_interface_does(stage: Stage) -
     let wrong = json!({"owner_id": "x", "lease_id": granted["lease_id"], "fencing_token": 1});
     let refused = stage.driver.refused(call("POST", "/v1/locks/t/release", wrong)).await?;
     assert_eq!((&refused["kind"], &refused["code"]), (&"refused".into(), &"not_holder".into()));
+    let body = json!({"owner_id": "tool", "ttl_ms": 30_000});
+    let session = stage.driver.ask(call("POST", "/v1/sessions", body)).await?["body"].clone();
+    let body = json!({"owner_id": "tool", "session_id": session["session_id"]});
+    let bytes = |verb: &str, range: &str| {
+        call("POST", &format!("/v1/locks/inode:9@{range}/{verb}"), body.clone())
+    };
+    stage.driver.ask(bytes("acquire", "0..100")).await?;
+    stage.driver.ask(bytes("unlock", "40..60")).await?;
+    stage.other.lock("inode:9@40..60").acquire().await?.release().await?;
+    ensure!(!stage.is_free("inode:9@0..40").await?, "only what was named is given back");
     Ok(())
 }

@@ -202,6 +202,29 @@ pub(crate) async fn a_grant_whose_answer_was_lost_is_got_again(stage: Stage) -> 
     Ok(())
 }
 
+pub(crate) async fn a_place_in_line_outlives_its_connection(stage: Stage) -> Result<()> {
+    let proxy = stage.connect_by_proxy().await?;
+    let held = stage.other.lock("a").owner("other").acquire().await?;
+    let line = json!({"op": "acquire", "lock": "a", "owner": "first", "wait_ms": null});
+    let first = stage.driver.send(line)?;
+    stage.until_waiters("a", 1).await?;
+    proxy.set(Network::Resets);
+    stage.until_waiters("a", 0).await?;
+    // Somebody comes while it is away, and stands behind it all the same.
+    let second = stage.second().await?;
+    let line = json!({"op": "acquire", "lock": "a", "owner": "second", "wait_ms": null});
+    let behind = second.send(line)?;
+    stage.until_waiters("a", 1).await?;
+    proxy.set(Network::Works);
+    stage.until_waiters("a", 2).await?;
+    held.release().await?;
+    let first = first.ok().await?;
+    stage.driver.ask(json!({"op": "release", "lease": first["lease"]})).await?;
+    let behind = behind.ok().await?;
+    ensure!(first["token"].as_u64() < behind["token"].as_u64(), "{first} {behind}");
+    Ok(())
+}
+
 pub(crate) async fn unreachable_is_not_refused(mut stage: Stage) -> Result<()> {
     let line = json!({"op": "connect", "servers": stage.url(), "patience_ms": 800});
     stage.driver.ask(line).await?;
@@ -263,6 +286,18 @@ pub(crate) async fn watchers_miss_nothing(mut stage: Stage) -> Result<()> {
         stage.server.start_again().await?;
     }
     ensure!(stage.driver.take(&json!({"event": "news", "lock": "elsewhere"})).is_none());
+    Ok(())
+}
+
+pub(crate) async fn a_watcher_that_missed_events_is_told(stage: Stage) -> Result<()> {
+    stage.connect().await?;
+    // An epoch that this server has never had.
+    let line = json!({"op": "watch", "prefix": "w/", "after": "77-5"});
+    stage.driver.ask(line).await?;
+    stage.driver.event(json!({"event": "news", "type": "resync"}), LONG).await?;
+    stage.other.lock("w/a").acquire().await?.release().await?;
+    let news = json!({"event": "news", "type": "granted", "lock": "w/a"});
+    stage.driver.event(news, LONG).await?;
     Ok(())
 }
 

@@ -11,7 +11,10 @@ use leasehold_client::{Client, Transport};
 use leasehold_e2e::driver::Driver;
 use leasehold_e2e::proxy::Proxy;
 use leasehold_e2e::server::Server;
+use leasehold_e2e::tools::python_tool;
 use serde_json::{Value, json};
+
+use super::building;
 
 /// Longer than any scenario takes.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -25,6 +28,24 @@ pub(crate) enum Sdk {
     RustHttp,
     PythonAsyncio,
     PythonSync,
+    Go,
+    TypeScript,
+}
+
+impl Sdk {
+    /// Its folder in `sdk`, if it has one there.
+    pub(crate) fn folder(self) -> &'static str {
+        match self {
+            Sdk::Rust | Sdk::RustHttp => "",
+            Sdk::PythonAsyncio | Sdk::PythonSync => "python",
+            Sdk::Go => "go",
+            Sdk::TypeScript => "typescript",
+        }
+    }
+
+    pub(crate) fn is_compiled(self) -> bool {
+        matches!(self, Sdk::Go | Sdk::TypeScript)
+    }
 }
 
 /// Everything that a scenario needs.
@@ -47,7 +68,7 @@ impl Stage {
     /// The same with an SDK that lies elsewhere.
     pub(crate) async fn of_copy(sdk: Sdk, copy: Option<&Path>) -> Result<Stage> {
         let server = Server::start().await?;
-        let driver = Driver::start(&mut command(sdk, copy)).await?;
+        let driver = Driver::start(&mut command(sdk, copy)?).await?;
         let url = format!("http://{}", server.address());
         let other = Client::builder(&url).transport(Transport::Http).connect().await?;
         Ok(Stage { sdk, copy: copy.map(Path::to_path_buf), server, driver, other })
@@ -80,7 +101,7 @@ impl Stage {
     }
 
     pub(crate) async fn second_to(&self, servers: &str, patience_ms: u64) -> Result<Driver> {
-        let driver = Driver::start(&mut command(self.sdk, self.copy.as_deref())).await?;
+        let driver = Driver::start(&mut command(self.sdk, self.copy.as_deref())?).await?;
         let line = json!({"op": "connect", "servers": servers, "patience_ms": patience_ms});
         driver.ask(line).await?;
         Ok(driver)
@@ -113,16 +134,21 @@ impl Stage {
         self.until(LONG, &what, enough).await
     }
 
-    /// Runs an example of the Python SDK, which must say this.
-    pub(crate) async fn run_example(&self, file: &str, says: &str) -> Result<()> {
-        let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
-        let mut example = Command::new("python3");
-        example.arg("-B").arg(sdk.join("examples").join(file));
-        example.env("PYTHONPATH", sdk.join("src")).env("LEASEHOLD_ADDR", self.url());
+    /// Runs an example of the SDK, which must say this.
+    pub(crate) async fn run_example(&self, name: &str, says: &str) -> Result<()> {
+        let sdk = building::built(self.sdk)?;
+        let examples = sdk.join("examples").join(name);
+        let mut example = match self.sdk {
+            Sdk::Go => Command::new(sdk.join("built").join(name)),
+            Sdk::TypeScript => run_by(python_tool("node")?, examples.with_extension("js")),
+            _ => run_by(python_tool("python")?, examples.with_extension("py")),
+        };
+        example.env("PYTHONPATH", sdk.join("src")).env("PYTHONDONTWRITEBYTECODE", "1");
+        example.env("LEASEHOLD_ADDR", self.url());
         let done = tokio::task::spawn_blocking(move || example.output()).await??;
         let said = String::from_utf8_lossy(&done.stdout);
         let complained = String::from_utf8_lossy(&done.stderr);
-        ensure!(done.status.success() && said.contains(says), "{file}: {said}{complained}");
+        ensure!(done.status.success() && said.contains(says), "{name}: {said}{complained}");
         Ok(())
     }
 
@@ -142,22 +168,30 @@ impl Stage {
 }
 
 /// How the driver of an SDK is started.
-fn command(sdk: Sdk, copy: Option<&Path>) -> Command {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+fn command(sdk: Sdk, copy: Option<&Path>) -> Result<Command> {
+    let lies = match copy {
+        Some(copy) => copy.to_path_buf(),
+        None => building::built(sdk)?,
+    };
+    let driver = lies.join("conformance/driver");
     let mut command = match sdk {
         Sdk::Rust | Sdk::RustHttp => Command::new(env!("CARGO_BIN_EXE_sdk-driver")),
-        Sdk::PythonAsyncio | Sdk::PythonSync => {
-            let mut command = Command::new("python3");
-            let sdk = copy.map_or_else(|| root.join("sdk/python"), Path::to_path_buf);
-            command.arg("-B").arg(sdk.join("conformance/driver"));
-            command
-        }
+        Sdk::PythonAsyncio | Sdk::PythonSync => run_by(python_tool("python")?, driver),
+        Sdk::Go => Command::new(lies.join("built/driver")),
+        Sdk::TypeScript => run_by(python_tool("node")?, driver.with_file_name("driving.js")),
     };
     match sdk {
         Sdk::RustHttp => _ = command.arg("--http"),
         Sdk::PythonSync => _ = command.arg("--sync"),
-        Sdk::Rust | Sdk::PythonAsyncio => {}
+        Sdk::Rust | Sdk::PythonAsyncio | Sdk::Go | Sdk::TypeScript => {}
     }
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    Ok(command)
+}
+
+fn run_by(interpreter: PathBuf, file: PathBuf) -> Command {
+    let mut command = Command::new(interpreter);
+    command.arg(file);
     command
 }
 

@@ -1,14 +1,16 @@
 //! Bugs on purpose, in a copy of a port: each must be found by the vectors or by a scenario.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use super::harness::{Sdk, Stage};
-use super::{basics, faults};
+use super::{basics, building, faults};
+
+/// File, what stands there once, and what is put in its place.
+type Patch = (&'static str, &'static str, &'static str);
 
 /// What is wrong in the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,39 +36,106 @@ impl Bug {
         Bug::SwallowLoss,
     ];
 
-    /// File below `src/leasehold`, what stands there, and what is put in its place.
-    fn patches(self) -> &'static [(&'static str, &'static str, &'static str)] {
+    /// What is wrong in the SDK: files, what stands there, and what is put in its place.
+    fn patches(self, sdk: Sdk) -> &'static [Patch] {
+        match sdk {
+            Sdk::Go => self.in_go(),
+            Sdk::TypeScript => self.in_typescript(),
+            Sdk::Rust | Sdk::RustHttp | Sdk::PythonAsyncio | Sdk::PythonSync => self.in_python(),
+        }
+    }
+
+    fn in_python(self) -> &'static [Patch] {
         match self {
             Bug::CountFromAnswer => &[(
-                "_machine/machine.py",
+                "src/leasehold/_machine/machine.py",
                 "Standing.counted(sent.sent, answer.ttl, answer.left))",
                 "Standing.counted(now, answer.ttl, answer.left))",
             )],
             Bug::JeopardyLate => &[(
-                "_machine/types.py",
+                "src/leasehold/_machine/types.py",
                 "return self.since + self.ttl // 2",
                 "return self.since + self.ttl",
             )],
             Bug::NoRequestId => &[(
-                "_payload.py",
+                "src/leasehold/_payload.py",
                 "\"request_id\": self.request_id, \"wait_ms\"",
                 "\"request_id\": __import__(\"secrets\").token_hex(16), \"wait_ms\"",
             )],
             Bug::RetryAfterRefusal => &[(
-                "_machine/machine.py",
+                "src/leasehold/_machine/machine.py",
                 "            if not says_nothing_of_the_lease(problem.code):\n                self._end(sent.key, lost(Loss.TOLD, problem))\n            elif",
                 "            if",
             )],
             Bug::SwallowLoss => &[
                 (
-                    "_sync.py",
+                    "src/leasehold/_sync.py",
                     "        if lost is not None and error is None:\n            raise lost\n",
                     "",
                 ),
                 (
-                    "_aio.py",
+                    "src/leasehold/_aio.py",
                     "            raise lost from None\n        if error is None:\n            raise lost\n",
                     "            return True\n",
+                ),
+            ],
+        }
+    }
+
+    fn in_go(self) -> &'static [Patch] {
+        match self {
+            Bug::CountFromAnswer => &[(
+                "machine/acquiring.go",
+                "counted(sent.sent, answer.TTL, answer.Left)",
+                "counted(now, answer.TTL, answer.Left)",
+            )],
+            Bug::JeopardyLate => {
+                &[("machine/types.go", "return s.Since + s.TTL/2 }", "return s.Since + s.TTL }")]
+            }
+            Bug::NoRequestId => {
+                &[("payload.go", "\"request_id\": p.requestID", "\"request_id\": random(16)")]
+            }
+            Bug::RetryAfterRefusal => &[(
+                "machine/machine.go",
+                "m.beatFailed(now, p, problem.RetryAfter)\n\t\t} else {\n\t\t\tm.end(sent.key, Ended{EndLost, Told, problem})\n\t\t}",
+                "m.beatFailed(now, p, problem.RetryAfter)\n\t\t} else {\n\t\t\tm.beatFailed(now, p, problem.RetryAfter)\n\t\t}",
+            )],
+            Bug::SwallowLoss => &[("lock.go", "\t\treturn lost\n", "\t\treturn nil\n")],
+        }
+    }
+
+    fn in_typescript(self) -> &'static [Patch] {
+        match self {
+            Bug::CountFromAnswer => &[(
+                "src/machine/machine.ts",
+                "phase, Standing.counted(sent.sent, ttl, left)",
+                "phase, Standing.counted(now, ttl, left)",
+            )],
+            Bug::JeopardyLate => &[(
+                "src/machine/types.ts",
+                "return this.since + Math.floor(this.ttl / 2);",
+                "return this.since + this.ttl;",
+            )],
+            Bug::NoRequestId => &[(
+                "src/payload.ts",
+                "      request_id: requestId,",
+                "      request_id: requestId.slice(0, 8) + crypto.randomUUID(),",
+            )],
+            Bug::RetryAfterRefusal => &[(
+                "src/machine/machine.ts",
+                "if (!saysNothingOfTheLease(problem.code)) this.#end(sent.key, lost(\"server\", problem));\n        else if",
+                "if",
+            )],
+            Bug::SwallowLoss => &[
+                (
+                    "src/lease.ts",
+                    "if (lost !== undefined && isAbort(error, signal)) throw lost;",
+                    "if (lost !== undefined && isAbort(error, signal)) return undefined as T;",
+                ),
+                (
+                    "src/lease.ts",
+                    "    if (lost !== undefined) throw lost;\n    return",
+                    "    return",
                 ),
             ],
         }
@@ -93,7 +162,7 @@ impl Bug {
 /// The copy does what it should in general, and fails where the bug is.
 pub(crate) async fn is_found(bug: Bug, sdk: Sdk) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let copy = patched(bug, &folder)?;
+    let copy = patched(bug, sdk, &folder)?;
     let stage = Stage::of_copy(sdk, Some(&copy)).await?;
     basics::who_waits_is_granted_when_it_comes_free(stage)
         .await
@@ -108,17 +177,16 @@ pub(crate) async fn is_found(bug: Bug, sdk: Sdk) -> Result<()> {
     Ok(())
 }
 
-fn patched(bug: Bug, folder: &TempDir) -> Result<PathBuf> {
-    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
+fn patched(bug: Bug, sdk: Sdk, folder: &TempDir) -> Result<PathBuf> {
     let copy = folder.path().join("sdk");
-    let copied = Command::new("cp").arg("-r").arg(&sdk).arg(&copy).status()?;
-    ensure!(copied.success(), "the SDK cannot be copied");
-    for (file, before, after) in bug.patches() {
-        let path = copy.join("src/leasehold").join(file);
+    building::copied(&building::sources(sdk), &copy)?;
+    for (file, before, after) in bug.patches(sdk) {
+        let path = copy.join(file);
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {file}"))?;
         let count = text.matches(before).count();
         ensure!(count == 1, "{bug:?}: what is to be patched in {file} is there {count} times");
         fs::write(&path, text.replace(before, after))?;
     }
+    building::compile(sdk, &copy)?;
     Ok(copy)
 }
