@@ -176,12 +176,16 @@ function snippets(name) {
   const quoted = `'${name.replaceAll("'", "'\\''")}'`;
   const path = `${location.origin}${pathOf(name)}`;
   const server = JSON.stringify(location.origin);
+  const text = JSON.stringify(name);
   const connect = ns === 'default' ? `Client::connect(${server})` : `Client::builder(${server}).namespace(${JSON.stringify(ns)}).connect()`;
   /** @type {Record<string, string>} */
   const texts = {
     curl: `# look\ncurl '${path}${query}'\n\n# take it for 30 s, waiting up to 10 s\ncurl -X POST '${path}/acquire${query}' -H 'content-type: application/json' \\\n     -d '{"owner_id":"worker-a","ttl_ms":30000,"wait_ms":10000}'`,
     CLI: `export LEASEHOLD_ADDR=${location.origin}${ns === 'default' ? '' : ` LEASEHOLD_NAMESPACE='${ns}'`}\nleasehold get ${quoted}\nleasehold run ${quoted} --wait 10s --ttl 30s -- ./work.sh`,
-    Rust: `let client = ${connect}.await?;\nlet lease = client\n    .lock(${JSON.stringify(name)})\n    .owner("worker-a")\n    .ttl(Duration::from_secs(30))\n    .wait(Duration::from_secs(10))\n    .acquire()\n    .await?;\nwrite(lease.fencing_token(), rows).await?;\nlease.release().await?;`,
+    Rust: `let client = ${connect}.await?;\nlet lease = client\n    .lock(${text})\n    .owner("worker-a")\n    .ttl(Duration::from_secs(30))\n    .wait(Duration::from_secs(10))\n    .acquire()\n    .await?;\nwrite(lease.fencing_token(), rows).await?;\nlease.release().await?;`,
+    Python: `client = Client(${server}, owner="worker-a"${ns === 'default' ? '' : `, namespace=${JSON.stringify(ns)}`})\nwith client.lock(${text}, ttl=30, wait=10) as lease:\n    write(rows, token=lease.fencing_token)`,
+    Go: `c, err := leasehold.New(${server}, leasehold.Owner("worker-a")${ns === 'default' ? '' : `, leasehold.Namespace(${JSON.stringify(ns)})`})\nlock := c.Lock(${text}, leasehold.TTL(30*time.Second), leasehold.Wait(10*time.Second))\nerr = lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {\n\treturn write(ctx, lease.FencingToken(), rows)\n})`,
+    TypeScript: `const client = new Client(${server}, { owner: "worker-a"${ns === 'default' ? '' : `, namespace: ${JSON.stringify(ns)}`} });\nawait client.lock(${text}, { ttl: "30s", wait: "10s" }).run(async (lease) => {\n  await write(rows, { token: lease.fencingToken, signal: lease.signal });\n});`,
   };
   const tab = (/** @type {string} */ one) => h('button', { type: 'button', role: 'tab', 'aria-selected': String(one === how), onClick: () => adjust({ how: one === 'curl' ? undefined : one }), key: one }, one);
   return card('Copy as', h('div', { class: 'tabs', role: 'tablist' }, Object.keys(texts).map(tab)), copyable(texts[how] ?? texts.curl));

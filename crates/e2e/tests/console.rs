@@ -123,6 +123,29 @@ async fn break_wants_the_name_and_a_reason() -> Result<()> {
     nothing_to_complain(&mut browser).await
 }
 
+/// Every way to ask for this lock from a program names it, the server and the namespace.
+#[tokio::test]
+async fn lock_can_be_copied_for_every_sdk() -> Result<()> {
+    let server = Server::start_with(&["--store", "memory"]).await?;
+    let mut browser = Browser::start().await?;
+    let said = "return [...document.querySelectorAll('[role=tab]')].map((tab) => tab.textContent)";
+    for (how, calls) in [
+        ("Rust", ".lock(\"job/it's\")"),
+        ("Python", "client.lock(\"job/it's\", ttl=30, wait=10)"),
+        ("Go", "c.Lock(\"job/it's\", leasehold.TTL(30*time.Second)"),
+        ("TypeScript", "client.lock(\"job/it's\", { ttl: \"30s\", wait: \"10s\" }).run("),
+    ] {
+        let page = format!("/lock?name={}&how={how}&ns=team", hash_of("job/it's"));
+        browser.open(&url(&server, &page)).await?;
+        browser.wait_for_text(calls).await?;
+        browser.wait_for_text(&format!("\"http://{}\"", server.address())).await?;
+        browser.wait_for_text("\"team\"").await?;
+        let tabs = browser.run(said).await?;
+        ensure!(tabs == json!(["curl", "CLI", "Rust", "Python", "Go", "TypeScript"]), "{tabs}");
+    }
+    nothing_to_complain(&mut browser).await
+}
+
 async fn state_of(http: &mut Http, lock: &str) -> Result<String> {
     let lock: Value = http.get(&format!("/v1/locks/{lock}")).await?.json()?;
     Ok(lock["state"].as_str().unwrap_or_default().to_string())
