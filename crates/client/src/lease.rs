@@ -261,7 +261,16 @@ impl Lease {
         let (done, released) = oneshot::channel();
         let inner = &self.handle.inner;
         inner.client.order(Order::Release { key: inner.key, done })?;
-        released.await.map_err(|_| Error::Closed)?
+        let came = released.await.map_err(|_| Error::Closed)?;
+        // A lease that has ended is forgotten by the machine; only its belief still knows how it did.
+        match (came, inner.belief.lost_by()) {
+            (Err(Error::LeaseLost { by: LostBy::Lapse, outcome }), by)
+                if by != LostBy::Released =>
+            {
+                Err(Error::lost(by, outcome))
+            }
+            (came, _) => came,
+        }
     }
 }
 

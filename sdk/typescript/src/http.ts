@@ -85,6 +85,8 @@ export class Pool {
   readonly #beats: http.Agent;
   readonly #others: http.Agent;
   readonly #alone = new Set<http.ClientRequest>();
+  /** Connections that have come about. */
+  readonly #standing = new WeakSet<Socket>();
 
   constructor(server: string, access: Access) {
     this.server = server;
@@ -158,7 +160,8 @@ export class Pool {
 
   /** Notes when the connection stands, and gives it up if it takes too long. */
   #watch(socket: Socket, request: http.ClientRequest, connected: () => void): void {
-    if (request.reusedSocket) {
+    // One that comes straight from another request is not marked as used before.
+    if (request.reusedSocket || this.#standing.has(socket)) {
       connected();
       return;
     }
@@ -171,6 +174,7 @@ export class Pool {
     request.once("close", () => clearTimeout(late));
     socket.once(event, () => {
       clearTimeout(late);
+      this.#standing.add(socket);
       connected();
     });
   }

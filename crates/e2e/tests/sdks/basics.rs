@@ -161,6 +161,13 @@ pub(crate) async fn a_release_says_what_happened(stage: Stage) -> Result<()> {
     stage.other.api().break_lock("a", &reason).await?;
     let refused = stage.driver.refused(json!({"op": "release", "lease": lease})).await?;
     assert_eq!((&refused["kind"], &refused["by"]), (&"lease_lost".into(), &"server".into()));
+    // The same when it was told before.
+    let lease = stage.acquire(json!({"lock": "c", "ttl_ms": 30_000})).await?;
+    stage.other.api().break_lock("c", &reason).await?;
+    stage.driver.ask(json!({"op": "renew", "lease": lease})).await?;
+    stage.driver.event(json!({"event": "lost", "lease": lease, "by": "server"}), LONG).await?;
+    let refused = stage.driver.refused(json!({"op": "release", "lease": lease})).await?;
+    assert_eq!((&refused["kind"], &refused["by"]), (&"lease_lost".into(), &"server".into()));
     let lease = stage.acquire(json!({"lock": "b", "ttl_ms": 30_000})).await?;
     stage.other.api().break_lock("b", &reason).await?;
     stage.driver.ask(json!({"op": "release_once", "lease": lease})).await?;
