@@ -102,19 +102,19 @@ mod planted_bugs {
     use super::harness::Sdk;
     use super::planted::all_are_found;
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn are_found_in_the_python_sdk() -> anyhow::Result<()> {
-        all_are_found(Sdk::PythonAsyncio).await?;
-        all_are_found(Sdk::PythonSync).await
+    #[test]
+    fn are_found_in_the_python_sdk() -> anyhow::Result<()> {
+        all_are_found(Sdk::PythonAsyncio)?;
+        all_are_found(Sdk::PythonSync)
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn are_found_in_the_go_sdk() -> anyhow::Result<()> {
-        all_are_found(Sdk::Go).await
+    #[test]
+    fn are_found_in_the_go_sdk() -> anyhow::Result<()> {
+        all_are_found(Sdk::Go)
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn are_found_in_the_typescript_sdk() -> anyhow::Result<()> {
-        all_are_found(Sdk::TypeScript).await
+    #[test]
+    fn are_found_in_the_typescript_sdk() -> anyhow::Result<()> {
+        all_are_found(Sdk::TypeScript)
     }
 }

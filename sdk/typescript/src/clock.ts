@@ -18,6 +18,8 @@ export interface Clock {
 
 const STEP = 10 * MILLISECOND;
 const SAMPLES = 3;
+/** To stop and thaw its processes takes a machine that sleeps longer than this, on the fine clock too. In microseconds. */
+const LOOK_EVERY = 100;
 
 function fine(): number {
   const [seconds, nanos] = process.hrtime();
@@ -34,9 +36,12 @@ export class SystemClock implements Clock {
   readonly coarseness: number = process.platform === "linux" ? 2 * STEP : 0;
   readonly #start = process.platform === "linux" ? Math.max(...Array.from({ length: SAMPLES }, ahead)) : 0;
   #slept = 0;
+  #lookedAt = Number.NEGATIVE_INFINITY;
 
   now(): number {
-    if (process.platform === "linux") {
+    const now = fine();
+    if (process.platform === "linux" && now - this.#lookedAt >= LOOK_EVERY) {
+      this.#lookedAt = now;
       const slept = ahead() - this.#start;
       // Less than a step is how the coarse clock is read; what is more was sleep, and is rounded up.
       if (slept > STEP) this.#slept = Math.max(this.#slept, slept + STEP);

@@ -112,14 +112,22 @@ export class Pool {
     const request = this.#request(options);
     const answer = new Promise<http.IncomingMessage>((resolve, reject) => {
       let isConnected = false;
+      let isAnswered = false;
       const connected = (): void => {
         isConnected = true;
         options.onConnected?.();
       };
       request.once("socket", (socket) => this.#watch(socket, request, connected));
-      request.once("response", resolve);
-      request.on("error", (error) => reject(this.#noAnswer(error, isConnected)));
-      request.once("close", () => reject(this.#noAnswer(undefined, isConnected)));
+      request.once("response", (message) => {
+        isAnswered = true;
+        resolve(message);
+      });
+      // An error that nobody looks at costs more than the rest of the request.
+      const failed = (error?: Error): void => {
+        if (!isAnswered) reject(this.#noAnswer(error, isConnected));
+      };
+      request.on("error", failed);
+      request.once("close", () => failed());
     });
     // Whoever cancels does not look at the answer.
     answer.catch(() => {});
@@ -183,17 +191,21 @@ export class Pool {
     return new Promise((resolve, reject) => {
       const chunks: Buffer[] = [];
       let bytes = 0;
+      let isWhole = false;
       message.on("data", (chunk: Buffer) => {
         bytes += chunk.length;
         chunks.push(chunk);
         if (bytes > ANSWER_BYTES_MAX) message.destroy(new Error("the answer is too long"));
       });
       message.once("end", () => {
+        isWhole = true;
         const body = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
         resolve({ status: message.statusCode ?? 0, body: body.toString("utf8") });
       });
       message.once("error", (error) => reject(this.#noAnswer(error, true)));
-      message.once("close", () => reject(this.#noAnswer(undefined, true)));
+      message.once("close", () => {
+        if (!isWhole) reject(this.#noAnswer(undefined, true));
+      });
     });
   }
 

@@ -501,7 +501,7 @@ export class Keeper {
         break;
       default:
         item.belief.isLost("released");
-        item.acquired.reject(new ClosedError());
+        if (!item.acquired.isDone) item.acquired.reject(new ClosedError());
         item.released?.resolve();
     }
   }
