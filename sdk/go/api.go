@@ -190,6 +190,27 @@ func (a API) Events(ctx context.Context, query url.Values) (JSON, error) {
 // Graph is who waits for whom.
 func (a API) Graph(ctx context.Context) (JSON, error) { return a.get(ctx, "/v1/graph", nil) }
 
+// History is past holders with their tokens and ends, as far as the server remembers: lock.
+func (a API) History(ctx context.Context, query url.Values) (JSON, error) {
+	return a.get(ctx, "/v1/history", query)
+}
+
+// Token is the grant that carries a fencing token, held or ended, as far as the server remembers.
+func (a API) Token(ctx context.Context, token uint64) (JSON, error) {
+	return a.get(ctx, fmt.Sprintf("/v1/tokens/%d", token), nil)
+}
+
+// Overview is numbers, the longest waits, the leases that end next.
+func (a API) Overview(ctx context.Context) (JSON, error) { return a.get(ctx, "/v1/overview", nil) }
+
+// Tree is the locks that are held as a tree: what follows after a prefix, up to the next slash.
+func (a API) Tree(ctx context.Context, query url.Values) (JSON, error) {
+	return a.get(ctx, "/v1/tree", query)
+}
+
+// Limits is the limits of the server.
+func (a API) Limits(ctx context.Context) (JSON, error) { return a.Raw(ctx, "GET", "/v1/limits", nil) }
+
 // Cluster is the server that answers, and who leads which group of namespaces.
 func (a API) Cluster(ctx context.Context) (JSON, error) { return a.Raw(ctx, "GET", "/v1/cluster", nil) }
 

@@ -72,6 +72,40 @@ for_every_sdk!(
     histories::a_long_history_can_have_happened,
 );
 
+/// A call that the interface has and an SDK lacks is found by its path.
+mod interface {
+    use anyhow::{Context, Result, ensure};
+    use leasehold_e2e::client::Http;
+    use leasehold_e2e::server::Server;
+    use serde_json::Value;
+
+    const CALLS: [&str; 3] =
+        ["python/src/leasehold/_calls.py", "go/api.go", "typescript/src/api.ts"];
+
+    #[tokio::test]
+    async fn every_call_is_in_every_sdk() -> Result<()> {
+        let server = Server::start_with(&["--store", "memory"]).await?;
+        let described = Http::new(server.address()).get("/openapi.json").await?;
+        let described: Value = described.json()?;
+        let paths = described["paths"].as_object().context("there are paths")?.keys();
+        // A watch is more than a call.
+        let calls: Vec<_> =
+            paths.filter(|path| path.starts_with("/v1/") && *path != "/v1/watch").collect();
+        ensure!(calls.len() > 20, "{calls:?}");
+        for file in CALLS {
+            let source = format!("{}/../../sdk/{file}", env!("CARGO_MANIFEST_DIR"));
+            let source = std::fs::read_to_string(source)?;
+            for call in &calls {
+                // What stands between the parameters.
+                let parts = call.split('{').map(|part| part.split('}').next_back().unwrap_or(part));
+                let mut parts = parts.map(|part| part.trim_matches('/'));
+                ensure!(parts.all(|part| source.contains(part)), "{file} lacks {call}");
+            }
+        }
+        Ok(())
+    }
+}
+
 mod examples {
     use super::harness::{Sdk, Stage};
 

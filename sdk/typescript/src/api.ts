@@ -149,6 +149,31 @@ export class Api {
     return this.raw("GET", `/v1/graph${this.#query}`);
   }
 
+  /** Past holders with their tokens and ends, as far as the server remembers: `lock`. */
+  history(query: Query = {}): Promise<Json> {
+    return this.raw("GET", this.#with("/v1/history", query));
+  }
+
+  /** The grant that carries a fencing token, held or ended, as far as the server remembers. */
+  token(fencingToken: number): Promise<Json> {
+    return this.raw("GET", `/v1/tokens/${fencingToken}${this.#query}`);
+  }
+
+  /** Numbers, the longest waits, the leases that end next. */
+  overview(): Promise<Json> {
+    return this.raw("GET", `/v1/overview${this.#query}`);
+  }
+
+  /** The locks that are held as a tree: what follows after a `prefix`, up to the next slash. */
+  tree(query: Query = {}): Promise<Json> {
+    return this.raw("GET", this.#with("/v1/tree", query));
+  }
+
+  /** The limits of the server. */
+  limits(): Promise<Json> {
+    return this.raw("GET", "/v1/limits");
+  }
+
   /** The server that answers, and who leads which group of namespaces. */
   cluster(): Promise<Json> {
     return this.raw("GET", "/v1/cluster");

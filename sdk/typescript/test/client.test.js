@@ -239,6 +239,10 @@ test("low-level calls answer as the interface does", async () => {
   assert.equal((await client.api.check("n", { fencing_token: granted.fencing_token })).valid, true);
   assert.equal((await client.api.release("n", held)).replayed, false);
   assert.equal((await client.api.release("n", held)).replayed, true);
+  assert.equal((await client.api.history({ lock: "n" })).lock, "n");
+  assert.equal((await client.api.token(granted.fencing_token)).fencing_token, granted.fencing_token);
+  const rest = [client.api.overview(), client.api.tree({ prefix: "" }), client.api.limits(), client.api.cluster(), client.api.ready()];
+  for (const said of await Promise.all(rest)) assert.ok(Object.keys(said).length > 0);
   const refused = client.api.release("n", { ...held, owner_id: "another" });
   await assert.rejects(refused, (error) => error instanceof RefusedError && error.code === "not_holder");
 });

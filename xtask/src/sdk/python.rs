@@ -2,26 +2,19 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use super::{Workshop, said};
+use super::{Workshop, first_block, said};
 use crate::cargo::run;
 
-/// A program of somebody who has only installed the package; its types are checked as strictly as they can be.
-const PROGRAM: &str = "import leasehold
-from leasehold import Client, Held
+/// Stands before what the README begins with, whose types are then checked as strictly as they can be.
+const BEFORE: &str = "class Store:
+    def write(self, rows: str, token: int) -> None: ...
 
 
-def work(client: Client) -> int:
-    try:
-        with client.lock(\"db/migrate\", ttl=30, wait=10) as lease:
-            return lease.fencing_token
-    except Held as error:
-        return len(error.holders)
-
-
-print(leasehold.__file__, work.__name__)
+store, batches = Store(), [\"rows\"]
 ";
 
 pub(super) fn check(at: &Workshop) -> Result<()> {
@@ -65,11 +58,13 @@ fn installed(at: &Workshop, wheel: &Path, cache: &Path) -> Result<()> {
     let mut pip = at.program("python");
     pip.args(["-m", "pip", "--disable-pip-version-check", "--python"]).arg(&python);
     run(pip.args(["install", "--quiet", "--no-index"]).arg(wheel))?;
-    let program = folder.join("program.py");
-    fs::write(&program, PROGRAM)?;
-    let mut user = std::process::Command::new(&python);
-    let lies = said(user.arg(&program).current_dir(&folder))?;
+    let mut user = Command::new(&python);
+    user.args(["-c", "import leasehold; print(leasehold.__file__)"]).current_dir(&folder);
+    let lies = said(&mut user)?;
     ensure!(lies.contains("site-packages/leasehold"), "it is not the wheel that was used: {lies}");
+    let program = folder.join("program.py");
+    let block = first_block(&at.sdk.join("README.md"), "python")?;
+    fs::write(&program, format!("{BEFORE}{block}"))?;
     let mut types = at.program("mypy");
     types.current_dir(&folder).args(["--strict", "--no-error-summary", "--python-executable"]);
     run(types.arg(&python).arg("--cache-dir").arg(cache).arg(&program))

@@ -141,7 +141,9 @@ impl Stage {
         let mut example = match self.sdk {
             Sdk::Go => Command::new(sdk.join("built").join(name)),
             Sdk::TypeScript => run_by(python_tool("node")?, examples.with_extension("js")),
-            _ => run_by(python_tool("python")?, examples.with_extension("py")),
+            Sdk::Rust | Sdk::RustHttp | Sdk::PythonAsyncio | Sdk::PythonSync => {
+                run_by(python_tool("python")?, examples.with_extension("py"))
+            }
         };
         example.env("PYTHONPATH", sdk.join("src")).env("PYTHONDONTWRITEBYTECODE", "1");
         example.env("LEASEHOLD_ADDR", self.url());

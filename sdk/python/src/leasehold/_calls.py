@@ -122,6 +122,26 @@ class Calls(Generic[R]):
         """Who waits for whom."""
         return self._ask("GET", f"/v1/graph{self._query}")
 
+    def history(self, **query: Any) -> R:
+        """Past holders with their tokens and ends, as far as the server remembers: ``lock``."""
+        return self._ask("GET", self._with("/v1/history", query))
+
+    def token(self, fencing_token: int) -> R:
+        """The grant that carries a fencing token, held or ended, as far as the server remembers."""
+        return self._ask("GET", f"/v1/tokens/{fencing_token}{self._query}")
+
+    def overview(self) -> R:
+        """Numbers, the longest waits, the leases that end next."""
+        return self._ask("GET", f"/v1/overview{self._query}")
+
+    def tree(self, **query: Any) -> R:
+        """The locks that are held as a tree: what follows after a ``prefix``, up to the next slash."""
+        return self._ask("GET", self._with("/v1/tree", query))
+
+    def limits(self) -> R:
+        """The limits of the server."""
+        return self._ask("GET", "/v1/limits")
+
     def cluster(self) -> R:
         """The server that answers, and who leads which group of namespaces."""
         return self._ask("GET", "/v1/cluster")
