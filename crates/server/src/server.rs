@@ -14,20 +14,21 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::accept::{self, Listener};
-use crate::app::App;
-use crate::balance::{self, Servers};
+use crate::cluster::balance::{self, Servers};
+use crate::cluster::forward::Forwarder;
+use crate::cluster::groups::Groups;
 use crate::config::{Config, ConfigError, Store};
-use crate::crowd::Crowd;
-use crate::descriptors;
-use crate::forward::Forwarder;
-use crate::groups::Groups;
-use crate::grpc::{self, Streams};
+use crate::grpc;
+use crate::grpc::stream::session::Streams;
 use crate::http;
-use crate::metrics::Metrics;
-use crate::random;
-use crate::request::Routers;
-use crate::samples::{self, Samples};
+use crate::net::accept::{self, Listener};
+use crate::net::descriptors;
+use crate::net::limits::ConnectionLimiter;
+use crate::net::request::Routers;
+use crate::service::app::App;
+use crate::service::random;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::samples::{self, Samples};
 use crate::token_seed::{self, TokenSeed};
 
 /// How long the engine has to write what is left, and after it the connections to take their answers.
@@ -135,7 +136,7 @@ impl Server {
             handles.push(handle);
             engines.push(engine);
         }
-        let watchers = Crowd::new(config.watchers_max, config.watchers_per_peer_max);
+        let watchers = ConnectionLimiter::new(config.watchers_max, config.watchers_per_peer_max);
         let app = Arc::new(App {
             watchers,
             groups: Groups::new(handles),

@@ -7,7 +7,7 @@ use leasehold_core::{Conflict, HolderState, Invalid, Limit, Refusal, Timestamp};
 use leasehold_engine::CallError;
 
 use super::outward::{count, cycle, gone, holders, millis};
-use crate::retry;
+use crate::convert::retry;
 
 pub(crate) fn problem(now: Timestamp, error: &CallError) -> Problem {
     let said = error.to_string();

@@ -12,8 +12,8 @@ use leasehold_core::{
     SecretTicket, Ticket, Under, Wait,
 };
 
-use crate::problem::Failure;
-use crate::random;
+use crate::service::problems::Failure;
+use crate::service::random;
 
 /// The longest wait of one request over HTTP: proxies cut after a minute. The ticket keeps the place for the next one.
 pub(crate) const HTTP_WAIT_MAX: Duration = Duration::from_secs(50);

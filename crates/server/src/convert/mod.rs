@@ -3,6 +3,9 @@
 mod failures;
 mod inward;
 mod outward;
+pub(crate) mod page;
+pub(crate) mod retry;
+pub(crate) mod wall;
 
 pub(crate) use failures::{problem, spelled};
 pub(crate) use inward::*;

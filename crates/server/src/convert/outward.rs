@@ -11,9 +11,9 @@ use leasehold_core::{
 };
 use leasehold_engine::{Phase, Status};
 
-use crate::page::{self, Room};
-use crate::problem::Failure;
-use crate::wall;
+use crate::convert::page::{self, Room};
+use crate::convert::wall;
+use crate::service::problems::Failure;
 
 /// A moment for people, as RFC 3339.
 pub(crate) fn moment(at: Timestamp) -> String {

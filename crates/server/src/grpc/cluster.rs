@@ -6,8 +6,8 @@ use leasehold_api::grpc::cluster_server::Cluster;
 use leasehold_api::grpc::{ClusterState, GetClusterRequest, GetVersionRequest, Version};
 use tonic::{Request, Response, Status};
 
-use crate::app::App;
 use crate::http::health;
+use crate::service::app::App;
 
 pub(super) struct Service(pub(super) Arc<App>);
 

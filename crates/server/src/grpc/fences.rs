@@ -13,56 +13,56 @@ use leasehold_core::{AcceptFence, Answer, Command, Namespace, RegisterName, Remo
 use leasehold_engine::{Query, View};
 use tonic::{Request, Response, Status};
 
-use super::{Caller, read};
-use crate::app::App;
+use super::{Responder, read};
 use crate::convert;
 use crate::http::fences::{delete_one, page_token};
 use crate::http::locks::{check_reason, outcome, unexpected};
 use crate::http::sessions::{PAGE_SIZE, PAGE_SIZE_MAX};
-use crate::metrics::{Op, Stopwatch};
-use crate::problem::Failure;
+use crate::service::app::App;
+use crate::service::problems::Failure;
+use crate::telemetry::metrics::{Op, Stopwatch};
 
 pub(super) struct Service(pub(super) Arc<App>);
 
 #[tonic::async_trait]
 impl Fences for Service {
     async fn accept(&self, request: Request<AcceptRequest>) -> Result<Response<Accepted>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let accepted = accept(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Fence, watch.took(), outcome(&accepted));
-        caller.answer(accepted)
+        responder.answer(accepted)
     }
 
     async fn get(
         &self,
         request: Request<GetRegisterRequest>,
     ) -> Result<Response<Register>, Status> {
-        let caller = Caller::of(&request);
-        caller.answer(get(&self.0, request.into_inner()).await)
+        let responder = Responder::of(&request);
+        responder.answer(get(&self.0, request.into_inner()).await)
     }
 
     async fn list(
         &self,
         request: Request<ListRegistersRequest>,
     ) -> Result<Response<RegisterPage>, Status> {
-        let caller = Caller::of(&request);
-        caller.answer(list(&self.0, request.into_inner()).await)
+        let responder = Responder::of(&request);
+        responder.answer(list(&self.0, request.into_inner()).await)
     }
 
     async fn delete(
         &self,
         request: Request<DeleteRegisterRequest>,
     ) -> Result<Response<DeletedRegister>, Status> {
-        let caller = Caller::of(&request);
-        caller.answer(delete(&self.0, request.into_inner()).await)
+        let responder = Responder::of(&request);
+        responder.answer(delete(&self.0, request.into_inner()).await)
     }
 }
 
 #[tonic::async_trait]
 impl Inodes for Service {
     async fn remove(&self, request: Request<RemoveRequest>) -> Result<Response<Removed>, Status> {
-        let caller = Caller::of(&request);
-        caller.answer(remove(&self.0, request.into_inner()).await)
+        let responder = Responder::of(&request);
+        responder.answer(remove(&self.0, request.into_inner()).await)
     }
 }
 

@@ -13,113 +13,113 @@ use leasehold_core::{Answer, Break, Command, ListQuery, Release, Renew, is_prefi
 use leasehold_engine::{Query, View};
 use tonic::{Request, Response, Status};
 
-use super::{Caller, read};
-use crate::app::App;
-use crate::caller::audit;
+use super::{Responder, read};
 use crate::convert;
-use crate::delivery::Given;
 use crate::http::graph as drawing;
 use crate::http::locks::{
     LOOKED_AT_MAX, PAGE_SIZE, PAGE_SIZE_MAX, check_permits, check_reason, granted, outcome,
     session_number, unexpected,
 };
 use crate::http::tokens;
-use crate::metrics::{Op, Stopwatch};
-use crate::problem::Failure;
-use crate::readings;
+use crate::net::delivery::DeliveryGuard;
+use crate::service::app::App;
+use crate::service::caller::audit;
+use crate::service::problems::Failure;
+use crate::telemetry::metrics::{Op, Stopwatch};
+use crate::telemetry::readings;
 
 pub(super) struct Service(pub(super) Arc<App>);
 
 #[tonic::async_trait]
 impl Locks for Service {
     async fn acquire(&self, request: Request<AcquireRequest>) -> Result<Response<Grant>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
-        caller.give(acquire(&self.0, watch, request.into_inner()).await)
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
+        responder.give(acquire(&self.0, watch, request.into_inner()).await)
     }
 
     async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<Renewed>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let renewed = renew(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Renew, watch.took(), outcome(&renewed));
-        caller.answer(renewed)
+        responder.answer(renewed)
     }
 
     async fn release(
         &self,
         request: Request<ReleaseRequest>,
     ) -> Result<Response<Released>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let released = release(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Release, watch.took(), outcome(&released));
-        caller.answer(released)
+        responder.answer(released)
     }
 
     async fn unlock(&self, request: Request<UnlockRequest>) -> Result<Response<Unlocked>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let unlocked = unlock(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Release, watch.took(), outcome(&unlocked));
-        caller.answer(unlocked)
+        responder.answer(unlocked)
     }
 
     async fn get_token(
         &self,
         request: Request<GetTokenRequest>,
     ) -> Result<Response<TokenView>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let found = token(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Get, watch.took(), outcome(&found));
-        caller.answer(found)
+        responder.answer(found)
     }
 
     async fn test(&self, request: Request<TestRequest>) -> Result<Response<Tested>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let tested = test(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Test, watch.took(), outcome(&tested));
-        caller.answer(tested)
+        responder.answer(tested)
     }
 
     async fn check(&self, request: Request<CheckRequest>) -> Result<Response<Checked>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let checked = check(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Check, watch.took(), outcome(&checked));
-        caller.answer(checked)
+        responder.answer(checked)
     }
 
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<Lock>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let looked = get(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Get, watch.took(), outcome(&looked));
-        caller.answer(looked)
+        responder.answer(looked)
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<LockPage>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let listed = list(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::List, watch.took(), outcome(&listed));
-        caller.answer(listed)
+        responder.answer(listed)
     }
 
     async fn r#break(&self, request: Request<BreakRequest>) -> Result<Response<Broken>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let broken = break_(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Break, watch.took(), outcome(&broken));
-        caller.answer(broken)
+        responder.answer(broken)
     }
 
     async fn acquire_set(
         &self,
         request: Request<AcquireSetRequest>,
     ) -> Result<Response<SetGrant>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
-        caller.give(acquire_set(&self.0, watch, request.into_inner()).await)
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
+        responder.give(acquire_set(&self.0, watch, request.into_inner()).await)
     }
 
     async fn get_graph(
         &self,
         request: Request<GetGraphRequest>,
     ) -> Result<Response<Graph>, Status> {
-        let caller = Caller::of(&request);
-        caller.answer(graph(&self.0, request.into_inner()).await)
+        let responder = Responder::of(&request);
+        responder.answer(graph(&self.0, request.into_inner()).await)
     }
 }
 
@@ -127,7 +127,7 @@ async fn acquire(
     app: &App,
     watch: Stopwatch,
     body: AcquireRequest,
-) -> Result<(Grant, Option<Given>), Failure> {
+) -> Result<(Grant, Option<DeliveryGuard>), Failure> {
     let asked = || {
         let namespace = read::namespace(&body.namespace)?;
         let claim = read::claim(&body.lock, body.mode, body.permits)?;
@@ -156,7 +156,7 @@ async fn acquire_set(
     app: &App,
     watch: Stopwatch,
     body: AcquireSetRequest,
-) -> Result<(SetGrant, Option<Given>), Failure> {
+) -> Result<(SetGrant, Option<DeliveryGuard>), Failure> {
     let asked = || {
         let namespace = read::namespace(&body.namespace)?;
         let claims = read::claims(&body.locks)?;

@@ -5,14 +5,12 @@
 //!                                   attach: a stream with a port of its own
 //! ```
 
-mod attach;
 mod cluster;
 mod fences;
 mod locks;
 mod read;
 mod sessions;
-mod slots;
-mod streams;
+pub(crate) mod stream;
 mod watch;
 
 use std::pin::Pin;
@@ -39,11 +37,9 @@ use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic::{Request as Call, Response, Status};
 
-pub(crate) use streams::Streams;
-
-use crate::app::App;
-use crate::delivery::Given;
-use crate::problem::Failure;
+use crate::net::delivery::DeliveryGuard;
+use crate::service::app::App;
+use crate::service::problems::Failure;
 
 /// A deadline further off than this is none.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -210,7 +206,7 @@ fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
 
 /// A problem as the whole answer to a call.
 pub(crate) fn refusal(failure: Failure, request_id: &str) -> HttpResponse {
-    Caller(Some(RequestId(request_id.into()))).status(failure).into_http()
+    Responder(Some(RequestId(request_id.into()))).status(failure).into_http()
 }
 
 /// The deadline of the call has passed.
@@ -232,11 +228,11 @@ pub(crate) fn code_of(response: &HttpResponse) -> Option<Code> {
 }
 
 /// Who is to be answered.
-struct Caller(Option<RequestId>);
+struct Responder(Option<RequestId>);
 
-impl Caller {
-    fn of<T>(call: &Call<T>) -> Caller {
-        Caller(call.extensions().get::<RequestId>().cloned())
+impl Responder {
+    fn of<T>(call: &Call<T>) -> Responder {
+        Responder(call.extensions().get::<RequestId>().cloned())
     }
 
     fn answer<T>(&self, answer: Result<T, Failure>) -> Result<Response<T>, Status> {
@@ -244,7 +240,10 @@ impl Caller {
     }
 
     /// An answer that gives something.
-    fn give<T>(&self, answer: Result<(T, Option<Given>), Failure>) -> Result<Response<T>, Status> {
+    fn give<T>(
+        &self,
+        answer: Result<(T, Option<DeliveryGuard>), Failure>,
+    ) -> Result<Response<T>, Status> {
         let (answer, given) = answer.map_err(|failure| self.status(failure))?;
         let mut response = Response::new(answer);
         if let Some(given) = given {

@@ -7,8 +7,8 @@ use leasehold_core as core;
 use leasehold_core::{CallId, Claim, Namespace, Scope, Under, Wait};
 
 use crate::convert;
-use crate::problem::Failure;
-use crate::random;
+use crate::service::problems::Failure;
+use crate::service::random;
 
 /// Longer than this nobody waits; who wants to wait for ever says so.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);

@@ -14,64 +14,64 @@ use leasehold_core::{
 use leasehold_engine::{Query, View};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::attach::{self, Attached};
-use super::{Caller, read};
-use crate::app::App;
-use crate::caller::audit;
+use super::stream::attach::{self, Attached};
+use super::{Responder, read};
 use crate::convert;
 use crate::http::locks::{check_reason, no_session, outcome, unexpected};
 use crate::http::sessions::{PAGE_SIZE, PAGE_SIZE_MAX};
-use crate::metrics::{Op, Stopwatch};
-use crate::problem::Failure;
-use crate::random;
+use crate::service::app::App;
+use crate::service::caller::audit;
+use crate::service::problems::Failure;
+use crate::service::random;
+use crate::telemetry::metrics::{Op, Stopwatch};
 
 pub(super) struct Service(pub(super) Arc<App>);
 
 #[tonic::async_trait]
 impl Sessions for Service {
     async fn open(&self, request: Request<OpenRequest>) -> Result<Response<Opened>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let opened = open(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Session, watch.took(), outcome(&opened));
-        caller.answer(opened)
+        responder.answer(opened)
     }
 
     async fn keep_alive(
         &self,
         request: Request<KeepAliveRequest>,
     ) -> Result<Response<KeptAlive>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let kept = keep_alive(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Renew, watch.took(), outcome(&kept));
-        caller.answer(kept)
+        responder.answer(kept)
     }
 
     async fn get(&self, request: Request<GetSessionRequest>) -> Result<Response<Session>, Status> {
-        let caller = Caller::of(&request);
-        caller.answer(get(&self.0, request.into_inner()).await)
+        let responder = Responder::of(&request);
+        responder.answer(get(&self.0, request.into_inner()).await)
     }
 
     async fn list(
         &self,
         request: Request<ListSessionsRequest>,
     ) -> Result<Response<SessionPage>, Status> {
-        let caller = Caller::of(&request);
-        caller.answer(list(&self.0, request.into_inner()).await)
+        let responder = Responder::of(&request);
+        responder.answer(list(&self.0, request.into_inner()).await)
     }
 
     async fn close(&self, request: Request<CloseRequest>) -> Result<Response<Closed>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let closed = close(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Session, watch.took(), outcome(&closed));
-        caller.answer(closed)
+        responder.answer(closed)
     }
 
     async fn r#break(
         &self,
         request: Request<BreakSessionRequest>,
     ) -> Result<Response<Closed>, Status> {
-        let caller = Caller::of(&request);
-        caller.answer(break_(&self.0, request.into_inner()).await)
+        let responder = Responder::of(&request);
+        responder.answer(break_(&self.0, request.into_inner()).await)
     }
 
     type AttachStream = Attached;
@@ -80,10 +80,10 @@ impl Sessions for Service {
         &self,
         request: Request<Streaming<AttachRequest>>,
     ) -> Result<Response<Attached>, Status> {
-        let (caller, watch) = (Caller::of(&request), Stopwatch::start());
+        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
         let attached = attach::attach(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Op::Session, watch.took(), outcome(&attached));
-        caller.answer(attached)
+        responder.answer(attached)
     }
 }
 

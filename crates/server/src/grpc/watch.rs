@@ -11,10 +11,10 @@ use prost::Message as _;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::{Caller, read};
-use crate::app::App;
-use crate::problem::Failure;
-use crate::watching::{Fed, Filter, Parcels, feed, follow};
+use super::{Responder, read};
+use crate::service::app::App;
+use crate::service::problems::Failure;
+use crate::service::watch::{Fed, Filter, Parcels, feed, follow};
 
 /// A message goes out when it has so many events or nothing more is there.
 const EVENTS_MAX: usize = 256;
@@ -28,8 +28,8 @@ impl Watch for Service {
     type WatchStream = Messages;
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Messages>, Status> {
-        let caller = Caller::of(&request);
-        caller.answer(watch(&self.0, request.into_inner()).await)
+        let responder = Responder::of(&request);
+        responder.answer(watch(&self.0, request.into_inner()).await)
     }
 }
 

@@ -14,13 +14,13 @@ use leasehold_engine::{Query, View};
 
 use super::locks::{check_reason, outcome, unexpected};
 use super::sessions::{PAGE_SIZE, PAGE_SIZE_MAX};
-use super::{Answered, input, ok};
-use crate::app::App;
-use crate::caller::audit;
+use super::{Answered, extract, ok};
 use crate::convert;
-use crate::metrics::{Op, Stopwatch};
-use crate::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
-use crate::problem::Failure;
+use crate::http::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
+use crate::service::app::App;
+use crate::service::caller::audit;
+use crate::service::problems::Failure;
+use crate::telemetry::metrics::{Op, Stopwatch};
 
 const PREFIX: &str = "/v1/fences/";
 
@@ -28,7 +28,7 @@ const PREFIX: &str = "/v1/fences/";
 pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answered {
     let uri = request.uri().clone();
     let watch = Stopwatch::start();
-    let answered = match input::named_and_verb(&uri, PREFIX) {
+    let answered = match extract::named_and_verb(&uri, PREFIX) {
         Some((name, "accept")) => accept(&app, name, request).await,
         Some(_) | None => {
             Err(Failure::new(Code::NotFound, "expected a verb at the end of the path: accept"))
@@ -39,7 +39,7 @@ pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answe
 }
 
 fn name(text: &str) -> Result<RegisterName, Failure> {
-    RegisterName::new(&input::path_part(text)?)
+    RegisterName::new(&extract::path_part(text)?)
         .map_err(|fault| Failure::field("name", fault.to_string()))
 }
 
@@ -58,9 +58,9 @@ fn name(text: &str) -> Result<RegisterName, Failure> {
     )
 )]
 pub(crate) async fn accept(app: &App, register: &str, request: Request) -> Answered {
-    let namespace = input::only_namespace(request.uri())?;
+    let namespace = extract::only_namespace(request.uri())?;
     let register = name(register)?;
-    let body: AcceptRequest = input::json(app, request).await?;
+    let body: AcceptRequest = extract::json(app, request).await?;
     let fence = convert::fence(body.fencing_token)?;
     let command = Command::AcceptFence(AcceptFence { namespace, register, fence });
     let Answer::FenceAccepted { high_water } = app.command(command).await? else {
@@ -78,7 +78,7 @@ pub(crate) async fn accept(app: &App, register: &str, request: Request) -> Answe
     responses((status = 200, description = "The highest token it has seen", body = Register), NotFound, Problems)
 )]
 pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let namespace = input::only_namespace(&uri)?;
+    let namespace = extract::only_namespace(&uri)?;
     let register = name(uri.path().strip_prefix(PREFIX).unwrap_or(""))?;
     let query = Query::Register { namespace, register: register.clone() };
     let View::Register(high_water) = app.query(query).await? else { return Err(unexpected()) };
@@ -103,7 +103,7 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     responses((status = 200, description = "A page of registers by name", body = RegisterPage), Problems)
 )]
 pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let mut params = input::Params::of(&uri)?;
+    let mut params = extract::Params::of(&uri)?;
     let namespace = params.namespace()?;
     let len_max = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
     let after = params.take("page_token").as_deref().map(page_token).transpose()?;
@@ -131,9 +131,9 @@ pub(crate) fn page_token(token: &str) -> Result<RegisterName, Failure> {
     responses((status = 200, description = "What it had seen", body = DeletedFence), NotFound, BodyProblems)
 )]
 pub(crate) async fn delete(State(app): State<Arc<App>>, request: Request) -> Answered {
-    let namespace = input::only_namespace(request.uri())?;
+    let namespace = extract::only_namespace(request.uri())?;
     let register = name(request.uri().path().strip_prefix(PREFIX).unwrap_or(""))?;
-    let body: DeleteFenceRequest = input::json(&app, request).await?;
+    let body: DeleteFenceRequest = extract::json(&app, request).await?;
     check_reason(&body.reason)?;
     let high_water = delete_one(&app, namespace, &register, &body.reason).await?;
     ok(&DeletedFence { name: register.to_string(), deleted: true, high_water })

@@ -14,12 +14,13 @@ use leasehold_core::{Event, Namespace, News, Timestamp};
 use leasehold_engine::{Query, View};
 
 use super::locks::unexpected;
-use super::{Answered, input, layout, ok, with_type};
-use crate::app::App;
+use super::{Answered, extract, ok, with_type};
+use crate::console::layout;
 use crate::convert;
-use crate::openapi::{NamespaceParam, Problems};
-use crate::page::{self, Room};
-use crate::problem::Failure;
+use crate::convert::page::{self, Room};
+use crate::http::openapi::{NamespaceParam, Problems};
+use crate::service::app::App;
+use crate::service::problems::Failure;
 
 /// More waiters than that nobody can look at.
 const WAITS_MAX: usize = 1000;
@@ -45,7 +46,7 @@ const REFUSED_MAX: usize = 20;
     )
 )]
 pub(crate) async fn graph(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let mut params = input::Params::of(&uri)?;
+    let mut params = extract::Params::of(&uri)?;
     let namespace = params.namespace()?;
     let format = params.take("format");
     let layout = params.take("layout");

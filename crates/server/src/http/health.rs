@@ -11,15 +11,15 @@ use leasehold_api::{
 use leasehold_core::Stats;
 use leasehold_engine::{Phase, Status};
 
-use super::{Answered, input, ok, with_type};
-use crate::app::App;
-use crate::balance::Seen;
+use super::{Answered, extract, ok, with_type};
+use crate::cluster::balance::Seen;
 use crate::convert;
-use crate::descriptors;
-use crate::metrics::Format;
-use crate::openapi::Problems;
-use crate::problem::Failure;
-use crate::readings::Readings;
+use crate::http::openapi::Problems;
+use crate::net::descriptors;
+use crate::service::app::App;
+use crate::service::problems::Failure;
+use crate::telemetry::metrics::Format;
+use crate::telemetry::readings::Readings;
 
 /// Who asks whether the server is ready asks again soon.
 const NOT_READY_RETRY_MS: u64 = 1000;
@@ -30,7 +30,7 @@ const NOT_READY_RETRY_MS: u64 = 1000;
 #[utoipa::path(get, path = "/livez", operation_id = "get_livez", tag = "service",
     responses((status = 200, description = "It does", body = Health), Problems))]
 pub(crate) async fn livez(uri: Uri) -> Answered {
-    let mut params = input::Params::of(&uri)?;
+    let mut params = extract::Params::of(&uri)?;
     let _ = params.take("verbose");
     params.done()?;
     ok(&Health { status: "alive".into(), checks: Vec::new() })
@@ -48,7 +48,7 @@ pub(crate) async fn livez(uri: Uri) -> Answered {
         Problems,
     ))]
 pub(crate) async fn readyz(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let mut params = input::Params::of(&uri)?;
+    let mut params = extract::Params::of(&uri)?;
     let verbose = params.take("verbose").is_some();
     params.done()?;
     let status = app.groups.worst().status();

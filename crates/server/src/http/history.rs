@@ -11,12 +11,12 @@ use leasehold_core::{Event, Namespace, News, Scope};
 use leasehold_engine::{Query, View};
 
 use super::locks::unexpected;
-use super::{Answered, input, ok};
-use crate::app::App;
+use super::{Answered, extract, ok};
 use crate::convert;
-use crate::openapi::{NamespaceParam, Problems};
-use crate::page::Room;
-use crate::problem::Failure;
+use crate::convert::page::Room;
+use crate::http::openapi::{NamespaceParam, Problems};
+use crate::service::app::App;
+use crate::service::problems::Failure;
 
 const SIZE: usize = 100;
 const SIZE_MAX: usize = 1000;
@@ -34,7 +34,7 @@ const SIZE_MAX: usize = 1000;
     responses((status = 200, description = "Past holders and refused deadlocks, the newest first, as far as they are remembered", body = History), Problems)
 )]
 pub(crate) async fn history(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let mut params = input::Params::of(&uri)?;
+    let mut params = extract::Params::of(&uri)?;
     let namespace = params.namespace()?;
     let lock = params.take("lock").map(|lock| convert::scope(&lock)).transpose()?;
     let len_max = params.size("page_size", SIZE, SIZE_MAX)?;

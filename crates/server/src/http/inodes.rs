@@ -9,11 +9,11 @@ use leasehold_api::schema::Inode;
 use leasehold_core::{Answer, Command, RemoveFile};
 
 use super::locks::unexpected;
-use super::{Answered, input, ok};
-use crate::app::App;
-use crate::caller::audit;
-use crate::openapi::{NamespaceParam, Problems};
-use crate::problem::Failure;
+use super::{Answered, extract, ok};
+use crate::http::openapi::{NamespaceParam, Problems};
+use crate::service::app::App;
+use crate::service::caller::audit;
+use crate::service::problems::Failure;
 
 /// Remove all locks and waiters of a removed file
 ///
@@ -24,7 +24,7 @@ use crate::problem::Failure;
     responses((status = 200, description = "Locks that were released with it", body = Removed), Problems)
 )]
 pub(crate) async fn remove(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let namespace = input::only_namespace(&uri)?;
+    let namespace = extract::only_namespace(&uri)?;
     let text = uri.path().strip_prefix("/v1/inodes/").unwrap_or("");
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let inode = text.parse().ok().filter(|_| digits);

@@ -18,15 +18,15 @@ use leasehold_core::{
 };
 use leasehold_engine::{Query, View};
 
-use super::{Answered, input, json, ok};
-use crate::app::App;
-use crate::caller::audit;
+use super::{Answered, extract, json, ok};
 use crate::convert;
-use crate::delivery::Given;
-use crate::metrics::{Op, Stopwatch};
-use crate::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
-use crate::problem::Failure;
-use crate::readings;
+use crate::http::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
+use crate::net::delivery::DeliveryGuard;
+use crate::service::app::App;
+use crate::service::caller::audit;
+use crate::service::problems::Failure;
+use crate::telemetry::metrics::{Op, Stopwatch};
+use crate::telemetry::readings;
 
 const PREFIX: &str = "/v1/locks/";
 pub(crate) const PAGE_SIZE: usize = 100;
@@ -92,7 +92,7 @@ pub(crate) fn outcome<T>(answered: &Result<T, Failure>) -> Result<(), Code> {
 }
 
 fn scope(text: &str) -> Result<Scope, Failure> {
-    let text = input::percent_decoded(text).ok_or_else(|| {
+    let text = extract::percent_decoded(text).ok_or_else(|| {
         Failure::new(Code::InvalidLockName, "the name is not valid percent-encoded UTF-8")
     })?;
     convert::scope(&text)
@@ -115,9 +115,9 @@ fn scope(text: &str) -> Result<Scope, Failure> {
 )]
 pub(crate) async fn acquire(app: &App, watch: Stopwatch, lock: &str, request: Request) -> Answered {
     let asked = async {
-        let namespace = input::only_namespace(request.uri())?;
+        let namespace = extract::only_namespace(request.uri())?;
         let scope = scope(lock)?;
-        let body: AcquireRequest = input::json(app, request).await?;
+        let body: AcquireRequest = extract::json(app, request).await?;
         let claim = Claim { scope, mode: convert::mode(body.mode, body.permits)? };
         Ok((claim.clone(), convert::acquire(namespace, vec![claim], &body)?))
     };
@@ -133,7 +133,7 @@ pub(crate) async fn acquire(app: &App, watch: Stopwatch, lock: &str, request: Re
 }
 
 /// A reply that gives something.
-pub(crate) fn giving(mut response: Response, given: Option<Given>) -> Answered {
+pub(crate) fn giving(mut response: Response, given: Option<DeliveryGuard>) -> Answered {
     if let Some(given) = given {
         given.attach(&mut response);
     }
@@ -152,7 +152,7 @@ pub(crate) async fn granted(
     watch: Stopwatch,
     kind: &'static str,
     acquire: leasehold_core::Acquire,
-) -> Result<(leasehold_core::Grant, Option<Given>), Failure> {
+) -> Result<(leasehold_core::Grant, Option<DeliveryGuard>), Failure> {
     let namespace = acquire.namespace.clone();
     let engine = app.engine(&namespace);
     // With an id of its own, a retry will ask for the grant.
@@ -165,7 +165,7 @@ pub(crate) async fn granted(
     app.metrics.acquired(namespace.as_str(), kind, watch.took(), waited, outcome(&granted));
     let grant = granted?;
     let given = (!is_repeatable && !grant.replayed)
-        .then(|| Given::new(engine, Command::Withdraw(Withdraw::of(&namespace, &grant))));
+        .then(|| DeliveryGuard::new(engine, Command::Withdraw(Withdraw::of(&namespace, &grant))));
     Ok((grant, given))
 }
 
@@ -183,9 +183,9 @@ pub(crate) async fn granted(
     )
 )]
 pub(crate) async fn renew(app: &App, lock: &str, request: Request) -> Answered {
-    let namespace = input::only_namespace(request.uri())?;
+    let namespace = extract::only_namespace(request.uri())?;
     let scope = scope(lock)?;
-    let body: RenewRequest = input::json(app, request).await?;
+    let body: RenewRequest = extract::json(app, request).await?;
     let renew = Renew {
         namespace,
         scope,
@@ -215,9 +215,9 @@ pub(crate) async fn renew(app: &App, lock: &str, request: Request) -> Answered {
     )
 )]
 pub(crate) async fn release(app: &App, lock: &str, request: Request) -> Answered {
-    let namespace = input::only_namespace(request.uri())?;
+    let namespace = extract::only_namespace(request.uri())?;
     let scope = scope(lock)?;
-    let body: ReleaseRequest = input::json(app, request).await?;
+    let body: ReleaseRequest = extract::json(app, request).await?;
     let release = Release {
         namespace,
         scope,
@@ -242,9 +242,9 @@ pub(crate) async fn release(app: &App, lock: &str, request: Request) -> Answered
     responses((status = 200, description = "None of it is held any more", body = Unlocked), NotFound, BodyProblems)
 )]
 pub(crate) async fn unlock(app: &App, lock: &str, request: Request) -> Answered {
-    let namespace = input::only_namespace(request.uri())?;
+    let namespace = extract::only_namespace(request.uri())?;
     let scope = scope(lock)?;
-    let body: UnlockRequest = input::json(app, request).await?;
+    let body: UnlockRequest = extract::json(app, request).await?;
     let owner = convert::owner(&body.owner_id)?;
     let session = convert::lease_id("session_id", &body.session_id)?;
     let command = Command::Unlock(convert::unlock(namespace, &scope, owner, session)?);
@@ -271,7 +271,7 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
 }
 
 async fn look(app: &App, uri: &Uri) -> Answered {
-    let namespace = input::only_namespace(uri)?;
+    let namespace = extract::only_namespace(uri)?;
     if let Some((_, verb)) = verb_of(uri.path()) {
         let said = format!(
             "{verb} is a POST; to look at a lock whose name ends in /{verb}, write its last slash as %2F"
@@ -294,9 +294,9 @@ async fn look(app: &App, uri: &Uri) -> Answered {
     responses((status = 200, description = "Whether a try would be granted, and the first grant in its way", body = Tested), BodyProblems)
 )]
 pub(crate) async fn test(app: &App, lock: &str, request: Request) -> Answered {
-    let namespace = input::only_namespace(request.uri())?;
+    let namespace = extract::only_namespace(request.uri())?;
     let scope = scope(lock)?;
-    let body: TestRequest = input::json(app, request).await?;
+    let body: TestRequest = extract::json(app, request).await?;
     let owner = convert::owner(&body.owner_id)?;
     check_permits(app, body.permits)?;
     let claim = Claim { scope, mode: convert::mode(body.mode, body.permits)? };
@@ -318,9 +318,9 @@ pub(crate) async fn test(app: &App, lock: &str, request: Request) -> Answered {
     responses((status = 200, description = "Whether the token is valid, and its holder", body = Checked), BodyProblems)
 )]
 pub(crate) async fn check(app: &App, lock: &str, request: Request) -> Answered {
-    let namespace = input::only_namespace(request.uri())?;
+    let namespace = extract::only_namespace(request.uri())?;
     let scope = scope(lock)?;
-    let body: CheckRequest = input::json(app, request).await?;
+    let body: CheckRequest = extract::json(app, request).await?;
     let fence = convert::fence(body.fencing_token)?;
     let lease = body.lease_id.map(|id| convert::lease_id("lease_id", &id)).transpose()?;
     let text = scope.to_string();
@@ -346,9 +346,9 @@ pub(crate) async fn check(app: &App, lock: &str, request: Request) -> Answered {
     responses((status = 200, description = "How many grants ended", body = Broken), BodyProblems)
 )]
 pub(crate) async fn break_(app: &App, lock: &str, request: Request) -> Answered {
-    let namespace = input::only_namespace(request.uri())?;
+    let namespace = extract::only_namespace(request.uri())?;
     let scope = scope(lock)?;
-    let body: BreakRequest = input::json(app, request).await?;
+    let body: BreakRequest = extract::json(app, request).await?;
     check_reason(&body.reason)?;
     let fence = body.fencing_token.map(convert::fence).transpose()?;
     let text = scope.to_string();
@@ -403,7 +403,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Answered {
 }
 
 async fn page(app: &App, uri: &Uri) -> Answered {
-    let mut params = input::Params::of(uri)?;
+    let mut params = extract::Params::of(uri)?;
     let namespace = params.namespace()?;
     let prefix = params.take("prefix").unwrap_or_default();
     if !is_prefix(&prefix) {

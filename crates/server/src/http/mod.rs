@@ -1,6 +1,6 @@
 //! The HTTP interface, one file for each kind of thing it speaks about.
 
-pub(crate) mod input;
+pub(crate) mod extract;
 pub(crate) mod locks;
 pub(crate) mod sets;
 pub(crate) mod sessions;
@@ -9,12 +9,11 @@ pub(crate) mod tokens;
 pub(crate) mod inodes;
 pub(crate) mod watch;
 pub(crate) mod graph;
-pub(crate) mod layout;
 pub(crate) mod history;
 pub(crate) mod overview;
-pub(crate) mod console;
 pub(crate) mod simple;
 pub(crate) mod health;
+pub(crate) mod openapi;
 
 use std::sync::Arc;
 
@@ -27,9 +26,9 @@ use axum::routing::{delete, get, post};
 use leasehold_api::Code;
 use serde::Serialize;
 
-use crate::app::App;
-use crate::openapi;
-use crate::problem::Failure;
+use crate::console::files as console;
+use crate::service::app::App;
+use crate::service::problems::Failure;
 
 /// What a handler comes to.
 pub(crate) type Answered = Result<Response, Failure>;

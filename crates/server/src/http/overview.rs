@@ -11,12 +11,12 @@ use leasehold_core::{TreeQuery, is_prefix};
 use leasehold_engine::{Query, View};
 
 use super::locks::unexpected;
-use super::{Answered, input, ok};
-use crate::app::App;
+use super::{Answered, extract, ok};
 use crate::convert;
-use crate::openapi::{NamespaceParam, Problems};
-use crate::problem::Failure;
-use crate::samples::Sample;
+use crate::http::openapi::{NamespaceParam, Problems};
+use crate::service::app::App;
+use crate::service::problems::Failure;
+use crate::telemetry::samples::Sample;
 
 /// How many waiters and holders are named.
 const NAMED_MAX: usize = 10;
@@ -35,7 +35,7 @@ const COUNTED_MAX: usize = 100_000;
     responses((status = 200, description = "Numbers, the longest waits, the leases that end next", body = Overview), Problems)
 )]
 pub(crate) async fn overview(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let namespace = input::only_namespace(&uri)?;
+    let namespace = extract::only_namespace(&uri)?;
     let query = Query::Overview { namespace: namespace.clone(), len_max: NAMED_MAX };
     let View::Overview(view) = app.query(query).await? else { return Err(unexpected()) };
     let server = (totals(&app).await, app.samples.series(), namespaces(&app).await);
@@ -83,7 +83,7 @@ async fn namespaces(app: &App) -> Vec<NamespaceCount> {
     responses((status = 200, description = "Locks and branches at this level, in the order of their names", body = TreePage), Problems)
 )]
 pub(crate) async fn tree(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let mut params = input::Params::of(&uri)?;
+    let mut params = extract::Params::of(&uri)?;
     let namespace = params.namespace()?;
     let prefix = params.take("prefix").unwrap_or_default();
     if !is_prefix(&prefix) {

@@ -16,15 +16,15 @@ use leasehold_core::{
 use leasehold_engine::{Query, View};
 
 use super::locks::{check_reason, giving, no_session, outcome, unexpected};
-use super::{Answered, input, json, ok};
-use crate::app::App;
-use crate::caller::audit;
+use super::{Answered, extract, json, ok};
 use crate::convert;
-use crate::delivery::Given;
-use crate::metrics::{Op, Stopwatch};
-use crate::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
-use crate::problem::Failure;
-use crate::random;
+use crate::http::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
+use crate::net::delivery::DeliveryGuard;
+use crate::service::app::App;
+use crate::service::caller::audit;
+use crate::service::problems::Failure;
+use crate::service::random;
+use crate::telemetry::metrics::{Op, Stopwatch};
 
 const PREFIX: &str = "/v1/sessions/";
 pub(crate) const PAGE_SIZE: usize = 100;
@@ -51,8 +51,8 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: Request) -> Answe
 }
 
 async fn open_one(app: &App, request: Request) -> Answered {
-    let namespace = input::only_namespace(request.uri())?;
-    let body: OpenRequest = input::json(app, request).await?;
+    let namespace = extract::only_namespace(request.uri())?;
+    let body: OpenRequest = extract::json(app, request).await?;
     let adapter = body.adapter.as_deref().unwrap_or("http");
     let open = OpenSession {
         namespace,
@@ -76,7 +76,7 @@ async fn open_one(app: &App, request: Request) -> Answered {
             principal: open.owner.principal(),
             session: open.id,
         };
-        Given::new(app.engine(&open.namespace), Command::CloseSession(close))
+        DeliveryGuard::new(app.engine(&open.namespace), Command::CloseSession(close))
     });
     let opened = convert::opened(app.now(), app.epoch(&open.namespace), &open, &opened);
     giving(json(StatusCode::CREATED, &opened), given)
@@ -104,9 +104,9 @@ pub(crate) async fn keepalive(State(app): State<Arc<App>>, request: Request) -> 
 }
 
 async fn keep(app: &App, request: Request) -> Answered {
-    let namespace = input::only_namespace(request.uri())?;
+    let namespace = extract::only_namespace(request.uri())?;
     let session = session_id(request.uri(), "/keepalive")?;
-    let body: KeepAliveRequest = input::json_if_any(app, request).await?;
+    let body: KeepAliveRequest = extract::json_if_any(app, request).await?;
     let ttl = body.ttl_ms.map(Duration::from_millis);
     let epoch = app.epoch(&namespace);
     let principal = Principal::ANONYMOUS;
@@ -134,7 +134,7 @@ pub(crate) async fn close(State(app): State<Arc<App>>, uri: Uri) -> Answered {
 }
 
 async fn close_one(app: &App, uri: &Uri) -> Answered {
-    let namespace = input::only_namespace(uri)?;
+    let namespace = extract::only_namespace(uri)?;
     let session = session_id(uri, "")?;
     let principal = Principal::ANONYMOUS;
     let command = Command::CloseSession(CloseSession { namespace, principal, session });
@@ -154,13 +154,13 @@ async fn close_one(app: &App, uri: &Uri) -> Answered {
     responses((status = 200, description = "Everything under it has ended", body = Closed), NotFound, BodyProblems)
 )]
 pub(crate) async fn break_(State(app): State<Arc<App>>, request: Request) -> Answered {
-    let namespace = input::only_namespace(request.uri())?;
+    let namespace = extract::only_namespace(request.uri())?;
     let part =
         request.uri().path().strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix("/break"));
     let number: u64 = part
         .and_then(|part| part.parse().ok())
         .ok_or_else(|| Failure::field("session", "is not the number of a session"))?;
-    let body: BreakSessionRequest = input::json(&app, request).await?;
+    let body: BreakSessionRequest = extract::json(&app, request).await?;
     check_reason(&body.reason)?;
     let reason = body.reason.as_str();
     let command = BreakSession { namespace: namespace.clone(), number, reason: reason.into() };
@@ -181,7 +181,7 @@ pub(crate) async fn break_(State(app): State<Arc<App>>, request: Request) -> Ans
     responses((status = 200, description = "The session as it is now", body = Session), NotFound, Problems)
 )]
 pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let namespace = input::only_namespace(&uri)?;
+    let namespace = extract::only_namespace(&uri)?;
     let id = session_id(&uri, "")?;
     let query = Query::Session { namespace, principal: Principal::ANONYMOUS, id };
     let View::Session(found) = app.query(query).await? else {
@@ -203,12 +203,12 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     responses((status = 200, description = "A page of sessions by number", body = SessionPage), Problems)
 )]
 pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let mut params = input::Params::of(&uri)?;
+    let mut params = extract::Params::of(&uri)?;
     let namespace = params.namespace()?;
     let len_max = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
     let after = match params.take("page_token") {
         None => 0,
-        Some(token) => input::whole_number(&token)
+        Some(token) => extract::whole_number(&token)
             .ok_or_else(|| Failure::field("page_token", "is not a valid page token"))?,
     };
     params.done()?;

@@ -7,12 +7,12 @@ use axum::http::StatusCode;
 use leasehold_api::{AcquireRequest, AcquireSetRequest, Problem, SetGrant};
 use leasehold_core::Claim;
 
-use super::{Answered, input, json, locks};
-use crate::app::App;
+use super::{Answered, extract, json, locks};
 use crate::convert;
-use crate::metrics::Stopwatch;
-use crate::openapi::{BodyProblems, NamespaceParam, NotFound};
-use crate::problem::Failure;
+use crate::http::openapi::{BodyProblems, NamespaceParam, NotFound};
+use crate::service::app::App;
+use crate::service::problems::Failure;
+use crate::telemetry::metrics::Stopwatch;
 
 /// Acquire a set of locks, all or nothing
 ///
@@ -32,8 +32,8 @@ use crate::problem::Failure;
 pub(crate) async fn acquire(State(app): State<Arc<App>>, request: Request) -> Answered {
     let watch = Stopwatch::start();
     let asked = async {
-        let namespace = input::only_namespace(request.uri())?;
-        let body: AcquireSetRequest = input::json(&app, request).await?;
+        let namespace = extract::only_namespace(request.uri())?;
+        let body: AcquireSetRequest = extract::json(&app, request).await?;
         let claims = body.locks.iter().enumerate().map(|(at, claim)| read_claim(at, claim));
         let claims = claims.collect::<Result<Vec<Claim>, Failure>>()?;
         Ok((claims.clone(), convert::acquire(namespace, claims, &as_one(body))?))

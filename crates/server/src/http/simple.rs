@@ -21,13 +21,13 @@ use leasehold_core::{
 use leasehold_engine::{CallError, Query, View};
 
 use super::locks::{outcome, unexpected};
-use super::{Answered, input, json, ok};
-use crate::app::App;
+use super::{Answered, extract, json, ok};
 use crate::convert;
-use crate::metrics::{Op, Stopwatch};
-use crate::openapi::{BodyProblems, Problems};
-use crate::problem::Failure;
-use crate::random;
+use crate::http::openapi::{BodyProblems, Problems};
+use crate::service::app::App;
+use crate::service::problems::Failure;
+use crate::service::random;
+use crate::telemetry::metrics::{Op, Stopwatch};
 
 const LOCK: &str = "lock";
 const BODY_HINT: &str = "write the parameters into the query, as in /lock?client=me&ttl=30s";
@@ -49,8 +49,8 @@ const TTL: Duration = Duration::from_secs(30);
     )
 )]
 pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answered {
-    let uri = input::no_body(&app, request, BODY_HINT).await?;
-    let mut params = input::Params::of(&uri)?;
+    let uri = extract::no_body(&app, request, BODY_HINT).await?;
+    let mut params = extract::Params::of(&uri)?;
     let client = client(&mut params)?;
     let ttl = ttl(&app, params.take("ttl"))?;
     params.done()?;
@@ -96,8 +96,8 @@ enum Taken {
     )
 )]
 pub(crate) async fn delete(State(app): State<Arc<App>>, request: Request) -> Answered {
-    let uri = input::no_body(&app, request, BODY_HINT).await?;
-    let mut params = input::Params::of(&uri)?;
+    let uri = extract::no_body(&app, request, BODY_HINT).await?;
+    let mut params = extract::Params::of(&uri)?;
     let client = client(&mut params)?;
     params.done()?;
     let watch = Stopwatch::start();
@@ -122,7 +122,7 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, request: Request) -> Ans
     responses((status = 200, description = "Who holds it", body = SimpleState), Problems)
 )]
 pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    input::Params::of(&uri)?.done()?;
+    extract::Params::of(&uri)?.done()?;
     let query = Query::Get { namespace: namespace(), scope: Scope::Key(key()) };
     let View::Lock(view) = app.query(query).await? else { return Err(unexpected()) };
     ok(&match view.holders.first() {
@@ -141,7 +141,7 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     })
 }
 
-fn client(params: &mut input::Params) -> Result<Owner, Failure> {
+fn client(params: &mut extract::Params) -> Result<Owner, Failure> {
     let client = params.take("client").ok_or_else(|| Failure::field("client", "is missing"))?;
     Owner::of(&Principal::ANONYMOUS, &client)
         .map_err(|fault| Failure::field("client", fault.to_string()))

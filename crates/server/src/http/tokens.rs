@@ -9,12 +9,12 @@ use leasehold_core::{FencingToken, Namespace};
 use leasehold_engine::{Query, View};
 
 use super::locks::{outcome, unexpected};
-use super::{Answered, input, ok};
-use crate::app::App;
+use super::{Answered, extract, ok};
 use crate::convert;
-use crate::metrics::{Op, Stopwatch};
-use crate::openapi::{NamespaceParam, NotFound, Problems};
-use crate::problem::Failure;
+use crate::http::openapi::{NamespaceParam, NotFound, Problems};
+use crate::service::app::App;
+use crate::service::problems::Failure;
+use crate::telemetry::metrics::{Op, Stopwatch};
 
 /// Look for the grant of a fencing token
 ///
@@ -33,9 +33,9 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
 }
 
 async fn look(app: &App, uri: &Uri) -> Result<TokenView, Failure> {
-    let namespace = input::only_namespace(uri)?;
+    let namespace = extract::only_namespace(uri)?;
     let text = uri.path().strip_prefix("/v1/tokens/").unwrap_or("");
-    let fence = input::whole_number(text).and_then(FencingToken::new);
+    let fence = extract::whole_number(text).and_then(FencingToken::new);
     let fence = fence.ok_or_else(|| Failure::field("fencing_token", "is not a fencing token"))?;
     of(app, namespace, fence).await
 }

@@ -20,13 +20,13 @@ use leasehold_api::{Code, Cursor, CursorError, EventPage, Problem};
 use leasehold_engine::{Watch, Watched};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Answered, input, ok, with_type};
-use crate::app::App;
+use super::{Answered, extract, ok, with_type};
 use crate::convert;
-use crate::openapi::{NamespaceParam, Problems};
-use crate::page::Room;
-use crate::problem::Failure;
-use crate::watching::{Fed, Filter, Parcels, ending, feed, follow, ready, said};
+use crate::convert::page::Room;
+use crate::http::openapi::{NamespaceParam, Problems};
+use crate::service::app::App;
+use crate::service::problems::Failure;
+use crate::service::watch::{Fed, Filter, Parcels, ending, feed, follow, ready, said};
 
 /// A chunk goes out when it is that large or nothing more is there.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -52,7 +52,7 @@ const PAGE_SIZE_MAX: usize = 1000;
     )
 )]
 pub(crate) async fn watch(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Answered {
-    let mut params = input::Params::of(&uri)?;
+    let mut params = extract::Params::of(&uri)?;
     let asked = params.cursor("after")?;
     let after = last_event_id(&headers)?.or(asked);
     let mut filter = filter_of(&mut params)?;
@@ -67,7 +67,7 @@ pub(crate) async fn watch(State(app): State<Arc<App>>, uri: Uri, headers: Header
     Ok(response)
 }
 
-fn filter_of(params: &mut input::Params) -> Result<Filter, Failure> {
+fn filter_of(params: &mut extract::Params) -> Result<Filter, Failure> {
     let namespace = params.namespace()?;
     Filter::new(namespace, params.take("prefix").unwrap_or_default())
 }
@@ -175,7 +175,7 @@ impl hyper::body::Body for Chunks {
     )
 )]
 pub(crate) async fn events(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let mut params = input::Params::of(&uri)?;
+    let mut params = extract::Params::of(&uri)?;
     let after = params.cursor("after")?;
     let wait = convert::poll_wait(params.number("wait_ms")?.unwrap_or(0))?;
     let size = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;

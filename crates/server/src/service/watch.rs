@@ -8,10 +8,10 @@ use leasehold_core::{Epoch, Event, ListQuery, Namespace, Revision, is_prefix};
 use leasehold_engine::{Condition, Cursor, Phase, Published, Query, View, Watch, Watched};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::app::App;
 use crate::convert;
 use crate::http::locks::unexpected;
-use crate::problem::Failure;
+use crate::service::app::App;
+use crate::service::problems::Failure;
 
 /// Parcels that lie ready for a reader; beyond them it is the reader who is slow.
 const PARCELS_AHEAD: usize = 4;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::accept::Listener;
+use crate::net::accept::Listener;
 
 /// Descriptors that are not for connections of clients: the store, the log, connections to other servers.
 const RESERVED: u64 = 512;

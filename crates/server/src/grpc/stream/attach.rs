@@ -29,15 +29,15 @@ use leasehold_engine::{Call, CallError, Delivered, Notice, Phase, Port, Query, R
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
+use super::session::Binding;
 use super::slots::{Slot, Slots, Work};
-use super::streams::Binding;
-use super::{fences, locks, read, sessions};
-use crate::app::App;
 use crate::convert;
+use crate::grpc::{fences, locks, read, sessions};
 use crate::http::locks::{check_permits, no_session, unexpected};
-use crate::metrics::{Acquires, Op, Stopwatch};
-use crate::problem::Failure;
-use crate::readings;
+use crate::service::app::App;
+use crate::service::problems::Failure;
+use crate::telemetry::metrics::{Acquires, Op, Stopwatch};
+use crate::telemetry::readings;
 
 /// So many commands one stream may have in flight; more are refused one by one.
 const IN_FLIGHT_MAX: usize = 32 * 1024;
@@ -56,7 +56,7 @@ const GIVES_WAY: u8 = 2;
 const LIGHT_BYTES: usize = 64;
 
 /// Reads the first message and binds the stream to what it says.
-pub(super) async fn attach(
+pub(in crate::grpc) async fn attach(
     app: &Arc<App>,
     mut commands: Streaming<AttachRequest>,
 ) -> Result<Attached, Failure> {
@@ -180,7 +180,7 @@ async fn bind(
 }
 
 /// What the server says on a stream.
-pub(super) struct Attached {
+pub(in crate::grpc) struct Attached {
     app: Arc<App>,
     commands: Streaming<AttachRequest>,
     port: Port,

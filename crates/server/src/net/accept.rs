@@ -15,13 +15,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::app::App;
-use crate::bare::Dressed;
-use crate::connection::{Connection, Timeouts, Watched};
-use crate::crowd::Crowd;
-use crate::descriptors::{self, Spare};
-use crate::flapping::Flapping;
-use crate::request::{self, Origin, Routers};
+use crate::net::connection::{Connection, MeteredIo, Timeouts};
+use crate::net::descriptors::{self, Spare};
+use crate::net::flapping::Flapping;
+use crate::net::limits::ConnectionLimiter;
+use crate::net::request::{self, Origin, Routers};
+use crate::net::rewrite::ProblemRewriter;
+use crate::service::app::App;
 
 const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
@@ -62,7 +62,8 @@ pub(crate) async fn accept(
     mut stop: watch::Receiver<bool>,
 ) {
     let builder = Arc::new(builder());
-    let crowd = Crowd::new(app.config.connections_max, app.config.connections_per_peer_max);
+    let limiter =
+        ConnectionLimiter::new(app.config.connections_max, app.config.connections_per_peer_max);
     let flapping = Arc::new(Flapping::default());
     // Each connection holds one end; when all are gone, the other end hears of it.
     let (alive, mut all_gone) = tokio::sync::mpsc::channel::<Infallible>(1);
@@ -79,8 +80,8 @@ pub(crate) async fn accept(
                 continue;
             }
         };
-        match crowd.enter(Some(peer.ip())) {
-            Ok(place) => {
+        match limiter.enter(Some(peer.ip())) {
+            Ok(permit) => {
                 let (app, routers, builder) = (app.clone(), routers.clone(), builder.clone());
                 let (stop, alive) = (stop.clone(), alive.clone());
                 let flapping = flapping.clone();
@@ -88,7 +89,7 @@ pub(crate) async fn accept(
                     let begun = Instant::now();
                     serve(stream, peer, &app, routers, &builder, stop).await;
                     note_end(&app, &flapping, peer.ip(), begun);
-                    drop((place, alive));
+                    drop((permit, alive));
                 });
             }
             Err(_) => {
@@ -133,8 +134,10 @@ async fn serve(
 ) {
     let timeouts = Timeouts { header: app.config.header_timeout, idle: app.config.idle_timeout };
     let connection = Arc::new(Connection::new(app.metrics.clone()));
-    let io =
-        TokioIo::new(Dressed::new(Watched::new(stream, connection.clone()), connection.clone()));
+    let io = TokioIo::new(ProblemRewriter::new(
+        MeteredIo::new(stream, connection.clone()),
+        connection.clone(),
+    ));
     let service = service_fn(|request| {
         let origin = Origin { peer, connection: connection.clone() };
         request::answer(app.clone(), routers.clone(), origin, request)

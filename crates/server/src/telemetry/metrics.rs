@@ -18,7 +18,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::readings::{Gauges, Readings};
+use crate::telemetry::readings::{Gauges, Readings};
 
 const NAMESPACES_MAX: usize = 100;
 pub(crate) const OTHER_NAMESPACE: &str = "other";

@@ -2,7 +2,7 @@
 
 use leasehold_core::LeaseId;
 
-use crate::metrics::Stopwatch;
+use crate::telemetry::metrics::Stopwatch;
 
 /// One command in flight.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use leasehold_core::{Attach, Command, Disconnect, LeaseId, Namespace, Principal}
 use leasehold_engine::{Call, Phase, Port};
 use tokio::sync::oneshot;
 
-use crate::app::App;
+use crate::service::app::App;
 
 /// All sessions that a stream is bound to.
 #[derive(Debug, Default)]

@@ -26,10 +26,10 @@ use leasehold_api::{Code, Problem};
 use leasehold_core::Namespace;
 use leasehold_engine::{Handle, Phase};
 
-use crate::app::App;
 use crate::convert::SIMPLE_NAMESPACE;
-use crate::http::input;
-use crate::problem::Failure;
+use crate::http::extract;
+use crate::service::app::App;
+use crate::service::problems::Failure;
 
 /// Set on what was forwarded.
 const FORWARDED: HeaderName = HeaderName::from_static("leasehold-forwarded");
@@ -272,7 +272,7 @@ fn namespace_of<B>(request: &Request<B>) -> Option<Namespace> {
     };
     match named {
         None => Some(Namespace::default()),
-        Some(name) => Namespace::new(&input::percent_decoded(name).unwrap_or_default()).ok(),
+        Some(name) => Namespace::new(&extract::percent_decoded(name).unwrap_or_default()).ok(),
     }
 }
 

@@ -5,8 +5,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use leasehold_api::Code;
 
-use super::{Answered, with_type};
-use crate::problem::Failure;
+use crate::http::{Answered, with_type};
+use crate::service::problems::Failure;
 
 /// A file of the console, as it lies in the repository.
 struct File {

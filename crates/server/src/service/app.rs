@@ -5,16 +5,16 @@ use std::sync::Arc;
 use leasehold_core::{AcceptFence, Answer, Command, Namespace, OpenSession, Stats, Timestamp};
 use leasehold_engine::{CallError, Clock, Handle, Query, View};
 
-use crate::balance::Servers;
+use crate::cluster::balance::Servers;
+use crate::cluster::forward::Forwarder;
+use crate::cluster::groups::Groups;
 use crate::config::Config;
 use crate::convert;
-use crate::crowd::Crowd;
-use crate::forward::Forwarder;
-use crate::groups::Groups;
-use crate::grpc::Streams;
-use crate::metrics::Metrics;
-use crate::problem::Failure;
-use crate::samples::Samples;
+use crate::grpc::stream::session::Streams;
+use crate::net::limits::ConnectionLimiter;
+use crate::service::problems::Failure;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::samples::Samples;
 
 /// How often a command that ends so much at a time is given again before its answer is truncated.
 const TURNS_MAX: usize = 1000;
@@ -33,7 +33,7 @@ pub(crate) struct App {
     pub(crate) config: Config,
     pub(crate) samples: Samples,
     /// Those who watch, here or through here.
-    pub(crate) watchers: Arc<Crowd>,
+    pub(crate) watchers: Arc<ConnectionLimiter>,
     /// Which stream is bound to which session.
     pub(crate) streams: Streams,
 }

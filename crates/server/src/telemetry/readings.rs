@@ -10,7 +10,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use crate::metrics::{NamespaceLabels, OTHER_NAMESPACE};
+use crate::telemetry::metrics::{NamespaceLabels, OTHER_NAMESPACE};
 
 /// The adapters that have a label of their own.
 const ADAPTERS: [&str; 7] = ["http", "grpc", "fuse", "nlm", "nfs", "smb", OTHER_ADAPTER];

@@ -1,7 +1,7 @@
 //! What a reply gives is the caller's only once the reply is out.
 //!
 //! ```text
-//!   handler ──► Given ──► body: its last bytes are taken ──► connection: they are flushed ──► the caller's
+//!   handler ──► DeliveryGuard ──► body: its last bytes are taken ──► connection: they are flushed ──► the caller's
 //!                 └──────────────┴── dropped anywhere before that ──┴──► taken back
 //! ```
 //!
@@ -18,21 +18,24 @@ use hyper::body::{Frame, SizeHint};
 use leasehold_core::Command;
 use leasehold_engine::Handle;
 
-use crate::connection::Connection;
+use crate::net::connection::Connection;
 
 /// Something that a reply gives. Dropped before it is delivered, it is taken back.
 #[derive(Clone, Debug)]
-pub(crate) struct Given(Arc<Gift>);
+pub(crate) struct DeliveryGuard(Arc<Undelivered>);
 
 #[derive(Debug)]
-struct Gift {
+struct Undelivered {
     engine: Handle,
     undo: Mutex<Option<Command>>,
 }
 
-impl Given {
-    pub(crate) fn new(engine: &Handle, undo: Command) -> Given {
-        Given(Arc::new(Gift { engine: engine.clone(), undo: Mutex::new(Some(undo)) }))
+impl DeliveryGuard {
+    pub(crate) fn new(engine: &Handle, undo: Command) -> DeliveryGuard {
+        DeliveryGuard(Arc::new(Undelivered {
+            engine: engine.clone(),
+            undo: Mutex::new(Some(undo)),
+        }))
     }
 
     pub(crate) fn is_delivered(&self) {
@@ -45,7 +48,7 @@ impl Given {
     }
 }
 
-impl Drop for Gift {
+impl Drop for Undelivered {
     fn drop(&mut self) {
         let undo = self.undo.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(undo) = undo {
@@ -60,7 +63,7 @@ pub(crate) fn with_body(
     connection: &Arc<Connection>,
     is_http2: bool,
 ) -> Response {
-    let Some(given) = response.extensions_mut().remove::<Given>() else {
+    let Some(given) = response.extensions_mut().remove::<DeliveryGuard>() else {
         return response;
     };
     let (given, connection) = (Some(given), connection.clone());
@@ -73,7 +76,7 @@ pub(crate) fn with_body(
 /// them. So there the body does not say that its last bytes were the last: it is asked once more when they are under way.
 struct Delivering {
     body: Body,
-    given: Option<Given>,
+    given: Option<DeliveryGuard>,
     connection: Arc<Connection>,
     is_http2: bool,
 }

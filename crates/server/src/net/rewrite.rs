@@ -14,12 +14,12 @@ use std::task::{Context, Poll};
 use leasehold_api::{Code, Problem};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::connection::Connection;
-use crate::random;
+use crate::net::connection::Connection;
+use crate::service::random;
 
 /// A stream whose bare refusals are dressed.
 #[derive(Debug)]
-pub(crate) struct Dressed<S> {
+pub(crate) struct ProblemRewriter<S> {
     stream: S,
     connection: Arc<Connection>,
     /// What goes out in place of a bare refusal, and how much of it is out.
@@ -27,9 +27,9 @@ pub(crate) struct Dressed<S> {
     out: usize,
 }
 
-impl<S> Dressed<S> {
-    pub(crate) fn new(stream: S, connection: Arc<Connection>) -> Dressed<S> {
-        Dressed { stream, connection, instead: Vec::new(), out: 0 }
+impl<S> ProblemRewriter<S> {
+    pub(crate) fn new(stream: S, connection: Arc<Connection>) -> ProblemRewriter<S> {
+        ProblemRewriter { stream, connection, instead: Vec::new(), out: 0 }
     }
 
     /// The code of a bare refusal that begins here.
@@ -38,7 +38,7 @@ impl<S> Dressed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Dressed<S> {
+impl<S: AsyncWrite + Unpin> ProblemRewriter<S> {
     /// Writes what is left of a refusal.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.out < self.instead.len() {
@@ -61,7 +61,7 @@ impl<S: AsyncWrite + Unpin> Dressed<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Dressed<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ProblemRewriter<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -71,7 +71,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Dressed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Dressed<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ProblemRewriter<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -192,22 +192,22 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::connection::Watched;
-    use crate::metrics::Metrics;
-    use crate::request::Kept;
+    use crate::net::connection::MeteredIo;
+    use crate::net::request::Kept;
+    use crate::telemetry::metrics::Metrics;
 
     /// What comes back over a connection whose every write stops after `room` bytes.
     async fn answers(room: usize, body: &'static str, requests: &[u8]) -> String {
         let (mut client, server) = tokio::io::duplex(room);
         let connection = Arc::new(Connection::new(Arc::new(Metrics::new("0"))));
-        let watched = Watched::new(server, connection.clone());
-        let io = TokioIo::new(Dressed::new(watched, connection.clone()));
+        let watched = MeteredIo::new(server, connection.clone());
+        let io = TokioIo::new(ProblemRewriter::new(watched, connection.clone()));
         let service = service_fn(move |_: Request<Incoming>| {
             let answering = Some(connection.answering());
             let response = Response::builder().header("x-request-id", "1").body(Body::from(body));
             let response = response
                 .expect("a plain response")
-                .map(|body| Body::new(Kept { body, in_flight: None, answering, place: None }));
+                .map(|body| Body::new(Kept { body, in_flight: None, answering, permit: None }));
             async move { Ok::<_, Infallible>(response) }
         });
         let builder = auto::Builder::new(TokioExecutor::new());

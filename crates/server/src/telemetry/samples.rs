@@ -9,8 +9,8 @@ use leasehold_api::Series;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use crate::app::App;
-use crate::wall;
+use crate::convert::wall;
+use crate::service::app::App;
 
 const EVERY: Duration = Duration::from_secs(2);
 const LEN_MAX: usize = 300;

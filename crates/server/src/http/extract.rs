@@ -11,9 +11,9 @@ use leasehold_api::{Code, Cursor, CursorError, FieldError, Problem};
 use leasehold_core::Namespace;
 use serde::de::DeserializeOwned;
 
-use crate::app::App;
 use crate::convert;
-use crate::problem::Failure;
+use crate::service::app::App;
+use crate::service::problems::Failure;
 
 /// The parameters of a query, each to be asked for by name. What nobody asks for is a mistake of the caller's.
 #[derive(Debug)]

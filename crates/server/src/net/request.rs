@@ -17,18 +17,18 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use leasehold_api::Code;
 use tower_service::Service as _;
 
-use crate::app::App;
-use crate::caller::Caller;
+use crate::cluster::forward;
 use crate::config::AccessLog;
-use crate::connection::{Answering, Connection, InFlight};
-use crate::crowd::{Full, Place};
-use crate::delivery;
-use crate::forward;
 use crate::grpc;
-use crate::http::{input, locks};
-use crate::metrics::Stopwatch;
-use crate::problem::{self, Failure};
-use crate::random;
+use crate::http::{extract, locks};
+use crate::net::connection::{Answering, Connection, InFlight};
+use crate::net::delivery;
+use crate::net::limits::{ConnectionPermit, Full};
+use crate::service::app::App;
+use crate::service::caller::Caller;
+use crate::service::problems::{self, Failure};
+use crate::service::random;
+use crate::telemetry::metrics::Stopwatch;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -57,8 +57,8 @@ pub(crate) async fn answer(
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let caller = Caller { peer: origin.peer, request_id: request_id.clone() };
     let checked = check(&app, &origin, &request).and_then(|()| watcher(&app, &origin, &request));
-    let (checked, place) = match checked {
-        Ok(place) => (Ok(()), place),
+    let (checked, permit) = match checked {
+        Ok(permit) => (Ok(()), permit),
         Err(failure) => (Err(failure), None),
     };
     let (mut response, code) = if grpc::is_asked(&request) {
@@ -77,7 +77,7 @@ pub(crate) async fn answer(
             }
             Err(failure) => failure.into_response(),
         };
-        problem::finish(response, &request_id)
+        problems::finish(response, &request_id)
     };
     if is_logged(&app, code) {
         let status = response.status().as_u16();
@@ -97,10 +97,10 @@ pub(crate) async fn answer(
     let response = delivery::with_body(response, &origin.connection, is_http2);
     // A stream is on its way until its last byte; everything else goes out at once.
     let in_flight = response.body().size_hint().exact().is_none().then_some(in_flight);
-    if in_flight.is_none() && answering.is_none() && place.is_none() {
+    if in_flight.is_none() && answering.is_none() && permit.is_none() {
         return Ok(response);
     }
-    Ok(response.map(|body| Body::new(Kept { body, in_flight, answering, place })))
+    Ok(response.map(|body| Body::new(Kept { body, in_flight, answering, permit })))
 }
 
 /// Both interfaces.
@@ -164,7 +164,7 @@ pub(crate) struct Kept {
     #[expect(dead_code, reason = "held, never read")]
     pub(crate) answering: Option<Answering>,
     #[expect(dead_code, reason = "held, never read")]
-    pub(crate) place: Option<Place>,
+    pub(crate) permit: Option<ConnectionPermit>,
 }
 
 impl HttpBody for Kept {
@@ -246,9 +246,13 @@ fn check<B>(app: &App, origin: &Origin, request: &Request<B>) -> Result<(), Fail
     check_same_origin(request)
 }
 
-/// The place of a watcher, for a request that watches; it is kept until the answer is over. What another server forwards
+/// The permit of a watcher, for a request that watches; it is kept until the answer is over. What another server forwards
 /// was counted there by its address.
-fn watcher<B>(app: &App, origin: &Origin, request: &Request<B>) -> Result<Option<Place>, Failure> {
+fn watcher<B>(
+    app: &App,
+    origin: &Origin,
+    request: &Request<B>,
+) -> Result<Option<ConnectionPermit>, Failure> {
     const PATHS: [&str; 3] = ["/v1/watch", "/v1/events", "/leasehold.v1.Watch/Watch"];
     if !PATHS.contains(&request.uri().path()) {
         return Ok(None);
@@ -398,7 +402,7 @@ fn route(method: &Method, path: &str) -> (&'static str, Option<String>) {
             Some((lock, verb)) => (lock, locks::route_of(verb)),
             None => (lock, "/v1/locks/{lock}"),
         };
-        return (route, input::percent_decoded(lock));
+        return (route, extract::percent_decoded(lock));
     }
     if let Some(whole) = WHOLE.into_iter().find(|&whole| whole == path) {
         return (whole, None);

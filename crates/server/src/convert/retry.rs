@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold_core::{Conflict, Timestamp};
 
-use crate::random;
+use crate::service::random;
 
 const FIRST: Duration = Duration::from_millis(100);
 const FOR_EACH_WAITER: Duration = Duration::from_millis(50);

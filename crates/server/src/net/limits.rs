@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// How many there are, in all and from each address.
 #[derive(Debug)]
-pub(crate) struct Crowd {
+pub(crate) struct ConnectionLimiter {
     max: usize,
     per_peer_max: usize,
     places: Mutex<Places>,
@@ -27,13 +27,16 @@ pub(crate) enum Full {
     OfPeer(usize),
 }
 
-impl Crowd {
-    pub(crate) fn new(max: usize, per_peer_max: usize) -> Arc<Crowd> {
-        Arc::new(Crowd { max, per_peer_max, places: Mutex::default() })
+impl ConnectionLimiter {
+    pub(crate) fn new(max: usize, per_peer_max: usize) -> Arc<ConnectionLimiter> {
+        Arc::new(ConnectionLimiter { max, per_peer_max, places: Mutex::default() })
     }
 
     /// One place; one without a peer counts in all only.
-    pub(crate) fn enter(self: &Arc<Crowd>, peer: Option<IpAddr>) -> Result<Place, Full> {
+    pub(crate) fn enter(
+        self: &Arc<ConnectionLimiter>,
+        peer: Option<IpAddr>,
+    ) -> Result<ConnectionPermit, Full> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         if places.taken >= self.max {
             return Err(Full::InAll(self.max));
@@ -46,20 +49,20 @@ impl Crowd {
             places.by_peer.insert(peer, of_peer + 1);
         }
         places.taken += 1;
-        Ok(Place { crowd: self.clone(), peer })
+        Ok(ConnectionPermit { limiter: self.clone(), peer })
     }
 }
 
 /// A place, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
-    crowd: Arc<Crowd>,
+pub(crate) struct ConnectionPermit {
+    limiter: Arc<ConnectionLimiter>,
     peer: Option<IpAddr>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut places = self.crowd.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.limiter.places.lock().unwrap_or_else(PoisonError::into_inner);
         places.taken -= 1;
         if let Some(peer) = self.peer
             && let Some(of_peer) = places.by_peer.get_mut(&peer)
@@ -78,16 +81,16 @@ mod tests {
 
     #[test]
     fn places_are_counted_in_all_and_by_address_and_come_back() {
-        let crowd = Crowd::new(3, 2);
+        let limiter = ConnectionLimiter::new(3, 2);
         let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let first = crowd.enter(Some(a)).unwrap();
-        let _second = crowd.enter(Some(a)).unwrap();
-        assert_eq!(crowd.enter(Some(a)).unwrap_err(), Full::OfPeer(2));
-        let _third = crowd.enter(Some(b)).unwrap();
-        assert_eq!(crowd.enter(Some(b)).unwrap_err(), Full::InAll(3));
-        assert_eq!(crowd.enter(None).unwrap_err(), Full::InAll(3));
+        let first = limiter.enter(Some(a)).unwrap();
+        let _second = limiter.enter(Some(a)).unwrap();
+        assert_eq!(limiter.enter(Some(a)).unwrap_err(), Full::OfPeer(2));
+        let _third = limiter.enter(Some(b)).unwrap();
+        assert_eq!(limiter.enter(Some(b)).unwrap_err(), Full::InAll(3));
+        assert_eq!(limiter.enter(None).unwrap_err(), Full::InAll(3));
         drop(first);
-        let _fourth = crowd.enter(None).unwrap();
-        assert_eq!(crowd.places.lock().unwrap().by_peer[&a], 1);
+        let _fourth = limiter.enter(None).unwrap();
+        assert_eq!(limiter.places.lock().unwrap().by_peer[&a], 1);
     }
 }

@@ -12,7 +12,7 @@ use leasehold_store::{Announced, Journal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::app::App;
+use crate::service::app::App;
 
 /// A server that has not moved for so many announcements is gone.
 const MISSED_MAX: u32 = 4;

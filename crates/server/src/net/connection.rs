@@ -17,8 +17,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::delivery::Given;
-use crate::metrics::Metrics;
+use crate::net::delivery::DeliveryGuard;
+use crate::telemetry::metrics::Metrics;
 
 /// A peer that does not take its answer for so long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,7 +46,7 @@ pub(crate) struct Connection {
     is_between_responses: AtomicBool,
     has_to_flush: AtomicBool,
     /// What replies gave whose bytes are not flushed yet. It is taken back if the connection ends like this.
-    to_flush: Mutex<Vec<Given>>,
+    to_flush: Mutex<Vec<DeliveryGuard>>,
 }
 
 /// How long a connection may take for what.
@@ -114,7 +114,7 @@ impl Connection {
     }
 
     /// The last bytes of a reply are on their way, and with them what it gives.
-    pub(crate) fn is_to_flush(&self, given: Given) {
+    pub(crate) fn is_to_flush(&self, given: DeliveryGuard) {
         self.to_flush.lock().unwrap_or_else(PoisonError::into_inner).push(given);
         self.has_to_flush.store(true, Release);
     }
@@ -199,19 +199,19 @@ impl Drop for Answering {
 
 /// The bytes of a connection, watched on their way.
 #[derive(Debug)]
-pub(crate) struct Watched<S> {
+pub(crate) struct MeteredIo<S> {
     stream: S,
     connection: Arc<Connection>,
     header: HeaderScan,
 }
 
-impl<S> Watched<S> {
-    pub(crate) fn new(stream: S, connection: Arc<Connection>) -> Watched<S> {
-        Watched { stream, connection, header: HeaderScan::default() }
+impl<S> MeteredIo<S> {
+    pub(crate) fn new(stream: S, connection: Arc<Connection>) -> MeteredIo<S> {
+        MeteredIo { stream, connection, header: HeaderScan::default() }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MeteredIo<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -239,7 +239,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredIo<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

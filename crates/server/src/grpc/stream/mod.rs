@@ -1,0 +1,5 @@
+//! `Attach`: a stream with many commands in flight.
+
+pub(super) mod attach;
+pub(crate) mod session;
+mod slots;

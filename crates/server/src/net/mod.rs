@@ -1,0 +1,10 @@
+//! Sockets and bytes: connections, their limits and timeouts, and what is around every request. It knows nothing of locks.
+
+pub(crate) mod accept;
+pub(crate) mod connection;
+pub(crate) mod delivery;
+pub(crate) mod descriptors;
+pub(crate) mod flapping;
+pub(crate) mod limits;
+pub(crate) mod request;
+pub(crate) mod rewrite;

@@ -1,0 +1,5 @@
+//! Counters, gauges and samples.
+
+pub(crate) mod metrics;
+pub(crate) mod readings;
+pub(crate) mod samples;
