@@ -4,13 +4,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Acquire, Answer, CallId, Cancel, Command, Event, Grant, LeaseId, Namespace};
+use leasehold_core::{
+    Acquire, Answer, CallId, Cancel, Command, Event, Grant, LeaseId, Namespace, OpenSession, Opened,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::call::{Call, CallError, Query, Reply, View};
 use crate::counts::{Commits, Counts, Totals};
+use crate::engine::Undo;
 use crate::history::Remembered;
-use crate::lanes::{Asked, LanesIn, Parcel, is_urgent};
+use crate::lanes::{Asked, LanesIn, Letter, Parcel, is_urgent};
 use crate::port::Port;
 use crate::publish::{Cursor, Notice, Publisher, Watch};
 use crate::status::{Condition, Status};
@@ -40,27 +43,60 @@ impl Handle {
     /// Asks for scopes, waiting as long as the request says. Dropping the future leaves the queue; the place is kept for a
     /// while if the request has a ticket or an id by which a retry can find it. A grant that nobody
     /// takes delivery of is given back at once, unless the request has an id by which a retry will find it.
-    pub async fn acquire(&self, mut acquire: Acquire) -> Result<Grant, CallError> {
+    pub async fn acquire(&self, acquire: Acquire) -> Result<Grant, CallError> {
+        self.acquire_to_deliver(acquire).await.map(|(grant, _)| grant)
+    }
+
+    /// The same for a caller that hands the grant on: with what is to be told to [`Handle::undelivered`] if it does not
+    /// arrive.
+    pub async fn acquire_to_deliver(
+        &self,
+        mut acquire: Acquire,
+    ) -> Result<(Grant, Option<Undo>), CallError> {
         let id = self.next_call();
         acquire.call = id;
         let namespace = acquire.namespace.clone();
         let keep_place = acquire.ticket.is_some() || acquire.request_id.is_some();
-        let mut leaving = Leaving { handle: self, namespace, id, keep_place, armed: true };
+        let cancel = Some(Cancel { namespace, call: id, keep_place });
         let call = Call::Command(Command::Acquire(acquire));
-        let reply = self.send(&self.lanes.ordinary, id, call).await;
-        leaving.armed = false;
-        match reply? {
-            Reply::Answer(Answer::Granted(grant)) => Ok(*grant),
-            Reply::Answer(_) | Reply::View(_) => {
-                unreachable!("an acquire is answered with a grant")
-            }
+        let (Answer::Granted(grant), undo) = self.awaited(id, call, cancel).await? else {
+            unreachable!("an acquire is answered with a grant")
+        };
+        Ok((*grant, undo))
+    }
+
+    /// Opens a session, to be handed on as a grant is.
+    pub async fn open_to_deliver(
+        &self,
+        open: OpenSession,
+    ) -> Result<(Opened, Option<Undo>), CallError> {
+        let call = Call::Command(Command::OpenSession(open));
+        let awaited = self.awaited(self.next_call(), call, None);
+        let (Answer::SessionOpened(opened), undo) = awaited.await? else {
+            unreachable!("a session is opened, or refused")
+        };
+        Ok((*opened, undo))
+    }
+
+    async fn awaited(
+        &self,
+        id: CallId,
+        call: Call,
+        cancel: Option<Cancel>,
+    ) -> Result<(Answer, Option<Undo>), CallError> {
+        let reply = self.send(&self.lanes.ordinary, id, call)?;
+        let mut leaving = Leaving { handle: self, cancel, reply };
+        let letter = (&mut leaving.reply).await.map_err(|_| CallError::Stopped)?;
+        match letter.reply? {
+            Reply::Answer(answer) => Ok((answer, letter.undo)),
+            Reply::View(_) => unreachable!("a command is answered, not viewed"),
         }
     }
 
     /// Everything else that can be asked of the table.
     pub async fn command(&self, command: Command) -> Result<Answer, CallError> {
         let lane = if is_urgent(&command) { &self.lanes.urgent } else { &self.lanes.ordinary };
-        match self.send(lane, self.next_call(), Call::Command(command)).await? {
+        match self.ask(lane, Call::Command(command)).await? {
             Reply::Answer(answer) => Ok(answer),
             Reply::View(_) => unreachable!("a command is answered, not viewed"),
         }
@@ -73,14 +109,15 @@ impl Handle {
         let _ = lane.try_send(Parcel::Call(Asked { id: self.next_call(), call, reply: None }));
     }
 
-    /// Takes back what an answer gave that did not reach its caller after all. Nobody waits for it.
-    pub fn take_back(&self, undo: Command) {
-        let asked = Asked { id: self.next_call(), call: Call::Command(undo), reply: None };
-        let _ = self.lanes.urgent.try_send(Parcel::Call(asked));
+    /// Takes back what answers gave that did not reach their callers after all; what a retry can find is kept.
+    pub fn undelivered(&self, undo: Vec<Undo>) {
+        if !undo.is_empty() {
+            let _ = self.lanes.urgent.try_send(Parcel::Undelivered(undo));
+        }
     }
 
     pub async fn query(&self, query: Query) -> Result<View, CallError> {
-        match self.send(&self.lanes.ordinary, self.next_call(), Call::Query(query)).await? {
+        match self.ask(&self.lanes.ordinary, Call::Query(query)).await? {
             Reply::View(view) => Ok(view),
             Reply::Answer(_) => unreachable!("a query is viewed, not answered"),
         }
@@ -166,38 +203,45 @@ impl Handle {
         CallId(self.calls.fetch_add(1, Ordering::Relaxed))
     }
 
-    async fn send(
+    /// Asks something whose answer gives nothing that would have to be taken back.
+    async fn ask(&self, lane: &mpsc::Sender<Parcel>, call: Call) -> Result<Reply, CallError> {
+        let awaited = self.send(lane, self.next_call(), call)?;
+        awaited.await.map_err(|_| CallError::Stopped)?.reply
+    }
+
+    fn send(
         &self,
         lane: &mpsc::Sender<Parcel>,
         id: CallId,
         call: Call,
-    ) -> Result<Reply, CallError> {
-        let (reply, answer) = oneshot::channel();
-        let asked = Asked { id, call, reply: Some(reply) };
-        match lane.try_send(Parcel::Call(asked)) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => return Err(CallError::Busy),
-            Err(mpsc::error::TrySendError::Closed(_)) => return Err(CallError::Stopped),
+    ) -> Result<oneshot::Receiver<Letter>, CallError> {
+        let (reply, awaited) = oneshot::channel();
+        match lane.try_send(Parcel::Call(Asked { id, call, reply: Some(reply) })) {
+            Ok(()) => Ok(awaited),
+            Err(mpsc::error::TrySendError::Full(_)) => Err(CallError::Busy),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(CallError::Stopped),
         }
-        answer.await.unwrap_or(Err(CallError::Stopped))
     }
 }
 
-/// Leaves the queue when the caller goes before its answer has come.
+/// Leaves the queue when the caller goes before its answer has come, and takes back what came at the last moment.
 struct Leaving<'a> {
     handle: &'a Handle,
-    namespace: Namespace,
-    id: CallId,
-    /// Its caller can come back to where it stood.
-    keep_place: bool,
-    armed: bool,
+    /// How it leaves the queue, if it may stand in one.
+    cancel: Option<Cancel>,
+    reply: oneshot::Receiver<Letter>,
 }
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        if self.armed {
-            let (namespace, call) = (self.namespace.clone(), self.id);
-            let cancel = Cancel { namespace, call, keep_place: self.keep_place };
+        if self.reply.is_terminated() {
+            return;
+        }
+        self.reply.close();
+        if let Ok(letter) = self.reply.try_recv() {
+            return self.handle.undelivered(letter.undo.into_iter().collect());
+        }
+        if let Some(cancel) = self.cancel.take() {
             let call = Call::Command(Command::Cancel(cancel));
             let asked = Asked { id: self.handle.next_call(), call, reply: None };
             // If the lane is full the engine still finds out: nobody takes delivery of the grant.

@@ -29,6 +29,8 @@ pub(crate) enum Parcel {
         port: u32,
         undo: Vec<Undo>,
     },
+    /// Answers that were taken, but did not reach whom they were for.
+    Undelivered(Vec<Undo>),
 }
 
 /// One call of a caller of its own.
@@ -37,7 +39,14 @@ pub(crate) struct Asked {
     pub(crate) id: CallId,
     pub(crate) call: Call,
     /// `None` when nobody awaits the answer.
-    pub(crate) reply: Option<oneshot::Sender<Result<Reply, CallError>>>,
+    pub(crate) reply: Option<oneshot::Sender<Letter>>,
+}
+
+/// An answer on its way to a caller of its own, and how to take it back should it not arrive.
+#[derive(Debug)]
+pub(crate) struct Letter {
+    pub(crate) reply: Result<Reply, CallError>,
+    pub(crate) undo: Option<Undo>,
 }
 
 /// Calls of one port, in order.
@@ -56,7 +65,7 @@ impl Parcel {
         match self {
             Parcel::Call(_) => 1,
             Parcel::Calls(calls) => calls.calls.len(),
-            Parcel::Closed { undo, .. } => undo.len(),
+            Parcel::Closed { undo, .. } | Parcel::Undelivered(undo) => undo.len(),
         }
     }
 }
@@ -173,7 +182,9 @@ mod tests {
             .iter()
             .map(|parcel| match parcel {
                 Parcel::Call(asked) => asked.id.0,
-                Parcel::Calls(_) | Parcel::Closed { .. } => panic!("not sent here"),
+                Parcel::Calls(_) | Parcel::Closed { .. } | Parcel::Undelivered(_) => {
+                    panic!("not sent here")
+                }
             })
             .collect()
     }

@@ -252,7 +252,8 @@ impl Drop for Port {
 }
 
 impl Delivered {
-    pub(crate) fn into_undo(self) -> Option<Undo> {
+    /// How to take it back, if that has to be possible.
+    pub fn into_undo(self) -> Option<Undo> {
         match self {
             Delivered::Reply { undo, .. } => undo,
             Delivered::Queued { .. } | Delivered::Notice { .. } => None,

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::call::{CallError, Reply};
 use crate::engine::{Output, Published, Undo};
-use crate::lanes::Calls;
+use crate::lanes::{Calls, Letter};
 use crate::port::{Delivered, Mailbox, port_of};
 use crate::publish::{Notice, Publisher};
 
@@ -21,7 +21,7 @@ const FORGOTTEN_AT_ONCE: usize = 1000;
 /// Everybody who awaits an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
-    callers: HashMap<CallId, oneshot::Sender<Result<Reply, CallError>>, OwnIds>,
+    callers: HashMap<CallId, oneshot::Sender<Letter>, OwnIds>,
     ports: HashMap<u32, OpenPort, OwnIds>,
     /// Which port hears what becomes of a lease.
     followed: HashMap<LeaseId, u32, OwnIds>,
@@ -42,11 +42,7 @@ struct OpenPort {
 
 impl Replies {
     /// A caller of its own awaits this answer.
-    pub(crate) fn await_reply(
-        &mut self,
-        call: CallId,
-        caller: oneshot::Sender<Result<Reply, CallError>>,
-    ) {
+    pub(crate) fn await_reply(&mut self, call: CallId, caller: oneshot::Sender<Letter>) {
         self.callers.insert(call, caller);
     }
 
@@ -100,9 +96,11 @@ impl Replies {
                 None => {
                     // Whoever has its answer finds in the events what led to it.
                     publisher.publish(&mut self.events);
-                    let caller = self.callers.remove(&call);
-                    let delivered = caller.is_some_and(|caller| caller.send(reply).is_ok());
-                    return undo.filter(|_| !delivered);
+                    let Some(caller) = self.callers.remove(&call) else { return undo };
+                    return caller
+                        .send(Letter { reply, undo })
+                        .err()
+                        .and_then(|letter| letter.undo);
                 }
             },
             Output::Event(event) => self.events.push(event),

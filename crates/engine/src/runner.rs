@@ -59,7 +59,7 @@ impl Runner {
                 fence_floor: None,
             },
             snapshot_bytes: 64 * 1024 * 1024,
-            events_len_max: 65_536,
+            events_len_max: 16_384,
             history: HistoryLimits::default(),
         }
     }
@@ -299,6 +299,11 @@ impl Task {
                 }
                 Parcel::Closed { port, undo } => {
                     self.replies.closed(port);
+                    for undo in undo {
+                        self.member.undelivered(now, undo);
+                    }
+                }
+                Parcel::Undelivered(undo) => {
                     for undo in undo {
                         self.member.undelivered(now, undo);
                     }

@@ -68,7 +68,7 @@ impl Engine {
                     self.replies.closed(port);
                     self.undone.extend(undo.iter().map(number_of));
                 }
-                Parcel::Call(_) => panic!("only the port asks"),
+                Parcel::Call(_) | Parcel::Undelivered(_) => panic!("only the port asks"),
             }
         }
     }

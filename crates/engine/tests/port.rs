@@ -5,6 +5,7 @@ mod common;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use common::{Mood, MoodyJournal, NOW, acquire, release, scope};
@@ -15,6 +16,7 @@ use leasehold_engine::{
     Call, CallError, Clock, Delivered, Handle, Notice, Port, Query, Reply, Runner, RuntimeClock,
     Stop, View, start,
 };
+use tokio::time::Instant;
 
 async fn engine(journal: &Arc<MoodyJournal>) -> (Handle, Stop) {
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::showing(NOW));
@@ -285,4 +287,19 @@ async fn a_refusal_comes_back_under_its_number() {
     let (number, answer) = reply(&mut port).await;
     assert_eq!(number, 41);
     assert!(matches!(answer, Err(CallError::Refused(Refusal::Held(_)))), "{answer:?}");
+}
+
+/// The answer to a caller of its own lies ready, and the caller goes without taking it.
+#[tokio::test(start_paused = true)]
+async fn grant_that_came_at_the_last_moment_is_given_back() {
+    let journal = MoodyJournal::new();
+    let (handle, _stop) = engine(&journal).await;
+    let mut asking = Box::pin(handle.acquire(acquire("a", "job/x", Wait::Never)));
+    let is_pending = poll_fn(|cx| Poll::Ready(asking.as_mut().poll(cx).is_pending())).await;
+    assert!(is_pending, "it is on its way");
+    while state(&handle, "job/x").await.0 != LockState::Held {}
+    drop(asking);
+    let begun = Instant::now();
+    until_free(&handle, "job/x").await;
+    assert!(begun.elapsed() < Duration::from_secs(1), "long before the lease is over");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold_api::{format_duration, parse_duration};
 use leasehold_core::{GracePolicy, Limits};
-use leasehold_engine::HistoryLimits;
+use leasehold_engine::{HistoryLimits, Runner};
 use leasehold_store::LocationError;
 use serde::{Deserialize, Deserializer};
 
@@ -78,7 +78,7 @@ pub struct ClusterConfig {
 
 impl Default for ClusterConfig {
     fn default() -> ClusterConfig {
-        let leadership_ttl = Duration::from_secs(3);
+        let leadership_ttl = Runner::new(0).candidate.lease;
         ClusterConfig { name: None, advertise: None, groups: 1, leadership_ttl }
     }
 }
@@ -112,10 +112,8 @@ pub enum Policy {
 }
 
 impl Grace {
-    const LENGTH: Duration = Duration::from_secs(30);
-
     pub fn length(&self) -> Duration {
-        self.length.unwrap_or(Grace::LENGTH)
+        self.length.unwrap_or_else(|| Runner::new(0).recovery.grace_length)
     }
 
     /// What holds for a store. In one that forgets nothing is known to conflict: a grace that is set is strict.
@@ -148,8 +146,10 @@ pub enum ConfigError {
     Exposed(SocketAddr),
 }
 
+/// What concerns the engine has the engine's own defaults.
 impl Default for Config {
     fn default() -> Config {
+        let engine = Runner::new(0);
         Config {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080),
             store: Store::in_directory(Path::new("leasehold-data")),
@@ -167,14 +167,14 @@ impl Default for Config {
             body_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             watch_heartbeat: Duration::from_secs(15),
-            events_max: 16_384,
+            events_max: engine.events_len_max,
             watchers_max: 10_000,
             watchers_per_peer_max: 200,
             watch_stall_timeout: Duration::from_secs(30),
-            history: HistoryLimits::default(),
+            history: engine.history,
             grace: Grace::default(),
-            limits: Limits::default(),
-            snapshot_bytes: 64 * 1024 * 1024,
+            limits: engine.recovery.limits,
+            snapshot_bytes: engine.snapshot_bytes,
         }
     }
 }

@@ -4,11 +4,12 @@
 //! lead more than the least hesitate, so that the least gets it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_engine::{Handle, Phase};
 use leasehold_store::{Announced, Journal};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -37,12 +38,12 @@ pub(crate) struct Seen {
 
 impl Servers {
     pub(crate) fn all(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen.lock().clone()
     }
 
     /// Takes in the list as it is now.
     fn look(&self, now: Instant, list: Vec<Announced>) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let known: BTreeMap<String, Seen> =
             seen.drain(..).map(|seen| (seen.server.name.clone(), seen)).collect();
         seen.extend(list.into_iter().map(|server| {

@@ -8,13 +8,13 @@
 //! is forwarded once: whoever gets one that was forwarded and does not lead says so.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::header::{CONNECTION, CONTENT_TYPE, HOST, ORIGIN, TE, TRANSFER_ENCODING, UPGRADE};
+use axum::http::header::{CONNECTION, HOST, ORIGIN, TE, TRANSFER_ENCODING, UPGRADE};
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use axum::response::Response;
@@ -22,23 +22,20 @@ use hyper::body::{Frame, SizeHint};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Builder, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use leasehold_api::{Code, Problem};
+use leasehold_api::Code;
 use leasehold_core::Namespace;
 use leasehold_engine::{Handle, Phase};
+use parking_lot::Mutex;
 
-use crate::convert::SIMPLE_NAMESPACE;
-use crate::http::extract;
 use crate::service::app::App;
 use crate::service::problems::Failure;
 
 /// Set on what was forwarded.
 const FORWARDED: HeaderName = HeaderName::from_static("leasehold-forwarded");
-/// Which namespace a gRPC call is about, percent-encoded: its message is not looked at on the way.
-const NAMESPACE: HeaderName = HeaderName::from_static("leasehold-namespace");
 const GRPC_UNAVAILABLE: &[u8] = b"14";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-const RETRY_MS: u64 = 250;
+const RETRY: Duration = Duration::from_millis(250);
 /// So many requests share a connection in HTTP/2.
 const STREAMS_MAX: usize = 32;
 /// What one of them may leave unread; together they never fill the connection.
@@ -105,7 +102,7 @@ impl Forwarder {
         if is_urgent(request.method(), request.uri().path()) {
             return Some((self.urgent.clone(), None));
         }
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.lock();
         let has_room = |shared: &Shared| shared.requests.load(Relaxed) < STREAMS_MAX;
         let at = match shared.iter().position(has_room) {
             Some(at) => at,
@@ -226,12 +223,18 @@ pub(crate) struct Elsewhere<'a> {
     leader: Authority,
 }
 
-/// Where the request has to go, if that is not here.
-pub(crate) fn elsewhere<'a, B>(app: &'a App, request: &Request<B>) -> Option<Elsewhere<'a>> {
-    if is_forwarded(request) || !is_about_locks(request.uri().path()) {
+/// Where a request about a namespace has to go, if that is not here. `namespace` is not asked for unless it matters; a
+/// request that names none that could be is refused where it is read.
+pub(crate) fn elsewhere<'a, B>(
+    app: &'a App,
+    request: &Request<B>,
+    namespace: impl FnOnce() -> Result<Namespace, Failure>,
+) -> Option<Elsewhere<'a>> {
+    let is_possible = app.config.store.is_shared() && !is_forwarded(request);
+    if !is_possible || !is_about_locks(request.uri().path()) {
         return None;
     }
-    let engine = app.groups.engine(&namespace_of(request)?);
+    let engine = app.groups.engine(&namespace().ok()?);
     let status = engine.status();
     if status.phase != Phase::Following {
         return None;
@@ -253,29 +256,6 @@ fn is_about_locks(path: &str) -> bool {
     about_locks || by_grpc || path == "/lock"
 }
 
-/// The namespace that a request names; `None` if it is none, which whoever reads it will find out.
-fn namespace_of<B>(request: &Request<B>) -> Option<Namespace> {
-    if request.uri().path() == "/lock" {
-        return Namespace::new(SIMPLE_NAMESPACE).ok();
-    }
-    let is_grpc = request
-        .headers()
-        .get(CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-    let named = if is_grpc {
-        let header = request.headers().get(NAMESPACE);
-        header.map(|name| name.to_str().unwrap_or_default())
-    } else {
-        let query = request.uri().query().unwrap_or_default();
-        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(|(name, _)| *name == "namespace").map(|(_, value)| value).next()
-    };
-    match named {
-        None => Some(Namespace::default()),
-        Some(name) => Namespace::new(&extract::percent_decoded(name).unwrap_or_default()).ok(),
-    }
-}
-
 /// Drops what is between two neighbours only.
 fn only_end_to_end(headers: &mut HeaderMap) {
     for name in [HOST, CONNECTION, TRANSFER_ENCODING, UPGRADE] {
@@ -288,9 +268,7 @@ fn only_end_to_end(headers: &mut HeaderMap) {
 }
 
 fn unreachable(leader: &Authority, code: Code) -> Failure {
-    let mut problem = Problem::new(code, format!("the leader at {leader} cannot be reached"));
-    problem.recommended_retry_ms = Some(RETRY_MS);
-    problem.into()
+    Failure::new(code, format!("the leader at {leader} cannot be reached")).retried_after(RETRY)
 }
 
 #[cfg(test)]
@@ -310,7 +288,7 @@ mod tests {
             let (_, share) = forwarder.client(&watch).expect("there is room");
             shares.push(share.expect("a share"));
         }
-        assert_eq!(forwarder.shared.lock().unwrap().len(), 3);
+        assert_eq!(forwarder.shared.lock().len(), 3);
         for path in
             ["/v1/locks/a/b/renew", "/v1/sessions/0f/keepalive", "/leasehold.v1.Locks/Release"]
         {
@@ -321,7 +299,7 @@ mod tests {
         assert!(!is_urgent(&Method::POST, "/v1/locks/renew/acquire"));
         drop(shares);
         let _again = forwarder.client(&watch).expect("there is room");
-        assert_eq!(forwarder.shared.lock().unwrap().len(), 3);
+        assert_eq!(forwarder.shared.lock().len(), 3);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use leasehold_api::Code;
 
-use crate::http::{Answered, with_type};
+use crate::http::encode::{Answered, with_type};
 use crate::service::problems::Failure;
 
 /// A file of the console, as it lies in the repository.

@@ -2,32 +2,49 @@
 
 use std::time::Duration;
 
-use leasehold_api::{Code, FieldError, Happened, Problem};
+use leasehold_api::{FieldError, Happened, Problem};
 use leasehold_core::{Conflict, HolderState, Invalid, Limit, Refusal, Timestamp};
 use leasehold_engine::CallError;
 
 use super::outward::{count, cycle, gone, holders, millis};
-use crate::convert::retry;
+use super::retry;
+use crate::service::problems::{Cause, Early, Failure};
 
-pub(crate) fn problem(now: Timestamp, error: &CallError) -> Problem {
-    let said = error.to_string();
+pub(crate) fn problem(now: Timestamp, failure: &Failure) -> Problem {
+    let problem = |said: String| Problem::new(failure.code(), said);
+    match failure.cause() {
+        Cause::Engine(error) => {
+            let said = error.to_string();
+            of_engine(now, error, problem(said))
+        }
+        Cause::Early(early) => {
+            let Early { detail, field, retry_after, oldest_revision, .. } = early.clone();
+            let error = field.map(|(field, message)| FieldError { field, message });
+            Problem {
+                errors: error.into_iter().collect(),
+                recommended_retry_ms: retry_after.map(millis),
+                oldest_revision: oldest_revision.map(|revision| revision.0),
+                ..problem(detail)
+            }
+        }
+    }
+}
+
+fn of_engine(now: Timestamp, error: &CallError, problem: Problem) -> Problem {
     match error {
-        CallError::Refused(refusal) => refused(now, refusal),
+        CallError::Refused(refusal) => refused(now, refusal, problem),
         CallError::StoreUnavailable { retry_after, outcome_unknown } => {
-            let mut problem = Problem::new(Code::StoreUnavailable, said);
+            let mut problem = problem;
             if *outcome_unknown {
                 problem.outcome = Happened::Unknown;
             }
             retried(problem, *retry_after)
         }
         CallError::NotLeader { leader, retry_after } => {
-            let problem = Problem { leader: leader.clone(), ..Problem::new(Code::NotLeader, said) };
-            retried(problem, *retry_after)
+            retried(Problem { leader: leader.clone(), ..problem }, *retry_after)
         }
-        CallError::Draining => retried(Problem::new(Code::Draining, said), Duration::from_secs(1)),
-        CallError::Busy => retried(Problem::new(Code::Overloaded, said), Duration::from_secs(1)),
-        CallError::Stopped => {
-            retried(Problem::new(Code::Interrupted, said), Duration::from_secs(1))
+        CallError::Draining | CallError::Busy | CallError::Stopped => {
+            retried(problem, Duration::from_secs(1))
         }
     }
 }
@@ -36,22 +53,20 @@ fn retried(problem: Problem, after: Duration) -> Problem {
     Problem { recommended_retry_ms: Some(retry::jittered(after)), ..problem }
 }
 
-fn refused(now: Timestamp, refusal: &Refusal) -> Problem {
-    let said = refusal.to_string();
+fn refused(now: Timestamp, refusal: &Refusal, problem: Problem) -> Problem {
     match refusal {
         Refusal::Held(conflict) => {
-            conflicted(now, Problem::new(Code::LockHeld, held_detail(now, conflict)), conflict)
+            let detail = held_detail(now, conflict);
+            conflicted(now, Problem { detail, ..problem }, conflict)
         }
         Refusal::ReclaimWindow(conflict) => {
-            let said = format!(
-                "{}; only that owner may take it back until then",
-                held_detail(now, conflict)
-            );
-            conflicted(now, Problem::new(Code::ReclaimWindow, said), conflict)
+            let held = held_detail(now, conflict);
+            let detail = format!("{held}; only that owner may take it back until then");
+            conflicted(now, Problem { detail, ..problem }, conflict)
         }
         Refusal::GracePeriod { ends_in, conflict } => {
-            let said = format!("recovery grace active for another {}", spelled(millis(*ends_in)));
-            let problem = Problem::new(Code::GracePeriod, said);
+            let detail = format!("recovery grace active for another {}", spelled(millis(*ends_in)));
+            let problem = Problem { detail, ..problem };
             let problem = match conflict {
                 Some(conflict) => conflicted(now, problem, conflict),
                 None => problem,
@@ -59,35 +74,26 @@ fn refused(now: Timestamp, refusal: &Refusal) -> Problem {
             let problem = Problem { grace_ends_in_ms: Some(millis(*ends_in)), ..problem };
             retried(problem, *ends_in)
         }
-        Refusal::Deadlock { cycle: edges } => {
-            Problem { cycle: Some(cycle(edges)), ..Problem::new(Code::Deadlock, said) }
-        }
-        Refusal::NoGrace => Problem::new(Code::NoGrace, said),
-        Refusal::LeaseLost(why) => with_reason(Problem::new(Code::LeaseLost, said), *why),
-        Refusal::NotHolder { why, .. } => with_reason(Problem::new(Code::NotHolder, said), *why),
-        Refusal::NothingToReclaim(_) => Problem::new(Code::NotHolder, said),
-        Refusal::LimitMismatch { .. } => Problem::new(Code::LimitMismatch, said),
-        Refusal::RequestIdReused => Problem::new(Code::RequestIdReused, said),
-        Refusal::SessionNotFound(why) => {
-            with_reason(Problem::new(Code::SessionNotFound, said), *why)
-        }
-        Refusal::TicketNotFound(_) => Problem::new(Code::TicketNotFound, said),
-        Refusal::FileRemoved(_) => Problem::new(Code::FileRemoved, said),
+        Refusal::Deadlock { cycle: edges } => Problem { cycle: Some(cycle(edges)), ..problem },
+        Refusal::LeaseLost(why)
+        | Refusal::NotHolder { why, .. }
+        | Refusal::SessionNotFound(why) => Problem { reason: why.map(gone), ..problem },
         Refusal::StaleFence { high_water, .. } => {
-            Problem { high_water: Some(high_water.get()), ..Problem::new(Code::StaleFence, said) }
+            Problem { high_water: Some(high_water.get()), ..problem }
         }
-        Refusal::RegisterNotFound(_) => Problem::new(Code::NotFound, said),
-        Refusal::Limit(limit) => limited(limit),
-        Refusal::Invalid(invalid) => invalid_request(invalid),
-        Refusal::Suspended => {
-            retried(Problem::new(Code::StoreUnavailable, said), Duration::from_secs(1))
-        }
-        Refusal::StaleEpoch { .. } => Problem::new(Code::Internal, "the epoch is over"),
+        Refusal::NoGrace
+        | Refusal::NothingToReclaim(_)
+        | Refusal::LimitMismatch { .. }
+        | Refusal::RequestIdReused
+        | Refusal::TicketNotFound(_)
+        | Refusal::FileRemoved(_)
+        | Refusal::RegisterNotFound(_)
+        // Only an operator can help.
+        | Refusal::Limit(Limit::Tokens) => problem,
+        Refusal::Limit(_) | Refusal::Suspended => retried(problem, Duration::from_secs(1)),
+        Refusal::Invalid(invalid) => invalid_request(invalid, problem),
+        Refusal::StaleEpoch { .. } => Problem { detail: "the epoch is over".into(), ..problem },
     }
-}
-
-fn with_reason(problem: Problem, why: Option<leasehold_core::Gone>) -> Problem {
-    Problem { reason: why.map(gone), ..problem }
 }
 
 fn held_detail(now: Timestamp, conflict: &Conflict) -> String {
@@ -130,23 +136,7 @@ fn conflicted(now: Timestamp, problem: Problem, conflict: &Conflict) -> Problem 
     }
 }
 
-fn limited(limit: &Limit) -> Problem {
-    let code = match limit {
-        Limit::WaitersPerScope { .. } | Limit::Waiters { .. } | Limit::TooTangled => {
-            Code::TooManyWaiters
-        }
-        Limit::Sessions { .. } => Code::SessionLimit,
-        Limit::LocksPerSession { .. }
-        | Limit::Registers { .. }
-        | Limit::RegistersInAll { .. }
-        | Limit::Namespaces { .. } => Code::QuotaExceeded,
-        // Only an operator can help.
-        Limit::Tokens => return Problem::new(Code::QuotaExceeded, limit.to_string()),
-    };
-    retried(Problem::new(code, limit.to_string()), Duration::from_secs(1))
-}
-
-fn invalid_request(invalid: &Invalid) -> Problem {
+fn invalid_request(invalid: &Invalid, problem: Problem) -> Problem {
     let field = match invalid {
         Invalid::Ttl { .. } => "ttl_ms",
         Invalid::DisconnectTtl { .. } => "disconnect_ttl_ms",
@@ -157,9 +147,10 @@ fn invalid_request(invalid: &Invalid) -> Problem {
         Invalid::MetadataSize { .. } => "metadata",
         Invalid::NotOneGrant => "reclaim",
         Invalid::FenceNotIssued { .. } => "fencing_token",
-        Invalid::LeaseIdInUse => return Problem::new(Code::Internal, "the lease id is in use"),
+        Invalid::LeaseIdInUse => {
+            return Problem { detail: "the lease id is in use".into(), ..problem };
+        }
     };
-    let message = invalid.to_string();
-    let errors = vec![FieldError { field: field.into(), message: message.clone() }];
-    Problem { errors, ..Problem::new(Code::InvalidRequest, message) }
+    let message = problem.detail.clone();
+    Problem { errors: vec![FieldError { field: field.into(), message }], ..problem }
 }

@@ -1,5 +1,6 @@
 //! From outside to inside.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +9,13 @@ use leasehold_api as api;
 use leasehold_api::Code;
 use leasehold_core as core;
 use leasehold_core::{
-    CallId, Claim, FencingToken, LeaseId, Mode, Namespace, Owner, Principal, RequestId, Scope,
-    SecretTicket, Ticket, Under, Wait,
+    CallId, Claim, FencingToken, LeaseId, Mode, Namespace, Owner, Principal, RegisterName,
+    RequestId, Scope, SecretTicket, Ticket, Under, Wait,
 };
 
 use crate::service::problems::Failure;
 use crate::service::random;
+use crate::service::sessions::SessionName;
 
 /// The longest wait of one request over HTTP: proxies cut after a minute. The ticket keeps the place for the next one.
 pub(crate) const HTTP_WAIT_MAX: Duration = Duration::from_secs(50);
@@ -27,25 +29,12 @@ pub(crate) fn namespace(text: Option<&str>) -> Result<Namespace, Failure> {
     }
 }
 
-/// The namespace of the simple `/lock`.
-pub(crate) const SIMPLE_NAMESPACE: &str = "leasehold.simple";
-
-/// Nothing is taken in a namespace that has an interface of its own. It can be read, watched and broken.
-pub(crate) fn not_reserved(namespace: &Namespace) -> Result<(), Failure> {
-    if namespace.as_str() == SIMPLE_NAMESPACE {
-        let said = format!("namespace {SIMPLE_NAMESPACE} is reserved for /lock");
-        return Err(Failure::new(Code::PermissionDenied, said));
-    }
-    Ok(())
-}
-
 pub(crate) fn scope(text: &str) -> Result<Scope, Failure> {
     Scope::parse(text).map_err(|fault| Failure::new(Code::InvalidLockName, fault.to_string()))
 }
 
-pub(crate) fn owner(text: &str) -> Result<Owner, Failure> {
-    Owner::of(&Principal::ANONYMOUS, text)
-        .map_err(|fault| Failure::field("owner_id", fault.to_string()))
+pub(crate) fn owner(principal: &Principal, text: &str) -> Result<Owner, Failure> {
+    Owner::of(principal, text).map_err(|fault| Failure::field("owner_id", fault.to_string()))
 }
 
 pub(crate) fn fence(number: u64) -> Result<FencingToken, Failure> {
@@ -55,6 +44,42 @@ pub(crate) fn fence(number: u64) -> Result<FencingToken, Failure> {
             format!("{number} is above {}, the highest there is", FencingToken::MAX),
         )
     })
+}
+
+/// A session by its number or its id.
+pub(crate) fn session_name(text: &str) -> Result<SessionName, Failure> {
+    if text.len() < 32
+        && let Ok(number) = text.parse()
+    {
+        return Ok(SessionName::Number(number));
+    }
+    lease_id("session_id", text).map(SessionName::Id)
+}
+
+pub(crate) fn register(text: &str) -> Result<RegisterName, Failure> {
+    RegisterName::new(text).map_err(|fault| Failure::field("name", fault.to_string()))
+}
+
+/// The register that ended the page before.
+pub(crate) fn register_cursor(token: &str) -> Result<RegisterName, Failure> {
+    RegisterName::stored(token)
+        .map_err(|_| Failure::field("page_token", "is not one that was handed out"))
+}
+
+pub(crate) fn adapter(text: Option<&str>, usual: &str) -> Result<core::Adapter, Failure> {
+    core::Adapter::new(text.unwrap_or(usual))
+        .map_err(|fault| Failure::field("adapter", fault.to_string()))
+}
+
+/// Text from a URL; `None` if it does not decode to UTF-8.
+pub(crate) fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
+    let mut codes = text.split('%').skip(1);
+    let is_code =
+        |rest: &str| rest.len() >= 2 && rest.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit);
+    if !codes.all(is_code) {
+        return None;
+    }
+    percent_encoding::percent_decode_str(text).decode_utf8().ok()
 }
 
 /// A lease id in its one spelling: 32 lower-case hexadecimal digits.
@@ -136,15 +161,15 @@ fn is_unprintable(text: &str) -> bool {
 
 /// An acquire of one lock or of a set, before the engine numbers it.
 pub(crate) fn acquire(
+    principal: &Principal,
     namespace: Namespace,
     claims: Vec<Claim>,
     request: &api::AcquireRequest,
 ) -> Result<core::Acquire, Failure> {
-    not_reserved(&namespace)?;
     Ok(core::Acquire {
         call: CallId(0),
         namespace,
-        owner: owner(&request.owner_id)?,
+        owner: owner(principal, &request.owner_id)?,
         claims,
         under: under(request)?,
         wait: match wait(request.wait_ms)? {
@@ -261,6 +286,15 @@ pub(crate) fn lock_state(text: &str) -> Result<core::LockState, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn percent_codes_are_decoded_strictly() {
+        assert_eq!(percent_decoded("a%2Fb%20c").as_deref(), Some("a/b c"));
+        assert_eq!(percent_decoded("%c3%a9").as_deref(), Some("é"));
+        for text in ["%", "%2", "%zz", "%ff", "%ed%a0%80", "%+1", "%2é", "a%%20"] {
+            assert_eq!(percent_decoded(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn wait_beyond_what_proxies_allow_is_refused() {

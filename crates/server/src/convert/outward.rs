@@ -9,11 +9,15 @@ use leasehold_core::{
     Claim, Ending, Event, FencingToken, Holder, HolderState, LeaseId, Mode, Namespace, News, Scope,
     Timestamp,
 };
-use leasehold_engine::{Phase, Status};
+use leasehold_engine::{Cursor, Phase, Status};
 
 use crate::convert::page::{self, Room};
 use crate::convert::wall;
-use crate::service::problems::Failure;
+use crate::service::acquire::Granted;
+use crate::service::problems::{Failure, unexpected};
+use crate::service::sessions::SessionOpened;
+use crate::service::views::Situation;
+use crate::service::watch::{Mark, Told};
 
 /// A moment for people, as RFC 3339.
 pub(crate) fn moment(at: Timestamp) -> String {
@@ -37,9 +41,12 @@ pub(crate) fn mode_shown(mode: Mode) -> (api::Mode, Option<u32>) {
     }
 }
 
-pub(crate) fn grant(now: Timestamp, epoch: u64, claim: &Claim, grant: &core::Grant) -> api::Grant {
+/// The grant of one lock.
+pub(crate) fn grant(now: Timestamp, granted: &Granted) -> Result<api::Grant, Failure> {
+    let Granted { claims, grant, epoch, .. } = granted;
+    let claim = claims.first().ok_or_else(unexpected)?;
     let (mode, permits) = mode_shown(claim.mode);
-    api::Grant {
+    Ok(api::Grant {
         lock: claim.scope.to_string(),
         owner_id: grant.owner.to_string(),
         lease_id: lease_id_text(grant.lease),
@@ -53,16 +60,12 @@ pub(crate) fn grant(now: Timestamp, epoch: u64, claim: &Claim, grant: &core::Gra
         acquired_at: moment(grant.granted_at),
         waited_ms: millis(grant.waited),
         replayed: grant.replayed,
-        epoch,
-    }
+        epoch: *epoch,
+    })
 }
 
-pub(crate) fn set_grant(
-    now: Timestamp,
-    epoch: u64,
-    claims: &[Claim],
-    grant: &core::Grant,
-) -> api::SetGrant {
+pub(crate) fn set_grant(now: Timestamp, granted: &Granted) -> api::SetGrant {
+    let Granted { claims, grant, epoch, .. } = granted;
     let claim = |claim: &Claim| {
         let (mode, permits) = mode_shown(claim.mode);
         api::Claim { lock: claim.scope.to_string(), mode: Some(mode), permits }
@@ -73,13 +76,13 @@ pub(crate) fn set_grant(
         lease_id: lease_id_text(grant.lease),
         fencing_token: grant.fence.get(),
         ttl_ms: grant.ttl.get().into(),
-        lease_expiry_ms: grant.deadline.as_millis(),
+        lease_expiry_ms: wall::millis(grant.deadline),
         expires_in_ms: millis(grant.deadline.since(now)),
         expires_at: moment(grant.deadline),
         acquired_at: moment(grant.granted_at),
         waited_ms: millis(grant.waited),
         replayed: grant.replayed,
-        epoch,
+        epoch: *epoch,
     }
 }
 
@@ -102,12 +105,8 @@ pub(crate) fn renewed(
 }
 
 /// A session as it is told to the one who opened it.
-pub(crate) fn opened(
-    now: Timestamp,
-    epoch: u64,
-    asked: &core::OpenSession,
-    opened: &core::Opened,
-) -> api::Opened {
+pub(crate) fn opened(now: Timestamp, session: &SessionOpened) -> api::Opened {
+    let SessionOpened { asked, opened, epoch, .. } = session;
     api::Opened {
         session_id: lease_id_text(opened.session),
         session: opened.number,
@@ -118,14 +117,14 @@ pub(crate) fn opened(
         expires_in_ms: millis(opened.deadline.since(now)),
         expires_at: moment(opened.deadline),
         replayed: opened.replayed,
-        epoch,
+        epoch: *epoch,
     }
 }
 
 pub(crate) fn kept_alive(now: Timestamp, epoch: u64, renewed: core::Renewed) -> api::KeptAlive {
     api::KeptAlive {
         ttl_ms: renewed.ttl.get().into(),
-        lease_expiry_ms: renewed.deadline.as_millis(),
+        lease_expiry_ms: wall::millis(renewed.deadline),
         expires_in_ms: millis(renewed.deadline.since(now)),
         expires_at: moment(renewed.deadline),
         epoch,
@@ -316,15 +315,36 @@ pub(crate) fn cycle(edges: &[core::WaitEdge]) -> Vec<api::WaitEdge> {
     edges.iter().map(edge).collect()
 }
 
-/// An event; its cursor is known to whoever knows the epoch.
-pub(crate) fn event(event: &Event) -> api::Event {
-    api::Event {
-        revision: event.revision.0,
-        cursor: None,
-        at: moment(event.at),
-        namespace: event.namespace.to_string(),
-        news: news(event.at, &event.news),
+/// An event or a mark, as a watcher reads it.
+pub(crate) fn told(told: Told<'_>) -> api::Event {
+    match told {
+        Told::Event { event, cursor } => api::Event {
+            revision: event.revision.0,
+            cursor: cursor.map(cursor_shown),
+            at: moment(event.at),
+            namespace: event.namespace.to_string(),
+            news: news(event.at, &event.news),
+        },
+        Told::Mark { mark, cursor, at, namespace } => api::Event {
+            revision: cursor.revision.0,
+            cursor: Some(cursor_shown(cursor)),
+            at: moment(at),
+            namespace: namespace.to_string(),
+            news: match mark {
+                Mark::Bookmark => api::News::Bookmark,
+                Mark::Resync => api::News::Resync,
+            },
+        },
     }
+}
+
+fn cursor_shown(cursor: Cursor) -> api::Cursor {
+    api::Cursor { epoch: cursor.epoch.map(|epoch| epoch.0), revision: cursor.revision.0 }
+}
+
+/// The point that a watcher has come to.
+pub(crate) fn cursor(cursor: api::Cursor) -> Cursor {
+    Cursor { epoch: cursor.epoch.map(core::Epoch), revision: core::Revision(cursor.revision) }
 }
 
 fn news(at: Timestamp, news: &News) -> api::News {
@@ -388,13 +408,23 @@ fn news(at: Timestamp, news: &News) -> api::News {
     }
 }
 
-pub(crate) fn overview(
-    now: Timestamp,
-    namespace: &Namespace,
-    view: &core::Overview,
-    server: (api::Totals, api::Series, Vec<api::NamespaceCount>),
-) -> api::Overview {
-    let (totals, series, namespaces) = server;
+pub(crate) fn overview(now: Timestamp, situation: Situation, series: api::Series) -> api::Overview {
+    let Situation { namespace, view, totals, waits: (wait_p50_ms, wait_p99_ms), namespaces } =
+        situation;
+    let totals = api::Totals {
+        locks_held: totals.held,
+        waiters: totals.waiters,
+        sessions: totals.sessions,
+        grants: totals.grants,
+        expired: totals.expired,
+        deadlocks: totals.deadlocks,
+        wait_p50_ms,
+        wait_p99_ms,
+    };
+    let namespaces = namespaces
+        .into_iter()
+        .map(|(namespace, locks_held)| api::NamespaceCount { namespace, locks_held });
+    let namespaces = namespaces.collect();
     api::Overview {
         namespace: namespace.to_string(),
         locks_held: count(view.grants),
@@ -510,32 +540,6 @@ fn note(ending: &Ending) -> Option<String> {
     }
 }
 
-/// The locks that an event is about; none for those about sessions, registers and the server itself.
-pub(crate) fn scopes_of(event: &Event) -> &[Scope] {
-    match &event.news {
-        News::Granted { scope, .. } | News::Ended { scope, .. } => std::slice::from_ref(scope),
-        News::Queued { scopes, .. } | News::Left { scopes, .. } => scopes,
-        News::EpochBegan { .. }
-        | News::GraceEnded
-        | News::SessionOpened { .. }
-        | News::SessionEnded { .. }
-        | News::TtlChanged { .. }
-        | News::FenceAccepted { .. }
-        | News::FenceDeleted { .. }
-        | News::Deadlock { .. } => &[],
-    }
-}
-
-/// Whether an event tells of a queue, not of a lasting change.
-pub(crate) fn is_of_queues(event: &Event) -> bool {
-    matches!(event.news, News::Queued { .. } | News::Left { .. } | News::Deadlock { .. })
-}
-
-/// Whether an event concerns every namespace.
-pub(crate) fn is_for_all(event: &Event) -> bool {
-    matches!(event.news, News::EpochBegan { .. } | News::GraceEnded)
-}
-
 pub(crate) fn role(status: &Status) -> api::Role {
     match status.phase {
         Phase::Starting => api::Role::Starting,
@@ -575,7 +579,7 @@ mod tests {
         assert_eq!(lease_id("lease_id", &text).unwrap(), id);
         for other in ["ab", "000000000000000000000000000000AB", "+00000000000000000000000000000ab"]
         {
-            assert_eq!(lease_id("lease_id", other).unwrap_err().0.code, Code::InvalidRequest);
+            assert_eq!(lease_id("lease_id", other).unwrap_err().code(), Code::InvalidRequest);
         }
     }
 

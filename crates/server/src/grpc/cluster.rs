@@ -6,15 +6,21 @@ use leasehold_api::grpc::cluster_server::Cluster;
 use leasehold_api::grpc::{ClusterState, GetClusterRequest, GetVersionRequest, Version};
 use tonic::{Request, Response, Status};
 
-use crate::http::health;
+use super::opened;
+use crate::convert;
 use crate::service::app::App;
 
 pub(super) struct Service(pub(super) Arc<App>);
 
 #[tonic::async_trait]
 impl Cluster for Service {
-    async fn get(&self, _: Request<GetClusterRequest>) -> Result<Response<ClusterState>, Status> {
-        let cluster = health::cluster_now(&self.0).await;
+    async fn get(
+        &self,
+        request: Request<GetClusterRequest>,
+    ) -> Result<Response<ClusterState>, Status> {
+        let (app, (caller, _)) = (&self.0, opened(request));
+        let view = app.cluster(&caller).await;
+        let cluster = convert::cluster(app.now(), &app.name, &app.address, view);
         Ok(Response::new((&cluster).into()))
     }
 
@@ -22,7 +28,7 @@ impl Cluster for Service {
         &self,
         _: Request<GetVersionRequest>,
     ) -> Result<Response<Version>, Status> {
-        let version = health::version_now();
+        let version = convert::version();
         Ok(Response::new(Version {
             name: version.name,
             version: version.version,

@@ -9,130 +9,104 @@ use leasehold_api::grpc::{
     ReleaseRequest, Released, RenewRequest, Renewed, SetGrant, TestRequest, Tested, TokenView,
     UnlockRequest, Unlocked, length,
 };
-use leasehold_core::{Answer, Break, Command, ListQuery, Release, Renew, is_prefix};
-use leasehold_engine::{Query, View};
+use leasehold_core::{Break, ListQuery, Release, Renew, is_prefix};
 use tonic::{Request, Response, Status};
 
-use super::{Responder, read};
+use super::{answer, guarded, opened, read};
 use crate::convert;
-use crate::http::graph as drawing;
-use crate::http::locks::{
-    LOOKED_AT_MAX, PAGE_SIZE, PAGE_SIZE_MAX, check_permits, check_reason, granted, outcome,
-    session_number, unexpected,
-};
-use crate::http::tokens;
-use crate::net::delivery::DeliveryGuard;
 use crate::service::app::App;
-use crate::service::caller::audit;
+use crate::service::caller::Caller;
+use crate::service::delivery::DeliveryGuard;
 use crate::service::problems::Failure;
-use crate::telemetry::metrics::{Op, Stopwatch};
-use crate::telemetry::readings;
+use crate::service::views::{CheckToken, LOOKED_AT_MAX, List, PAGE_SIZE, PAGE_SIZE_MAX, Test};
 
 pub(super) struct Service(pub(super) Arc<App>);
 
 #[tonic::async_trait]
 impl Locks for Service {
     async fn acquire(&self, request: Request<AcquireRequest>) -> Result<Response<Grant>, Status> {
-        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
-        responder.give(acquire(&self.0, watch, request.into_inner()).await)
+        let (caller, body) = opened(request);
+        guarded(&self.0, &caller, acquire(&self.0, &caller, body).await)
     }
 
     async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<Renewed>, Status> {
-        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
-        let renewed = renew(&self.0, request.into_inner()).await;
-        self.0.metrics.answered(Op::Renew, watch.took(), outcome(&renewed));
-        responder.answer(renewed)
+        let (caller, body) = opened(request);
+        answer(&self.0, &caller, renew(&self.0, &caller, body).await)
     }
 
     async fn release(
         &self,
         request: Request<ReleaseRequest>,
     ) -> Result<Response<Released>, Status> {
-        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
-        let released = release(&self.0, request.into_inner()).await;
-        self.0.metrics.answered(Op::Release, watch.took(), outcome(&released));
-        responder.answer(released)
+        let (caller, body) = opened(request);
+        answer(&self.0, &caller, release(&self.0, &caller, body).await)
     }
 
     async fn unlock(&self, request: Request<UnlockRequest>) -> Result<Response<Unlocked>, Status> {
-        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
-        let unlocked = unlock(&self.0, request.into_inner()).await;
-        self.0.metrics.answered(Op::Release, watch.took(), outcome(&unlocked));
-        responder.answer(unlocked)
+        let (caller, body) = opened(request);
+        answer(&self.0, &caller, unlock(&self.0, &caller, body).await)
     }
 
     async fn get_token(
         &self,
         request: Request<GetTokenRequest>,
     ) -> Result<Response<TokenView>, Status> {
-        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
-        let found = token(&self.0, request.into_inner()).await;
-        self.0.metrics.answered(Op::Get, watch.took(), outcome(&found));
-        responder.answer(found)
+        let (caller, body) = opened(request);
+        answer(&self.0, &caller, token(&self.0, &caller, body).await)
     }
 
     async fn test(&self, request: Request<TestRequest>) -> Result<Response<Tested>, Status> {
-        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
-        let tested = test(&self.0, request.into_inner()).await;
-        self.0.metrics.answered(Op::Test, watch.took(), outcome(&tested));
-        responder.answer(tested)
+        let (caller, body) = opened(request);
+        answer(&self.0, &caller, test(&self.0, &caller, body).await)
     }
 
     async fn check(&self, request: Request<CheckRequest>) -> Result<Response<Checked>, Status> {
-        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
-        let checked = check(&self.0, request.into_inner()).await;
-        self.0.metrics.answered(Op::Check, watch.took(), outcome(&checked));
-        responder.answer(checked)
+        let (caller, body) = opened(request);
+        answer(&self.0, &caller, check(&self.0, &caller, body).await)
     }
 
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<Lock>, Status> {
-        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
-        let looked = get(&self.0, request.into_inner()).await;
-        self.0.metrics.answered(Op::Get, watch.took(), outcome(&looked));
-        responder.answer(looked)
+        let (caller, body) = opened(request);
+        answer(&self.0, &caller, get(&self.0, &caller, body).await)
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<LockPage>, Status> {
-        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
-        let listed = list(&self.0, request.into_inner()).await;
-        self.0.metrics.answered(Op::List, watch.took(), outcome(&listed));
-        responder.answer(listed)
+        let (caller, body) = opened(request);
+        answer(&self.0, &caller, list(&self.0, &caller, body).await)
     }
 
     async fn r#break(&self, request: Request<BreakRequest>) -> Result<Response<Broken>, Status> {
-        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
-        let broken = break_(&self.0, request.into_inner()).await;
-        self.0.metrics.answered(Op::Break, watch.took(), outcome(&broken));
-        responder.answer(broken)
+        let (caller, body) = opened(request);
+        answer(&self.0, &caller, break_(&self.0, &caller, body).await)
     }
 
     async fn acquire_set(
         &self,
         request: Request<AcquireSetRequest>,
     ) -> Result<Response<SetGrant>, Status> {
-        let (responder, watch) = (Responder::of(&request), Stopwatch::start());
-        responder.give(acquire_set(&self.0, watch, request.into_inner()).await)
+        let (caller, body) = opened(request);
+        guarded(&self.0, &caller, acquire_set(&self.0, &caller, body).await)
     }
 
     async fn get_graph(
         &self,
         request: Request<GetGraphRequest>,
     ) -> Result<Response<Graph>, Status> {
-        let responder = Responder::of(&request);
-        responder.answer(graph(&self.0, request.into_inner()).await)
+        let (caller, body) = opened(request);
+        answer(&self.0, &caller, graph(&self.0, &caller, body).await)
     }
 }
 
 async fn acquire(
     app: &App,
-    watch: Stopwatch,
+    caller: &Caller,
     body: AcquireRequest,
 ) -> Result<(Grant, Option<DeliveryGuard>), Failure> {
     let asked = || {
         let namespace = read::namespace(&body.namespace)?;
         let claim = read::claim(&body.lock, body.mode, body.permits)?;
         let terms = read::Terms {
-            owner: convert::owner(&body.owner_id)?,
+            owner: convert::owner(&caller.principal, &body.owner_id)?,
             under: read::under(body.session_id.as_deref(), body.ttl)?,
             wait: body.wait,
             wait_forever: body.wait_forever,
@@ -142,26 +116,22 @@ async fn acquire(
             ticket: body.ticket.as_deref(),
             metadata: body.metadata.as_ref(),
         };
-        Ok((claim.clone(), read::acquire(namespace, vec![claim], terms)?))
+        read::acquire(namespace, vec![claim], terms)
     };
-    let (claim, acquire) = asked().inspect_err(|failure| not_asked(app, watch, failure))?;
-    let namespace = acquire.namespace.clone();
-    let kind = readings::kind(claim.scope.kind());
-    let (grant, given) = granted(app, watch, kind, acquire).await?;
-    let grant = convert::grant(app.now(), app.epoch(&namespace), &claim, &grant);
-    Ok(((&grant).into(), given))
+    let granted = app.acquire(caller, asked()).await?;
+    Ok(((&convert::grant(app.now(), &granted)?).into(), granted.guard))
 }
 
 async fn acquire_set(
     app: &App,
-    watch: Stopwatch,
+    caller: &Caller,
     body: AcquireSetRequest,
 ) -> Result<(SetGrant, Option<DeliveryGuard>), Failure> {
     let asked = || {
         let namespace = read::namespace(&body.namespace)?;
         let claims = read::claims(&body.locks)?;
         let terms = read::Terms {
-            owner: convert::owner(&body.owner_id)?,
+            owner: convert::owner(&caller.principal, &body.owner_id)?,
             under: read::under(body.session_id.as_deref(), body.ttl)?,
             wait: body.wait,
             wait_forever: body.wait_forever,
@@ -171,80 +141,69 @@ async fn acquire_set(
             ticket: body.ticket.as_deref(),
             metadata: body.metadata.as_ref(),
         };
-        Ok((claims.clone(), read::acquire(namespace, claims, terms)?))
+        read::acquire(namespace, claims, terms)
     };
-    let (claims, acquire) = asked().inspect_err(|failure| not_asked(app, watch, failure))?;
-    let namespace = acquire.namespace.clone();
-    let (grant, given) = granted(app, watch, "set", acquire).await?;
-    let grant = convert::set_grant(app.now(), app.epoch(&namespace), &claims, &grant);
-    Ok(((&grant).into(), given))
+    let granted = app.acquire(caller, asked()).await?;
+    Ok(((&convert::set_grant(app.now(), &granted)).into(), granted.guard))
 }
 
-/// A request that never came to the engine counts as failed all the same.
-fn not_asked(app: &App, watch: Stopwatch, failure: &Failure) {
-    app.metrics.answered(Op::Acquire, watch.took(), Err(failure.0.code));
-}
-
-async fn renew(app: &App, body: RenewRequest) -> Result<Renewed, Failure> {
-    let renew = Renew {
-        namespace: read::namespace(&body.namespace)?,
-        scope: read::scope(&body.lock)?,
-        owner: convert::owner(&body.owner_id)?,
-        lease: convert::lease_id("lease_id", &body.lease_id)?,
-        fence: convert::fence(body.fencing_token)?,
-        ttl: read::length("ttl", body.ttl)?,
+async fn renew(app: &App, caller: &Caller, body: RenewRequest) -> Result<Renewed, Failure> {
+    let asked = || {
+        Ok(Renew {
+            namespace: read::namespace(&body.namespace)?,
+            scope: read::scope(&body.lock)?,
+            owner: convert::owner(&caller.principal, &body.owner_id)?,
+            lease: convert::lease_id("lease_id", &body.lease_id)?,
+            fence: convert::fence(body.fencing_token)?,
+            ttl: read::length("ttl", body.ttl)?,
+        })
     };
-    let Answer::Renewed(renewed) = app.command(Command::Renew(renew.clone())).await? else {
-        return Err(unexpected());
-    };
+    let (renew, renewed) = app.renew(caller, asked()).await?;
     Ok((&convert::renewed(app.now(), app.epoch(&renew.namespace), &renew, renewed)).into())
 }
 
-async fn release(app: &App, body: ReleaseRequest) -> Result<Released, Failure> {
-    let release = Release {
-        namespace: read::namespace(&body.namespace)?,
-        scope: read::scope(&body.lock)?,
-        owner: convert::owner(&body.owner_id)?,
-        lease: convert::lease_id("lease_id", &body.lease_id)?,
-        fence: convert::fence(body.fencing_token)?,
+async fn release(app: &App, caller: &Caller, body: ReleaseRequest) -> Result<Released, Failure> {
+    let asked = || {
+        Ok(Release {
+            namespace: read::namespace(&body.namespace)?,
+            scope: read::scope(&body.lock)?,
+            owner: convert::owner(&caller.principal, &body.owner_id)?,
+            lease: convert::lease_id("lease_id", &body.lease_id)?,
+            fence: convert::fence(body.fencing_token)?,
+        })
     };
-    let Answer::Released { held, replayed } = app.command(Command::Release(release)).await? else {
-        return Err(unexpected());
-    };
-    Ok(Released { held: Some(length(held)), replayed })
+    let released = app.release(caller, asked()).await?;
+    Ok(Released { held: Some(length(released.held)), replayed: released.replayed })
 }
 
-async fn unlock(app: &App, body: UnlockRequest) -> Result<Unlocked, Failure> {
-    let scope = read::scope(&body.lock)?;
-    let owner = convert::owner(&body.owner_id)?;
-    let session = convert::lease_id("session_id", &body.session_id)?;
-    let unlock = convert::unlock(read::namespace(&body.namespace)?, &scope, owner, session)?;
-    let Answer::Unlocked { changed } = app.command(Command::Unlock(unlock)).await? else {
-        return Err(unexpected());
-    };
-    Ok(Unlocked { lock: scope.to_string(), changed })
+async fn unlock(app: &App, caller: &Caller, body: UnlockRequest) -> Result<Unlocked, Failure> {
+    let scope = read::scope(&body.lock);
+    let lock = scope.as_ref().map_or(String::new(), ToString::to_string);
+    let asked = scope.and_then(|scope| {
+        let owner = convert::owner(&caller.principal, &body.owner_id)?;
+        let session = convert::lease_id("session_id", &body.session_id)?;
+        convert::unlock(read::namespace(&body.namespace)?, &scope, owner, session)
+    });
+    Ok(Unlocked { changed: app.unlock(caller, asked).await?, lock })
 }
 
-async fn token(app: &App, body: GetTokenRequest) -> Result<TokenView, Failure> {
-    let (namespace, fence) =
-        (read::namespace(&body.namespace)?, convert::fence(body.fencing_token)?);
-    Ok((&tokens::of(app, namespace, fence).await?).into())
+async fn token(app: &App, caller: &Caller, body: GetTokenRequest) -> Result<TokenView, Failure> {
+    let asked = || Ok((read::namespace(&body.namespace)?, convert::fence(body.fencing_token)?));
+    let found = app.token(caller, asked()).await?;
+    Ok((&convert::token(app.now(), &found)).into())
 }
 
-async fn test(app: &App, body: TestRequest) -> Result<Tested, Failure> {
-    check_permits(app, body.permits)?;
-    let query = Query::Test {
-        namespace: read::namespace(&body.namespace)?,
-        owner: convert::owner(&body.owner_id)?,
-        lease: body
-            .session_id
-            .as_deref()
-            .map(|id| convert::lease_id("session_id", id))
-            .transpose()?,
-        claim: read::claim(&body.lock, body.mode, body.permits)?,
+async fn test(app: &App, caller: &Caller, body: TestRequest) -> Result<Tested, Failure> {
+    let asked = || {
+        let lease = body.session_id.as_deref().map(|id| convert::lease_id("session_id", id));
+        Ok(Test {
+            namespace: read::namespace(&body.namespace)?,
+            owner: convert::owner(&caller.principal, &body.owner_id)?,
+            lease: lease.transpose()?,
+            claim: read::claim(&body.lock, body.mode, body.permits)?,
+        })
     };
-    let lock = read::scope(&body.lock)?.to_string();
-    let View::Tested(found) = app.query(query).await? else { return Err(unexpected()) };
+    let (lock, found) = app.test(caller, asked()).await?;
     Ok(tested(app, lock, &found))
 }
 
@@ -254,18 +213,18 @@ pub(super) fn tested(app: &App, lock: String, found: &leasehold_core::Tested) ->
     Tested { lock, free: found.free, conflict, truncated: found.truncated }
 }
 
-async fn check(app: &App, body: CheckRequest) -> Result<Checked, Failure> {
-    let lease = body.lease_id.as_deref().map(|id| convert::lease_id("lease_id", id));
-    let scope = read::scope(&body.lock)?;
-    let lock = scope.to_string();
-    let query = Query::Check {
-        namespace: read::namespace(&body.namespace)?,
-        scope,
-        fence: convert::fence(body.fencing_token)?,
-        lease: lease.transpose()?,
+async fn check(app: &App, caller: &Caller, body: CheckRequest) -> Result<Checked, Failure> {
+    let asked = || {
+        let lease = body.lease_id.as_deref().map(|id| convert::lease_id("lease_id", id));
+        Ok(CheckToken {
+            namespace: read::namespace(&body.namespace)?,
+            scope: read::scope(&body.lock)?,
+            fence: convert::fence(body.fencing_token)?,
+            lease: lease.transpose()?,
+        })
     };
-    let View::Checked(check) = app.query(query).await? else { return Err(unexpected()) };
-    Ok(checked(app, lock, body.fencing_token, &check))
+    let (lock, fence, found) = app.check(caller, asked()).await?;
+    Ok(checked(app, lock, fence.get(), &found))
 }
 
 pub(super) fn checked(
@@ -279,57 +238,51 @@ pub(super) fn checked(
     Checked { lock, fencing_token, valid: check.valid, holder, reason, truncated: check.truncated }
 }
 
-async fn get(app: &App, body: GetRequest) -> Result<Lock, Failure> {
-    let namespace = read::namespace(&body.namespace)?;
-    let query = Query::Get { namespace: namespace.clone(), scope: read::scope(&body.lock)? };
-    let View::Lock(view) = app.query(query).await? else { return Err(unexpected()) };
+async fn get(app: &App, caller: &Caller, body: GetRequest) -> Result<Lock, Failure> {
+    let asked = || Ok((read::namespace(&body.namespace)?, read::scope(&body.lock)?));
+    let (namespace, view) = app.lock(caller, asked()).await?;
     Ok((&convert::lock(app.now(), &namespace, &view)).into())
 }
 
-async fn list(app: &App, body: ListRequest) -> Result<LockPage, Failure> {
+async fn list(app: &App, caller: &Caller, body: ListRequest) -> Result<LockPage, Failure> {
+    let (epoch, page) = app.list(caller, listing(caller, body)).await?;
+    Ok((&convert::lock_page(app.now(), epoch, &page)).into())
+}
+
+fn listing(caller: &Caller, body: ListRequest) -> Result<List, Failure> {
     let namespace = read::namespace(&body.namespace)?;
     if !is_prefix(&body.prefix) {
         return Err(Failure::field("prefix", "cannot begin the name of a lock"));
     }
     let token = Some(body.page_token.as_str()).filter(|token| !token.is_empty());
-    let session = match &body.session_id {
-        Some(session) => Some(session_number(app, &namespace, session).await?),
-        None => None,
-    };
-    let epoch = app.epoch(&namespace);
+    let session = body.session_id.as_deref().map(convert::session_name).transpose()?;
+    let owner = body.owner_id.as_deref().map(|id| convert::owner(&caller.principal, id));
     let query = ListQuery {
         namespace,
-        prefix: body.prefix,
-        owner: body.owner_id.as_deref().map(convert::owner).transpose()?,
-        session,
+        owner: owner.transpose()?,
+        session: None,
         inode: None,
         state: read::lock_state(body.state)?,
         after: token.map(convert::list_cursor).transpose()?,
         len_max: read::page_size(body.page_size, PAGE_SIZE, PAGE_SIZE_MAX)?,
         looked_at_max: LOOKED_AT_MAX,
+        prefix: body.prefix,
     };
-    let View::Page(page) = app.query(Query::List(query)).await? else { return Err(unexpected()) };
-    Ok((&convert::lock_page(app.now(), epoch, &page)).into())
+    Ok(List { query, session })
 }
 
-async fn break_(app: &App, body: BreakRequest) -> Result<Broken, Failure> {
-    check_reason(&body.reason)?;
-    let namespace = read::namespace(&body.namespace)?;
-    let scope = read::scope(&body.lock)?;
-    let fence = body.fencing_token.map(convert::fence).transpose()?;
-    let lock = scope.to_string();
-    let reason = body.reason.as_str();
-    let command = Break { namespace: namespace.clone(), scope, fence, reason: reason.into() };
-    let Answer::Broken { grants, truncated } =
-        app.command_in_turns(Command::Break(command)).await?
-    else {
-        return Err(unexpected());
+async fn break_(app: &App, caller: &Caller, body: BreakRequest) -> Result<Broken, Failure> {
+    let asked = || {
+        let namespace = read::namespace(&body.namespace)?;
+        let scope = read::scope(&body.lock)?;
+        let fence = body.fencing_token.map(convert::fence).transpose()?;
+        Ok(Break { namespace, scope, fence, reason: body.reason.as_str().into() })
     };
-    audit::lock_broken(&lock, namespace.as_str(), reason, grants);
-    Ok(Broken { lock, broken: grants as u64, truncated })
+    let broken = app.break_lock(caller, asked()).await?;
+    Ok(Broken { lock: broken.lock, broken: broken.grants as u64, truncated: broken.truncated })
 }
 
-async fn graph(app: &App, body: GetGraphRequest) -> Result<Graph, Failure> {
-    let namespace = read::namespace(&body.namespace)?;
-    Ok((&drawing::now(app, namespace, false, |_| {}).await?).into())
+async fn graph(app: &App, caller: &Caller, body: GetGraphRequest) -> Result<Graph, Failure> {
+    let view = app.graph(caller, read::namespace(&body.namespace)?, false).await?;
+    Ok((&convert::graph(app.now(), view, |_| {}).await?).into())
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, Request, Version};
+use axum::http::{HeaderMap, HeaderName, Request, Version};
 use axum::response::Response as HttpResponse;
 use hyper::body::Frame;
 use leasehold_api::grpc::cluster_server::ClusterServer;
@@ -30,24 +30,26 @@ use leasehold_api::grpc::inodes_server::InodesServer;
 use leasehold_api::grpc::locks_server::LocksServer;
 use leasehold_api::grpc::sessions_server::SessionsServer;
 use leasehold_api::grpc::watch_server::WatchServer;
-use leasehold_api::{Code, grpc};
+use leasehold_api::{Code, Problem, grpc};
+use leasehold_core::Namespace;
 use leasehold_engine::{Condition, Phase};
 use tokio::time::{Instant, Sleep};
 use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic::{Request as Call, Response, Status};
 
-use crate::net::delivery::DeliveryGuard;
+use crate::convert;
 use crate::service::app::App;
+use crate::service::caller::Caller;
+use crate::service::delivery::DeliveryGuard;
 use crate::service::problems::Failure;
 
 /// A deadline further off than this is none.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const ATTACH: &str = "/leasehold.v1.Sessions/Attach";
 
-/// The id of a request, on its way to the handler.
-#[derive(Clone, Debug)]
-pub(crate) struct RequestId(pub(crate) Arc<str>);
+/// The namespace that a call is about, percent-encoded: its message is not looked at on the way to a leader.
+const NAMESPACE: HeaderName = HeaderName::from_static("leasehold-namespace");
 
 /// Our methods, as they may be logged.
 const METHODS: [&str; 25] = [
@@ -165,13 +167,20 @@ fn is_serving(condition: Condition) -> bool {
     matches!(condition.phase, Phase::Leading | Phase::Following) && !condition.store_failed
 }
 
-/// Readies a request for its service: what is left of its time, how long its body may take, its id.
+/// The namespace that a call is about, as far as its header tells.
+pub(crate) fn namespace<B>(request: &Request<B>) -> Result<Namespace, Failure> {
+    let named = request.headers().get(NAMESPACE).map(|name| name.to_str().unwrap_or_default());
+    let decoded = named.map(|name| convert::percent_decoded(name).unwrap_or_default());
+    convert::namespace(decoded.as_deref())
+}
+
+/// Readies a request for its service: what is left of its time, how long its body may take, its caller.
 ///
 /// Returns how long the caller is ready to wait.
 pub(crate) fn prepare(
     app: &App,
     request: Request<Body>,
-    request_id: &str,
+    caller: Caller,
 ) -> Result<(Request<Body>, Option<Duration>), Failure> {
     let timeout = timeout(request.headers())?;
     let is_stream = request.uri().path() == ATTACH;
@@ -179,7 +188,7 @@ pub(crate) fn prepare(
         true => request,
         false => request.map(|body| Body::new(InTime::new(body, app.config.body_timeout))),
     };
-    request.extensions_mut().insert(RequestId(request_id.into()));
+    request.extensions_mut().insert(caller);
     Ok((request, timeout))
 }
 
@@ -205,8 +214,15 @@ fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
 }
 
 /// A problem as the whole answer to a call.
-pub(crate) fn refusal(failure: Failure, request_id: &str) -> HttpResponse {
-    Responder(Some(RequestId(request_id.into()))).status(failure).into_http()
+pub(crate) fn refusal(app: &App, failure: &Failure, request_id: &str) -> HttpResponse {
+    status(app, failure, request_id).into_http()
+}
+
+/// A failure as the status of a call, in the words of this interface.
+fn status(app: &App, failure: &Failure, request_id: &str) -> Status {
+    let mut problem = read::reworded(convert::problem(app.now(), failure));
+    problem.request_id = request_id.into();
+    grpc::status(&problem)
 }
 
 /// The deadline of the call has passed.
@@ -227,38 +243,32 @@ pub(crate) fn code_of(response: &HttpResponse) -> Option<Code> {
     }
 }
 
-/// Who is to be answered.
-struct Responder(Option<RequestId>);
+/// The caller of a call, and its message.
+fn opened<T>(call: Call<T>) -> (Caller, T) {
+    let caller = call.extensions().get::<Caller>().cloned();
+    (caller.expect("every call is given its caller when it comes in"), call.into_inner())
+}
 
-impl Responder {
-    fn of<T>(call: &Call<T>) -> Responder {
-        Responder(call.extensions().get::<RequestId>().cloned())
-    }
+fn answer<T>(
+    app: &App,
+    caller: &Caller,
+    answer: Result<T, Failure>,
+) -> Result<Response<T>, Status> {
+    answer.map(Response::new).map_err(|failure| status(app, &failure, &caller.request_id))
+}
 
-    fn answer<T>(&self, answer: Result<T, Failure>) -> Result<Response<T>, Status> {
-        answer.map(Response::new).map_err(|failure| self.status(failure))
+/// An answer that gives something.
+fn guarded<T>(
+    app: &App,
+    caller: &Caller,
+    given: Result<(T, Option<DeliveryGuard>), Failure>,
+) -> Result<Response<T>, Status> {
+    let (given, guard) = given.map_err(|failure| status(app, &failure, &caller.request_id))?;
+    let mut response = Response::new(given);
+    if let Some(guard) = guard {
+        response.extensions_mut().insert(guard);
     }
-
-    /// An answer that gives something.
-    fn give<T>(
-        &self,
-        answer: Result<(T, Option<DeliveryGuard>), Failure>,
-    ) -> Result<Response<T>, Status> {
-        let (answer, given) = answer.map_err(|failure| self.status(failure))?;
-        let mut response = Response::new(answer);
-        if let Some(given) = given {
-            response.extensions_mut().insert(given);
-        }
-        Ok(response)
-    }
-
-    fn status(&self, failure: Failure) -> Status {
-        let mut failure = read::reworded(failure);
-        if let Some(RequestId(id)) = &self.0 {
-            failure.0.request_id = id.as_ref().into();
-        }
-        grpc::status(&failure.0)
-    }
+    Ok(response)
 }
 
 /// A body that has to be there in time.
@@ -285,9 +295,9 @@ impl HttpBody for InTime {
         match Pin::new(&mut this.body).poll_frame(cx) {
             Poll::Ready(frame) => Poll::Ready(frame.map(|frame| frame.map_err(Into::into))),
             Poll::Pending if this.timeout.as_mut().poll(cx).is_ready() => {
-                let failure =
-                    Failure::new(Code::RequestTimeout, "the message did not come in time");
-                Poll::Ready(Some(Err(Box::new(grpc::status(&failure.0)))))
+                let problem =
+                    Problem::new(Code::RequestTimeout, "the message did not come in time");
+                Poll::Ready(Some(Err(Box::new(grpc::status(&problem)))))
             }
             Poll::Pending => Poll::Pending,
         }

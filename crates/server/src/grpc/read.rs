@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_api::{self as api, Code, grpc};
+use leasehold_api::{self as api, Code, Problem, grpc};
 use leasehold_core as core;
 use leasehold_core::{CallId, Claim, Namespace, Scope, Under, Wait};
 
@@ -51,14 +51,9 @@ pub(super) fn claim(lock: &str, of: i32, permits: Option<u32>) -> Result<Claim, 
 
 /// The locks of a set.
 pub(super) fn claims(locks: &[grpc::Claim]) -> Result<Vec<Claim>, Failure> {
-    let named = |at: usize, mut failure: Failure| {
-        for error in &mut failure.0.errors {
-            error.field = format!("locks[{at}].{}", error.field);
-        }
-        failure
-    };
     let one = |(at, asked): (usize, &grpc::Claim)| {
-        claim(&asked.lock, asked.mode, asked.permits).map_err(|failure| named(at, failure))
+        let claim = claim(&asked.lock, asked.mode, asked.permits);
+        claim.map_err(|failure| failure.within(&format!("locks[{at}]")))
     };
     locks.iter().enumerate().map(one).collect()
 }
@@ -97,7 +92,6 @@ pub(super) fn acquire(
     claims: Vec<Claim>,
     terms: Terms<'_>,
 ) -> Result<core::Acquire, Failure> {
-    convert::not_reserved(&namespace)?;
     let wait = wait(terms.wait, terms.wait_forever)?;
     Ok(core::Acquire {
         call: CallId(0),
@@ -180,8 +174,7 @@ pub(super) fn scope(text: &str) -> Result<Scope, Failure> {
 }
 
 /// The same problem in the words of this interface: JSON says `ttl_ms` where gRPC says `ttl`.
-pub(super) fn reworded(mut failure: Failure) -> Failure {
-    let problem = &mut failure.0;
+pub(super) fn reworded(mut problem: Problem) -> Problem {
     if problem.code == Code::InvalidRequest {
         for error in &mut problem.errors {
             let field = match error.field.as_str() {
@@ -194,5 +187,5 @@ pub(super) fn reworded(mut failure: Failure) -> Failure {
             error.field = field.into();
         }
     }
-    failure
+    problem
 }

@@ -6,15 +6,19 @@ use std::task::{Context, Poll};
 
 use leasehold_api::grpc::watch_server::Watch;
 use leasehold_api::grpc::{Event, WatchRequest, WatchResponse};
-use leasehold_api::{Code, Cursor, CursorError, grpc};
+use leasehold_api::{Code, CursorError, Problem, grpc};
+use leasehold_core::Revision;
+use leasehold_engine::Cursor;
 use prost::Message as _;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::{Responder, read};
+use super::{answer, opened, read};
+use crate::convert;
 use crate::service::app::App;
+use crate::service::caller::Caller;
 use crate::service::problems::Failure;
-use crate::service::watch::{Fed, Filter, Parcels, feed, follow};
+use crate::service::watch::{Fed, Filter, Parcels, Told, feed};
 
 /// A message goes out when it has so many events or nothing more is there.
 const EVENTS_MAX: usize = 256;
@@ -28,24 +32,21 @@ impl Watch for Service {
     type WatchStream = Messages;
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Messages>, Status> {
-        let responder = Responder::of(&request);
-        responder.answer(watch(&self.0, request.into_inner()).await)
+        let (caller, body) = opened(request);
+        answer(&self.0, &caller, watch(&self.0, &caller, body).await)
     }
 }
 
-async fn watch(app: &Arc<App>, body: WatchRequest) -> Result<Messages, Failure> {
+async fn watch(app: &Arc<App>, caller: &Caller, body: WatchRequest) -> Result<Messages, Failure> {
     let namespace = read::namespace(&body.namespace)?;
     let mut filter = Filter::new(namespace, body.prefix)?;
+    let wrong = |fault: CursorError| Failure::field("cursor", fault.to_string());
     let after = match (&body.cursor, body.after) {
         (Some(_), Some(_)) => return Err(Failure::field("cursor", "give it or `after`, not both")),
-        (Some(cursor), None) => Some(
-            cursor
-                .parse()
-                .map_err(|fault: CursorError| Failure::field("cursor", fault.to_string()))?,
-        ),
-        (None, after) => after.map(Cursor::from),
+        (Some(cursor), None) => Some(cursor.parse().map(convert::cursor).map_err(wrong)?),
+        (None, after) => after.map(|after| Cursor { epoch: None, revision: Revision(after) }),
     };
-    let watch = follow(app, &mut filter, after).await?;
+    let watch = app.watch(caller, &mut filter, after).await?;
     Ok(Messages(feed(app.clone(), filter, watch, Gathered::default())))
 }
 
@@ -70,8 +71,8 @@ struct Gathered {
 impl Parcels for Gathered {
     type Parcel = Result<WatchResponse, Status>;
 
-    fn add(&mut self, event: &leasehold_api::Event) {
-        let event = Event::from(event);
+    fn add(&mut self, told: Told<'_>) {
+        let event = Event::from(&convert::told(told));
         self.bytes += event.encoded_len();
         self.message.events.push(event);
     }
@@ -86,7 +87,7 @@ impl Parcels for Gathered {
     }
 
     fn farewell() -> Option<Self::Parcel> {
-        let failure = Failure::new(Code::Draining, "the server is stopping");
-        Some(Err(grpc::status(&failure.0)))
+        let problem = Problem::new(Code::Draining, "the server is stopping");
+        Some(Err(grpc::status(&problem)))
     }
 }

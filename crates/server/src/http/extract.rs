@@ -1,19 +1,33 @@
-//! Reads requests: paths, queries and bodies, each with its own way of being wrong.
+//! Reads requests: paths, queries and bodies, each with its own way of being wrong. What is wrong leaves as problem+json.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 
 use axum::body::{Body, Bytes};
-use axum::extract::Request;
+use axum::extract::{FromRequestParts, Request};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use leasehold_api::{Code, Cursor, CursorError, FieldError, Problem};
+use leasehold_api::{Code, CursorError};
 use leasehold_core::Namespace;
+use leasehold_engine::Cursor;
 use serde::de::DeserializeOwned;
 
 use crate::convert;
 use crate::service::app::App;
-use crate::service::problems::Failure;
+use crate::service::caller::Caller;
+use crate::service::problems::{Early, Failure};
+use crate::service::simple;
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, Infallible> {
+        let caller = parts.extensions.get::<Caller>().cloned();
+        Ok(caller.expect("every request is given its caller when it comes in"))
+    }
+}
 
 /// The parameters of a query, each to be asked for by name. What nobody asks for is a mistake of the caller's.
 #[derive(Debug)]
@@ -24,7 +38,10 @@ impl Params {
         let mut params: Vec<(String, String)> = Vec::new();
         for pair in uri.query().unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let decoded = |text: &str| percent_decoded(&text.replace('+', " "));
+            let decoded = |text: &str| {
+                let text = text.replace('+', " ");
+                convert::percent_decoded(&text).map(Cow::into_owned)
+            };
             let (Some(name), Some(value)) = (decoded(name), decoded(value)) else {
                 return Err(Failure::new(Code::InvalidRequest, "the query is not valid UTF-8"));
             };
@@ -69,10 +86,7 @@ impl Params {
 
     /// The point that a watcher has come to.
     pub(crate) fn cursor(&mut self, name: &str) -> Result<Option<Cursor>, Failure> {
-        let parse = |text: String| {
-            text.parse().map_err(|fault: CursorError| Failure::field(name, fault.to_string()))
-        };
-        self.take(name).map(parse).transpose()
+        self.take(name).map(|text| cursor(name, &text)).transpose()
     }
 
     /// Nothing may be left.
@@ -84,6 +98,34 @@ impl Params {
     }
 }
 
+impl<S: Sync> FromRequestParts<S> for Params {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Params, Failure> {
+        Params::of(&parts.uri)
+    }
+}
+
+/// The namespace of a request that has no other parameter.
+#[derive(Debug)]
+pub(crate) struct OnlyNamespace(pub(crate) Namespace);
+
+impl<S: Sync> FromRequestParts<S> for OnlyNamespace {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<OnlyNamespace, Failure> {
+        only_namespace(&parts.uri).map(OnlyNamespace)
+    }
+}
+
+/// The namespace that a request is about: where it is decided, and later whether its caller may.
+pub(crate) fn namespace(uri: &Uri) -> Result<Namespace, Failure> {
+    match uri.path() {
+        "/lock" => Ok(simple::namespace()),
+        _ => Params::of(uri)?.namespace(),
+    }
+}
+
 /// Digits and nothing else, for a number that JSON and JavaScript keep.
 pub(crate) fn whole_number(text: &str) -> Option<u64> {
     const MAX: u64 = (1 << 53) - 1;
@@ -91,7 +133,13 @@ pub(crate) fn whole_number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|&number| digits && number <= MAX)
 }
 
-/// The namespace of a call that has no other parameter.
+/// The point that a watcher has come to, as it is written in a parameter or a header.
+pub(crate) fn cursor(name: &str, text: &str) -> Result<Cursor, Failure> {
+    let parsed = text.parse().map(convert::cursor);
+    parsed.map_err(|fault: CursorError| Failure::field(name, fault.to_string()))
+}
+
+/// The namespace of a request that has no other parameter.
 pub(crate) fn only_namespace(uri: &Uri) -> Result<Namespace, Failure> {
     let mut params = Params::of(uri)?;
     let namespace = params.namespace()?;
@@ -99,31 +147,9 @@ pub(crate) fn only_namespace(uri: &Uri) -> Result<Namespace, Failure> {
     Ok(namespace)
 }
 
-/// `None` if it does not decode to UTF-8.
-pub(crate) fn percent_decoded(text: &str) -> Option<String> {
-    if !text.contains('%') {
-        return Some(text.into());
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        if byte == b'%' {
-            let digits =
-                after.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
-            let digits = std::str::from_utf8(digits).ok()?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            rest = &after[2..];
-        } else {
-            bytes.push(byte);
-            rest = after;
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
 /// A part of a path, decoded.
-pub(crate) fn path_part(text: &str) -> Result<String, Failure> {
-    percent_decoded(text).ok_or_else(|| {
+pub(crate) fn path_part(text: &str) -> Result<Cow<'_, str>, Failure> {
+    convert::percent_decoded(text).ok_or_else(|| {
         Failure::new(Code::InvalidRequest, "the path is not valid percent-encoded UTF-8")
     })
 }
@@ -215,8 +241,14 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Failure {
         (_, "." | "?") => return Failure::new(Code::InvalidRequest, message),
         (_, path) => path.into(),
     };
-    let errors = vec![FieldError { field: field.into_owned(), message: message.clone() }];
-    Problem { errors, ..Problem::new(Code::InvalidRequest, message) }.into()
+    Early {
+        code: Code::InvalidRequest,
+        detail: message.clone(),
+        field: Some((field.into_owned(), message)),
+        retry_after: None,
+        oldest_revision: None,
+    }
+    .into()
 }
 
 /// A fault of the parser in words that every caller knows.
@@ -254,15 +286,7 @@ fn plain(message: &str) -> String {
 mod tests {
     use super::*;
     use leasehold_api::AcquireRequest;
-
-    #[test]
-    fn percent_codes_are_decoded_strictly() {
-        assert_eq!(percent_decoded("a%2Fb%20c").as_deref(), Some("a/b c"));
-        assert_eq!(percent_decoded("%c3%a9").as_deref(), Some("é"));
-        for text in ["%", "%2", "%zz", "%ff", "%ed%a0%80", "%+1"] {
-            assert_eq!(percent_decoded(text), None, "{text}");
-        }
-    }
+    use leasehold_core::Timestamp;
 
     #[test]
     fn parameters_are_given_once_and_all_are_known() {
@@ -274,17 +298,27 @@ mod tests {
         assert!(params("/x?a=1&a=2").is_err());
         assert!(params("/x?a=%ff").is_err());
         assert!(params("/x?other=1").unwrap().done().is_err());
+        assert!(params("/x?a%62=1&ab=2").is_err(), "a name is compared as it is decoded");
         for text in ["-1", "+1", "1.5", "", "9007199254740992", "99999999999999999999"] {
             assert!(params(&format!("/x?n={text}")).unwrap().number("n").is_err(), "{text}");
         }
     }
 
     #[test]
+    fn namespace_is_the_decoded_one_and_that_of_the_simple_lock_its_own() {
+        let of = |text: &str| namespace(&text.parse().unwrap()).map(|name| name.to_string());
+        assert_eq!(of("/v1/locks/a").unwrap(), "default");
+        assert_eq!(of("/v1/locks/a/renew?name%73pace=t%65am").unwrap(), "team");
+        assert_eq!(of("/lock?client=me&ttl=5").unwrap(), simple::NAMESPACE);
+        assert_eq!(of("/lock?client=me&namespace=team").unwrap(), simple::NAMESPACE);
+        assert!(of("/v1/locks/a?namespace=%ff").is_err());
+    }
+
+    #[test]
     fn faults_are_told_without_words_of_the_program() {
         let said = |text: &str| {
-            let Failure(problem) =
-                parse::<leasehold_api::AcquireSetRequest>(text.as_bytes()).unwrap_err();
-            problem.detail
+            let parsed = parse::<leasehold_api::AcquireSetRequest>(text.as_bytes());
+            convert::problem(Timestamp::ZERO, &parsed.unwrap_err()).detail
         };
         for text in [
             r#"{"owner_id":"a","locks":[5]}"#,
@@ -305,7 +339,8 @@ mod tests {
     #[test]
     fn fault_in_a_body_names_its_field() {
         let field = |text: &str| {
-            let Failure(problem) = parse::<AcquireRequest>(text.as_bytes()).unwrap_err();
+            let failure = parse::<AcquireRequest>(text.as_bytes()).unwrap_err();
+            let problem = convert::problem(Timestamp::ZERO, &failure);
             assert_eq!(problem.code, Code::InvalidRequest);
             problem.errors.first().map_or(String::new(), |error| error.field.clone())
         };

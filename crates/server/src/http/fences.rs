@@ -9,38 +9,41 @@ use leasehold_api::{
     AcceptRequest, Accepted, Code, DeleteFenceRequest, DeletedFence, Problem, Register,
     RegisterPage,
 };
-use leasehold_core::{AcceptFence, Answer, Command, DeleteFence, Namespace, RegisterName};
-use leasehold_engine::{Query, View};
+use leasehold_core::{AcceptFence, DeleteFence, RegisterName};
 
-use super::locks::{check_reason, outcome, unexpected};
-use super::sessions::{PAGE_SIZE, PAGE_SIZE_MAX};
-use super::{Answered, extract, ok};
+use super::encode::{Answered, ok};
+use super::extract::{self, Params};
+use super::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
 use crate::convert;
-use crate::http::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
 use crate::service::app::App;
-use crate::service::caller::audit;
+use crate::service::caller::Caller;
+use crate::service::fences::Registers;
 use crate::service::problems::Failure;
-use crate::telemetry::metrics::{Op, Stopwatch};
+use crate::service::sessions::{PAGE_SIZE, PAGE_SIZE_MAX};
 
 const PREFIX: &str = "/v1/fences/";
 
 /// Takes the verb off the path.
-pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answered {
+pub(crate) async fn post(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    request: Request,
+) -> Answered {
     let uri = request.uri().clone();
-    let watch = Stopwatch::start();
-    let answered = match extract::named_and_verb(&uri, PREFIX) {
-        Some((name, "accept")) => accept(&app, name, request).await,
+    match extract::named_and_verb(&uri, PREFIX) {
+        Some((name, "accept")) => accept(&app, &caller, name, request).await,
         Some(_) | None => {
             Err(Failure::new(Code::NotFound, "expected a verb at the end of the path: accept"))
         }
-    };
-    app.metrics.answered(Op::Fence, watch.took(), outcome(&answered));
-    answered
+    }
 }
 
 fn name(text: &str) -> Result<RegisterName, Failure> {
-    RegisterName::new(&extract::path_part(text)?)
-        .map_err(|fault| Failure::field("name", fault.to_string()))
+    convert::register(&extract::path_part(text)?)
+}
+
+fn name_in(uri: &Uri) -> Result<RegisterName, Failure> {
+    name(uri.path().strip_prefix(PREFIX).unwrap_or(""))
 }
 
 /// Accept a fencing token in a fence register
@@ -57,15 +60,19 @@ fn name(text: &str) -> Result<RegisterName, Failure> {
         BodyProblems,
     )
 )]
-pub(crate) async fn accept(app: &App, register: &str, request: Request) -> Answered {
-    let namespace = extract::only_namespace(request.uri())?;
-    let register = name(register)?;
-    let body: AcceptRequest = extract::json(app, request).await?;
-    let fence = convert::fence(body.fencing_token)?;
-    let command = Command::AcceptFence(AcceptFence { namespace, register, fence });
-    let Answer::FenceAccepted { high_water } = app.command(command).await? else {
-        return Err(unexpected());
+pub(crate) async fn accept(
+    app: &App,
+    caller: &Caller,
+    register: &str,
+    request: Request,
+) -> Answered {
+    let asked = async {
+        let namespace = extract::only_namespace(request.uri())?;
+        let register = name(register)?;
+        let body: AcceptRequest = extract::json(app, request).await?;
+        Ok(AcceptFence { namespace, register, fence: convert::fence(body.fencing_token)? })
     };
+    let high_water = app.accept_fence(caller, asked.await).await?;
     ok(&Accepted { accepted: true, high_water: high_water.get() })
 }
 
@@ -77,17 +84,10 @@ pub(crate) async fn accept(app: &App, register: &str, request: Request) -> Answe
     params(("name" = LockName, Path, description = "The register's name"), NamespaceParam),
     responses((status = 200, description = "The highest token it has seen", body = Register), NotFound, Problems)
 )]
-pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let namespace = extract::only_namespace(&uri)?;
-    let register = name(uri.path().strip_prefix(PREFIX).unwrap_or(""))?;
-    let query = Query::Register { namespace, register: register.clone() };
-    let View::Register(high_water) = app.query(query).await? else { return Err(unexpected()) };
-    match high_water {
-        Some(high_water) => {
-            ok(&Register { name: register.to_string(), high_water: high_water.get() })
-        }
-        None => Err(Failure::new(Code::NotFound, "not found: this register has accepted no token")),
-    }
+pub(crate) async fn get(State(app): State<Arc<App>>, caller: Caller, uri: Uri) -> Answered {
+    let asked = extract::only_namespace(&uri).and_then(|namespace| Ok((namespace, name_in(&uri)?)));
+    let found = app.register(&caller, asked).await?;
+    ok(&Register { name: found.name.to_string(), high_water: found.high_water.get() })
 }
 
 /// List fence registers
@@ -102,22 +102,24 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     ),
     responses((status = 200, description = "A page of registers by name", body = RegisterPage), Problems)
 )]
-pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let mut params = extract::Params::of(&uri)?;
-    let namespace = params.namespace()?;
-    let len_max = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
-    let after = params.take("page_token").as_deref().map(page_token).transpose()?;
-    params.done()?;
-    let query = Query::Registers { namespace, after, len_max };
-    let View::Registers(found) = app.query(query).await? else { return Err(unexpected()) };
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    params: Result<Params, Failure>,
+) -> Answered {
+    let asked = params.and_then(listing)?;
+    let len_max = asked.len_max;
+    let found = app.registers(&caller, Ok(asked)).await?;
     let (fences, next_page_token) = convert::register_page(&found, len_max);
     ok(&RegisterPage { fences, next_page_token })
 }
 
-/// The register that ended the page before.
-pub(crate) fn page_token(token: &str) -> Result<RegisterName, Failure> {
-    RegisterName::stored(token)
-        .map_err(|_| Failure::field("page_token", "is not one that was handed out"))
+fn listing(mut params: Params) -> Result<Registers, Failure> {
+    let namespace = params.namespace()?;
+    let len_max = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
+    let after = params.take("page_token").as_deref().map(convert::register_cursor).transpose()?;
+    params.done()?;
+    Ok(Registers { namespace, after, len_max })
 }
 
 /// Delete a fence register
@@ -130,31 +132,19 @@ pub(crate) fn page_token(token: &str) -> Result<RegisterName, Failure> {
     request_body = DeleteFenceRequest,
     responses((status = 200, description = "What it had seen", body = DeletedFence), NotFound, BodyProblems)
 )]
-pub(crate) async fn delete(State(app): State<Arc<App>>, request: Request) -> Answered {
-    let namespace = extract::only_namespace(request.uri())?;
-    let register = name(request.uri().path().strip_prefix(PREFIX).unwrap_or(""))?;
-    let body: DeleteFenceRequest = extract::json(&app, request).await?;
-    check_reason(&body.reason)?;
-    let high_water = delete_one(&app, namespace, &register, &body.reason).await?;
-    ok(&DeletedFence { name: register.to_string(), deleted: true, high_water })
-}
-
-/// Gives what the register had seen.
-pub(crate) async fn delete_one(
-    app: &App,
-    namespace: Namespace,
-    register: &RegisterName,
-    reason: &str,
-) -> Result<u64, Failure> {
-    let delete = DeleteFence {
-        namespace: namespace.clone(),
-        register: register.clone(),
-        reason: reason.into(),
+pub(crate) async fn delete(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    request: Request,
+) -> Answered {
+    let asked = async {
+        let namespace = extract::only_namespace(request.uri())?;
+        let register = name_in(request.uri())?;
+        let body: DeleteFenceRequest = extract::json(&app, request).await?;
+        Ok(DeleteFence { namespace, register, reason: body.reason.into() })
     };
-    let Answer::FenceDeleted { high_water } = app.command(Command::DeleteFence(delete)).await?
-    else {
-        return Err(unexpected());
-    };
-    audit::fence_deleted(register.as_str(), namespace.as_str(), reason, high_water.get());
-    Ok(high_water.get())
+    let asked = asked.await;
+    let deleted = app.delete_fence(&caller, asked).await?;
+    let (name, high_water) = (deleted.name.to_string(), deleted.high_water.get());
+    ok(&DeletedFence { name, deleted: true, high_water })
 }

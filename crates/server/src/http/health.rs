@@ -4,20 +4,17 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header::ACCEPT;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
-use leasehold_api::{
-    Check, Cluster, Code, Grace, Group, Health, LeaderView, Problem, ServerView, Version,
-};
-use leasehold_core::Stats;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use leasehold_api::{Check, Cluster, Code, Health, Problem, Version};
 use leasehold_engine::{Phase, Status};
 
-use super::{Answered, extract, ok, with_type};
-use crate::cluster::balance::Seen;
+use super::encode::{Answered, ok, problem, with_type};
+use super::extract::Params;
 use crate::convert;
 use crate::http::openapi::Problems;
 use crate::net::descriptors;
 use crate::service::app::App;
-use crate::service::problems::Failure;
+use crate::service::caller::Caller;
 use crate::telemetry::metrics::Format;
 use crate::telemetry::readings::Readings;
 
@@ -29,8 +26,7 @@ const NOT_READY_RETRY_MS: u64 = 1000;
 /// Answers as long as the process serves at all.
 #[utoipa::path(get, path = "/livez", operation_id = "get_livez", tag = "service",
     responses((status = 200, description = "It does", body = Health), Problems))]
-pub(crate) async fn livez(uri: Uri) -> Answered {
-    let mut params = extract::Params::of(&uri)?;
+pub(crate) async fn livez(mut params: Params) -> Answered {
     let _ = params.take("verbose");
     params.done()?;
     ok(&Health { status: "alive".into(), checks: Vec::new() })
@@ -47,20 +43,18 @@ pub(crate) async fn livez(uri: Uri) -> Answered {
         (status = 503, description = "store_unavailable, not_leader or draining", body = Problem, content_type = "application/problem+json"),
         Problems,
     ))]
-pub(crate) async fn readyz(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let mut params = extract::Params::of(&uri)?;
+pub(crate) async fn readyz(State(app): State<Arc<App>>, mut params: Params) -> Answered {
     let verbose = params.take("verbose").is_some();
     params.done()?;
     let status = app.groups.worst().status();
-    if let Some(mut failure) = not_ready(&status) {
-        failure.0.checks = checks(&status);
-        return Err(failure);
+    if let Some(not_ready) = not_ready(&status) {
+        return Ok(problem(not_ready));
     }
     let checks = if verbose { checks(&status) } else { Vec::new() };
     ok(&Health { status: "ready".into(), checks })
 }
 
-fn not_ready(status: &Status) -> Option<Failure> {
+fn not_ready(status: &Status) -> Option<Problem> {
     let (code, said): (Code, String) = match (status.phase, &status.store_failure) {
         (Phase::Leading, None) => return None,
         (Phase::Leading, Some(reason)) => {
@@ -82,9 +76,11 @@ fn not_ready(status: &Status) -> Option<Failure> {
         (Phase::Following, None) => (Code::NotLeader, "no leader is known".into()),
         (Phase::Draining | Phase::Stopped, _) => (Code::Draining, "the server is stopping".into()),
     };
-    let mut failure = Failure::new(code, said);
-    failure.0.recommended_retry_ms = Some(NOT_READY_RETRY_MS);
-    Some(failure)
+    Some(Problem {
+        recommended_retry_ms: Some(NOT_READY_RETRY_MS),
+        checks: checks(status),
+        ..Problem::new(code, said)
+    })
 }
 
 fn checks(status: &Status) -> Vec<Check> {
@@ -138,10 +134,7 @@ fn leads(status: &Status) -> bool {
 pub(crate) async fn healthz(State(app): State<Arc<App>>) -> Answered {
     let status = app.groups.worst().status();
     match not_ready(&status) {
-        Some(mut failure) => {
-            failure.0.checks = checks(&status);
-            Err(failure)
-        }
+        Some(not_ready) => Ok(problem(not_ready)),
         None => ok(&Health { status: "ok".into(), checks: checks(&status) }),
     }
 }
@@ -152,15 +145,7 @@ pub(crate) async fn healthz(State(app): State<Arc<App>>) -> Answered {
 #[utoipa::path(get, path = "/v1/version", operation_id = "get_version", tag = "service",
     responses((status = 200, description = "Name and version", body = Version), Problems))]
 pub(crate) async fn version() -> Answered {
-    ok(&version_now())
-}
-
-pub(crate) fn version_now() -> Version {
-    Version {
-        name: "leasehold".into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        api: vec!["v1".into()],
-    }
+    ok(&convert::version())
 }
 
 /// Get the cluster
@@ -168,69 +153,9 @@ pub(crate) fn version_now() -> Version {
 /// Returns this server's role, the leader of each group of namespaces, and the servers that share the store.
 #[utoipa::path(get, path = "/v1/cluster", operation_id = "get_cluster", tag = "service",
     responses((status = 200, description = "This server, and the leader of each group", body = Cluster), Problems))]
-pub(crate) async fn cluster(State(app): State<Arc<App>>) -> Answered {
-    ok(&cluster_now(&app).await)
-}
-
-pub(crate) async fn cluster_now(app: &App) -> Cluster {
-    let mut groups = Vec::new();
-    for (number, engine) in app.groups.all().iter().enumerate() {
-        let stats = app.stats(engine).await;
-        groups.push(group(app, number as u64, &engine.status(), stats.as_ref()));
-    }
-    let first = &groups[0];
-    Cluster {
-        name: app.name.clone(),
-        address: app.address.clone(),
-        role: first.role,
-        epoch: groups.iter().map(|group| group.epoch).max().unwrap_or(0),
-        revision: first.revision,
-        store: first.store.clone(),
-        grace: groups.iter().find_map(|group| group.grace.clone()),
-        locks_held: groups.iter().map(|group| group.locks_held).sum(),
-        sessions: groups.iter().map(|group| group.sessions).sum(),
-        waiters: groups.iter().map(|group| group.waiters).sum(),
-        last_fencing_token: groups.iter().map(|group| group.last_fencing_token).max().unwrap_or(0),
-        groups,
-        servers: servers(app),
-    }
-}
-
-fn servers(app: &App) -> Vec<ServerView> {
-    let view = |seen: Seen| ServerView {
-        seen_ms_ago: convert::millis(seen.moved.elapsed()),
-        name: seen.server.name,
-        address: seen.server.address,
-    };
-    app.servers.all().into_iter().map(view).collect()
-}
-
-fn group(app: &App, number: u64, status: &Status, known: Option<&Stats>) -> Group {
-    let none = Stats::default();
-    let stats = known.unwrap_or(&none);
-    let leader = match (&status.leader, status.phase) {
-        (Some(leader), _) => Some((leader.name.clone(), leader.address.clone())),
-        (None, Phase::Leading) => Some((app.name.clone(), app.address.clone())),
-        (None, _) => None,
-    };
-    Group {
-        group: number,
-        role: convert::role(status),
-        leader: leader.map(|(name, address)| LeaderView { name, address }),
-        epoch: status.epoch.0,
-        has_numbers: known.is_some(),
-        revision: stats.revision.0,
-        store: status.store.into(),
-        grace: status.grace.map(|grace| Grace {
-            strict: grace.strict,
-            ends_in_ms: convert::millis(grace.ends_at.since(app.now())),
-            expected: grace.expected as u64,
-        }),
-        locks_held: stats.held as u64,
-        sessions: stats.sessions as u64,
-        waiters: stats.waiters as u64,
-        last_fencing_token: stats.fence.get(),
-    }
+pub(crate) async fn cluster(State(app): State<Arc<App>>, caller: Caller) -> Answered {
+    let view = app.cluster(&caller).await;
+    ok(&convert::cluster(app.now(), &app.name, &app.address, view))
 }
 
 /// Metrics for Prometheus

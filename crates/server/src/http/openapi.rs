@@ -10,7 +10,7 @@ use leasehold_api as api;
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, IntoResponses, OpenApi};
 
-use crate::http::{Answered, with_type};
+use crate::http::encode::{Answered, with_type};
 use crate::http::{
     fences, graph, health, history, inodes, locks, overview, sessions, sets, simple, tokens, watch,
 };

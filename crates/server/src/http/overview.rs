@@ -1,26 +1,20 @@
 //! What an operator looks at first, the tree of names, and the limits in force.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::Uri;
 use leasehold_api::schema::LockPrefix;
-use leasehold_api::{Limits, NamespaceCount, Overview, Totals, TreePage};
+use leasehold_api::{Limits, Overview, TreePage};
 use leasehold_core::{TreeQuery, is_prefix};
-use leasehold_engine::{Query, View};
 
-use super::locks::unexpected;
-use super::{Answered, extract, ok};
+use super::encode::{Answered, ok};
+use super::extract::{OnlyNamespace, Params};
+use super::openapi::{NamespaceParam, Problems};
 use crate::convert;
-use crate::http::openapi::{NamespaceParam, Problems};
 use crate::service::app::App;
+use crate::service::caller::Caller;
 use crate::service::problems::Failure;
-use crate::telemetry::samples::Sample;
 
-/// How many waiters and holders are named.
-const NAMED_MAX: usize = 10;
-const NAMESPACES_MAX: usize = 100;
 const PAGE_SIZE: usize = 200;
 const PAGE_SIZE_MAX: usize = 1000;
 /// How many locks are counted for one page of the tree.
@@ -34,39 +28,13 @@ const COUNTED_MAX: usize = 100_000;
     params(NamespaceParam),
     responses((status = 200, description = "Numbers, the longest waits, the leases that end next", body = Overview), Problems)
 )]
-pub(crate) async fn overview(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let namespace = extract::only_namespace(&uri)?;
-    let query = Query::Overview { namespace: namespace.clone(), len_max: NAMED_MAX };
-    let View::Overview(view) = app.query(query).await? else { return Err(unexpected()) };
-    let server = (totals(&app).await, app.samples.series(), namespaces(&app).await);
-    ok(&convert::overview(app.now(), &namespace, &view, server))
-}
-
-async fn totals(app: &App) -> Totals {
-    let sample = Sample::now(app).await;
-    let (wait_p50_ms, wait_p99_ms) = app.metrics.waits();
-    Totals {
-        locks_held: sample.held,
-        waiters: sample.waiters,
-        sessions: sample.sessions,
-        grants: sample.grants,
-        expired: sample.expired,
-        deadlocks: sample.deadlocks,
-        wait_p50_ms,
-        wait_p99_ms,
-    }
-}
-
-/// Namespaces by name, each with what is held in it.
-async fn namespaces(app: &App) -> Vec<NamespaceCount> {
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for engine in app.groups.all() {
-        for (namespace, _, held) in app.stats(engine).await.unwrap_or_default().kinds {
-            *counts.entry(namespace.to_string()).or_default() += held as u64;
-        }
-    }
-    let count = |(namespace, locks_held)| NamespaceCount { namespace, locks_held };
-    counts.into_iter().take(NAMESPACES_MAX).map(count).collect()
+pub(crate) async fn overview(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    OnlyNamespace(namespace): OnlyNamespace,
+) -> Answered {
+    let situation = app.overview(&caller, namespace).await?;
+    ok(&convert::overview(app.now(), situation, app.samples.series()))
 }
 
 /// Held locks as a tree
@@ -82,8 +50,11 @@ async fn namespaces(app: &App) -> Vec<NamespaceCount> {
     ),
     responses((status = 200, description = "Locks and branches at this level, in the order of their names", body = TreePage), Problems)
 )]
-pub(crate) async fn tree(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let mut params = extract::Params::of(&uri)?;
+pub(crate) async fn tree(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    mut params: Params,
+) -> Answered {
     let namespace = params.namespace()?;
     let prefix = params.take("prefix").unwrap_or_default();
     if !is_prefix(&prefix) {
@@ -97,7 +68,7 @@ pub(crate) async fn tree(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     params.done()?;
     let query =
         TreeQuery { namespace, prefix: prefix.clone(), after, len_max, looked_at_max: COUNTED_MAX };
-    let View::Tree(tree) = app.query(Query::Tree(query)).await? else { return Err(unexpected()) };
+    let tree = app.tree(&caller, query).await?;
     ok(&convert::tree(&prefix, &tree))
 }
 

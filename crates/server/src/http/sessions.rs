@@ -10,26 +10,19 @@ use leasehold_api::{
     BreakSessionRequest, Closed, KeepAliveRequest, KeptAlive, OpenRequest, Opened, Problem,
     Session, SessionPage,
 };
-use leasehold_core::{
-    Adapter, Answer, BreakSession, CloseSession, Command, KeepAlive, OpenSession, Principal,
-};
-use leasehold_engine::{Query, View};
+use leasehold_core::{BreakSession, CloseSession, KeepAlive, OpenSession};
 
-use super::locks::{check_reason, giving, no_session, outcome, unexpected};
-use super::{Answered, extract, json, ok};
+use super::encode::{Answered, guarded, json, ok};
+use super::extract::{self, Params};
+use super::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
 use crate::convert;
-use crate::http::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
-use crate::net::delivery::DeliveryGuard;
 use crate::service::app::App;
-use crate::service::caller::audit;
+use crate::service::caller::Caller;
 use crate::service::problems::Failure;
 use crate::service::random;
-use crate::telemetry::metrics::{Op, Stopwatch};
+use crate::service::sessions::{PAGE_SIZE, PAGE_SIZE_MAX, Sessions};
 
 const PREFIX: &str = "/v1/sessions/";
-pub(crate) const PAGE_SIZE: usize = 100;
-pub(crate) const PAGE_SIZE_MAX: usize = 1000;
-
 /// Open a session
 ///
 /// Opens a lease under which any number of locks can be acquired. One heartbeat renews all of them.
@@ -43,43 +36,30 @@ pub(crate) const PAGE_SIZE_MAX: usize = 1000;
         BodyProblems,
     )
 )]
-pub(crate) async fn open(State(app): State<Arc<App>>, request: Request) -> Answered {
-    let watch = Stopwatch::start();
-    let opened = open_one(&app, request).await;
-    app.metrics.answered(Op::Session, watch.took(), outcome(&opened));
-    opened
+pub(crate) async fn open(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    request: Request,
+) -> Answered {
+    let asked = opening(&app, &caller, request).await;
+    let opened = app.open_session(&caller, asked).await?;
+    let answer = json(StatusCode::CREATED, &convert::opened(app.now(), &opened));
+    Ok(guarded(answer, opened.guard))
 }
 
-async fn open_one(app: &App, request: Request) -> Answered {
+async fn opening(app: &App, caller: &Caller, request: Request) -> Result<OpenSession, Failure> {
     let namespace = extract::only_namespace(request.uri())?;
     let body: OpenRequest = extract::json(app, request).await?;
-    let adapter = body.adapter.as_deref().unwrap_or("http");
-    let open = OpenSession {
+    Ok(OpenSession {
         namespace,
         id: random::lease_id(),
-        owner: convert::owner(&body.owner_id)?,
+        owner: convert::owner(&caller.principal, &body.owner_id)?,
         ttl: Duration::from_millis(body.ttl_ms),
-        adapter: Adapter::new(adapter)
-            .map_err(|fault| Failure::field("adapter", fault.to_string()))?,
+        adapter: convert::adapter(body.adapter.as_deref(), "http")?,
         on_disconnect: convert::on_disconnect(&body)?,
         request_id: body.request_id.as_deref().map(convert::request_id).transpose()?,
         metadata: convert::metadata(body.metadata.as_ref())?,
-    };
-    let command = Command::OpenSession(open.clone());
-    let Answer::SessionOpened(opened) = app.command(command).await? else {
-        return Err(unexpected());
-    };
-    // With an id of its own, a retry will ask for the session.
-    let given = open.request_id.is_none().then(|| {
-        let close = CloseSession {
-            namespace: open.namespace.clone(),
-            principal: open.owner.principal(),
-            session: open.id,
-        };
-        DeliveryGuard::new(app.engine(&open.namespace), Command::CloseSession(close))
-    });
-    let opened = convert::opened(app.now(), app.epoch(&open.namespace), &open, &opened);
-    giving(json(StatusCode::CREATED, &opened), given)
+    })
 }
 
 fn session_id(uri: &Uri, suffix: &str) -> Result<leasehold_core::LeaseId, Failure> {
@@ -96,25 +76,22 @@ fn session_id(uri: &Uri, suffix: &str) -> Result<leasehold_core::LeaseId, Failur
     request_body = Option<KeepAliveRequest>,
     responses((status = 200, description = "The session was renewed for its full ttl", body = KeptAlive), NotFound, BodyProblems)
 )]
-pub(crate) async fn keepalive(State(app): State<Arc<App>>, request: Request) -> Answered {
-    let watch = Stopwatch::start();
-    let kept = keep(&app, request).await;
-    app.metrics.answered(Op::Renew, watch.took(), outcome(&kept));
-    kept
+pub(crate) async fn keepalive(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    request: Request,
+) -> Answered {
+    let asked = keeping(&app, &caller, request).await;
+    let (epoch, renewed) = app.keep_alive(&caller, asked).await?;
+    ok(&convert::kept_alive(app.now(), epoch, renewed))
 }
 
-async fn keep(app: &App, request: Request) -> Answered {
+async fn keeping(app: &App, caller: &Caller, request: Request) -> Result<KeepAlive, Failure> {
     let namespace = extract::only_namespace(request.uri())?;
     let session = session_id(request.uri(), "/keepalive")?;
     let body: KeepAliveRequest = extract::json_if_any(app, request).await?;
-    let ttl = body.ttl_ms.map(Duration::from_millis);
-    let epoch = app.epoch(&namespace);
-    let principal = Principal::ANONYMOUS;
-    let command = Command::KeepAlive(KeepAlive { namespace, principal, session, ttl });
-    let Answer::Renewed(renewed) = app.command(command).await? else {
-        return Err(unexpected());
-    };
-    ok(&convert::kept_alive(app.now(), epoch, renewed))
+    let principal = caller.principal.clone();
+    Ok(KeepAlive { namespace, principal, session, ttl: body.ttl_ms.map(Duration::from_millis) })
 }
 
 /// Close a session, or any lease, and release everything under it
@@ -126,21 +103,15 @@ async fn keep(app: &App, request: Request) -> Answered {
     params(("session_id" = LeaseId, Path, description = "The session's id, or a lease_id"), NamespaceParam),
     responses((status = 200, description = "Everything under it was released", body = Closed), NotFound, Problems)
 )]
-pub(crate) async fn close(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let watch = Stopwatch::start();
-    let closed = close_one(&app, &uri).await;
-    app.metrics.answered(Op::Session, watch.took(), outcome(&closed));
-    closed
-}
-
-async fn close_one(app: &App, uri: &Uri) -> Answered {
-    let namespace = extract::only_namespace(uri)?;
-    let session = session_id(uri, "")?;
-    let principal = Principal::ANONYMOUS;
-    let command = Command::CloseSession(CloseSession { namespace, principal, session });
-    let Answer::SessionClosed { grants, replayed } = app.command(command).await? else {
-        return Err(unexpected());
-    };
+pub(crate) async fn close(State(app): State<Arc<App>>, caller: Caller, uri: Uri) -> Answered {
+    let asked = extract::only_namespace(&uri).and_then(|namespace| {
+        Ok(CloseSession {
+            namespace,
+            principal: caller.principal.clone(),
+            session: session_id(&uri, "")?,
+        })
+    });
+    let (grants, replayed) = app.close_session(&caller, asked).await?;
     ok(&Closed { closed: true, released: grants as u64, replayed })
 }
 
@@ -153,23 +124,25 @@ async fn close_one(app: &App, uri: &Uri) -> Answered {
     request_body = BreakSessionRequest,
     responses((status = 200, description = "Everything under it has ended", body = Closed), NotFound, BodyProblems)
 )]
-pub(crate) async fn break_(State(app): State<Arc<App>>, request: Request) -> Answered {
+pub(crate) async fn break_(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    request: Request,
+) -> Answered {
+    let asked = breaking(&app, request).await;
+    let grants = app.break_session(&caller, asked).await?;
+    ok(&Closed { closed: true, released: grants as u64, replayed: false })
+}
+
+async fn breaking(app: &App, request: Request) -> Result<BreakSession, Failure> {
     let namespace = extract::only_namespace(request.uri())?;
     let part =
         request.uri().path().strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix("/break"));
     let number: u64 = part
         .and_then(|part| part.parse().ok())
         .ok_or_else(|| Failure::field("session", "is not the number of a session"))?;
-    let body: BreakSessionRequest = extract::json(&app, request).await?;
-    check_reason(&body.reason)?;
-    let reason = body.reason.as_str();
-    let command = BreakSession { namespace: namespace.clone(), number, reason: reason.into() };
-    let Answer::SessionClosed { grants, .. } = app.command(Command::BreakSession(command)).await?
-    else {
-        return Err(unexpected());
-    };
-    audit::session_broken(number, namespace.as_str(), reason, grants);
-    ok(&Closed { closed: true, released: grants as u64, replayed: false })
+    let body: BreakSessionRequest = extract::json(app, request).await?;
+    Ok(BreakSession { namespace, number, reason: body.reason.into() })
 }
 
 /// Get a session
@@ -180,14 +153,10 @@ pub(crate) async fn break_(State(app): State<Arc<App>>, request: Request) -> Ans
     params(("session_id" = LeaseId, Path, description = "The session's id"), NamespaceParam),
     responses((status = 200, description = "The session as it is now", body = Session), NotFound, Problems)
 )]
-pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
+pub(crate) async fn get(State(app): State<Arc<App>>, caller: Caller, uri: Uri) -> Answered {
     let namespace = extract::only_namespace(&uri)?;
-    let id = session_id(&uri, "")?;
-    let query = Query::Session { namespace, principal: Principal::ANONYMOUS, id };
-    let View::Session(found) = app.query(query).await? else {
-        return Err(unexpected());
-    };
-    ok(&convert::session(app.now(), &*found.ok_or_else(no_session)?))
+    let found = app.session(&caller, namespace, session_id(&uri, "")?).await?;
+    ok(&convert::session(app.now(), &found))
 }
 
 /// List sessions
@@ -202,8 +171,19 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     ),
     responses((status = 200, description = "A page of sessions by number", body = SessionPage), Problems)
 )]
-pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let mut params = extract::Params::of(&uri)?;
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    params: Result<Params, Failure>,
+) -> Answered {
+    let asked = params.and_then(listing)?;
+    let len_max = asked.len_max;
+    let found = app.sessions(&caller, Ok(asked)).await?;
+    let (sessions, next) = convert::session_page(app.now(), &found, len_max);
+    ok(&SessionPage { sessions, next_page_token: next.map(|number| number.to_string()) })
+}
+
+fn listing(mut params: Params) -> Result<Sessions, Failure> {
     let namespace = params.namespace()?;
     let len_max = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
     let after = match params.take("page_token") {
@@ -212,8 +192,5 @@ pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Answered {
             .ok_or_else(|| Failure::field("page_token", "is not a valid page token"))?,
     };
     params.done()?;
-    let query = Query::Sessions { namespace, after, len_max };
-    let View::Sessions(found) = app.query(query).await? else { return Err(unexpected()) };
-    let (sessions, next) = convert::session_page(app.now(), &found, len_max);
-    ok(&SessionPage { sessions, next_page_token: next.map(|number| number.to_string()) })
+    Ok(Sessions { namespace, after, len_max })
 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use leasehold_api::{AcquireRequest, AcquireSetRequest, Problem, SetGrant};
-use leasehold_core::Claim;
+use leasehold_core::{Acquire, Claim};
 
-use super::{Answered, extract, json, locks};
+use super::encode::{Answered, guarded, json};
+use super::extract;
+use super::openapi::{BodyProblems, NamespaceParam, NotFound};
 use crate::convert;
-use crate::http::openapi::{BodyProblems, NamespaceParam, NotFound};
 use crate::service::app::App;
+use crate::service::caller::Caller;
 use crate::service::problems::Failure;
-use crate::telemetry::metrics::Stopwatch;
 
 /// Acquire a set of locks, all or nothing
 ///
@@ -29,34 +30,29 @@ use crate::telemetry::metrics::Stopwatch;
         NotFound, BodyProblems,
     )
 )]
-pub(crate) async fn acquire(State(app): State<Arc<App>>, request: Request) -> Answered {
-    let watch = Stopwatch::start();
-    let asked = async {
-        let namespace = extract::only_namespace(request.uri())?;
-        let body: AcquireSetRequest = extract::json(&app, request).await?;
-        let claims = body.locks.iter().enumerate().map(|(at, claim)| read_claim(at, claim));
-        let claims = claims.collect::<Result<Vec<Claim>, Failure>>()?;
-        Ok((claims.clone(), convert::acquire(namespace, claims, &as_one(body))?))
-    };
-    let (claims, acquire) = match asked.await {
-        Ok(asked) => asked,
-        Err(failure) => return locks::not_asked(&app, watch, failure),
-    };
-    let namespace = acquire.namespace.clone();
-    let (grant, given) = locks::granted(&app, watch, "set", acquire).await?;
-    let grant = convert::set_grant(app.now(), app.epoch(&namespace), &claims, &grant);
-    locks::giving(json(StatusCode::OK, &grant), given)
+pub(crate) async fn acquire(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    request: Request,
+) -> Answered {
+    let asked = asked(&app, &caller, request).await;
+    let granted = app.acquire(&caller, asked).await?;
+    let answer = json(StatusCode::OK, &convert::set_grant(app.now(), &granted));
+    Ok(guarded(answer, granted.guard))
+}
+
+async fn asked(app: &App, caller: &Caller, request: Request) -> Result<Acquire, Failure> {
+    let namespace = extract::only_namespace(request.uri())?;
+    let body: AcquireSetRequest = extract::json(app, request).await?;
+    let claims = body.locks.iter().enumerate().map(|(at, claim)| read_claim(at, claim));
+    let claims = claims.collect::<Result<Vec<Claim>, Failure>>()?;
+    convert::acquire(&caller.principal, namespace, claims, &as_one(body))
 }
 
 fn read_claim(at: usize, claim: &leasehold_api::Claim) -> Result<Claim, Failure> {
-    let named = |mut failure: Failure| {
-        for error in &mut failure.0.errors {
-            error.field = format!("locks[{at}].{}", error.field);
-        }
-        failure
-    };
     let scope = convert::scope(&claim.lock)?;
-    Ok(Claim { scope, mode: convert::mode(claim.mode, claim.permits).map_err(named)? })
+    let mode = convert::mode(claim.mode, claim.permits);
+    Ok(Claim { scope, mode: mode.map_err(|failure| failure.within(&format!("locks[{at}]")))? })
 }
 
 /// What a set is asked with beside its locks.

@@ -1,35 +1,26 @@
-//! The simple interface: one lock for everybody, and nothing for the client to keep.
-//!
-//! It is a named lock in a namespace of its own, held by an owner with the client's name. The client shows neither lease
-//! nor token: the rules find the client's grant by its name and act on it in the same step, also after a restart with
-//! other settings. Nothing else may take what is in that namespace.
+//! The simple interface: one lock for everyone, and nothing for the client to keep.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::StatusCode;
 use leasehold_api::schema::Name;
 use leasehold_api::{
-    Code, DurationError, SimpleHeld, SimpleRefused, SimpleReleased, SimpleState, format_duration,
+    DurationError, SimpleHeld, SimpleRefused, SimpleReleased, SimpleState, format_duration,
     parse_duration,
 };
-use leasehold_core::{
-    Answer, ByOwner, Command, Conflict, Holder, HolderState, Key, Namespace, Owner, OwnerAction,
-    Principal, Refusal, Scope, Timestamp,
-};
-use leasehold_engine::{CallError, Query, View};
+use leasehold_core::{Conflict, Holder, HolderState, Owner, Timestamp};
 
-use super::locks::{outcome, unexpected};
-use super::{Answered, extract, json, ok};
+use super::encode::{Answered, json, ok};
+use super::extract::{self, Params};
+use super::openapi::{BodyProblems, Problems};
 use crate::convert;
-use crate::http::openapi::{BodyProblems, Problems};
 use crate::service::app::App;
+use crate::service::caller::Caller;
 use crate::service::problems::Failure;
-use crate::service::random;
-use crate::telemetry::metrics::{Op, Stopwatch};
+use crate::service::simple::{Held, Refused};
 
-const LOCK: &str = "lock";
 const BODY_HINT: &str = "write the parameters into the query, as in /lock?client=me&ttl=30s";
 const TTL: Duration = Duration::from_secs(30);
 
@@ -48,38 +39,25 @@ const TTL: Duration = Duration::from_secs(30);
         BodyProblems,
     )
 )]
-pub(crate) async fn post(State(app): State<Arc<App>>, request: Request) -> Answered {
+pub(crate) async fn post(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    request: Request,
+) -> Answered {
     let uri = extract::no_body(&app, request, BODY_HINT).await?;
-    let mut params = extract::Params::of(&uri)?;
-    let client = client(&mut params)?;
+    let mut params = Params::of(&uri)?;
+    let client = client(&caller, &mut params)?;
     let ttl = ttl(&app, params.take("ttl"))?;
     params.done()?;
-    let watch = Stopwatch::start();
-    let taken = take(&app, &client, ttl).await;
-    let (op, counted) = match &taken {
-        Ok(Taken::Anew(_)) => (Op::Acquire, Ok(())),
-        Ok(Taken::Renewed(_)) => (Op::Renew, Ok(())),
-        Ok(Taken::Refused(_)) => (Op::Acquire, Err(Code::LockHeld)),
-        Err(failure) => (Op::Acquire, Err(failure.0.code)),
-    };
-    if op == Op::Acquire {
-        app.metrics.acquired(namespace().as_str(), "named", watch.took(), Duration::ZERO, counted);
-    } else {
-        app.metrics.answered(op, watch.took(), counted);
-    }
-    match taken? {
-        Taken::Anew(deadline) | Taken::Renewed(deadline) => {
-            ok(&SimpleHeld { holder: client.to_string(), expires_at: convert::moment(deadline) })
+    let holder = client.to_string();
+    match app.hold_simple(&caller, client, ttl).await? {
+        Held::Anew(deadline) | Held::Renewed(deadline) => {
+            ok(&SimpleHeld { holder, expires_at: convert::moment(deadline) })
         }
-        Taken::Refused(refused) => Ok(json(StatusCode::CONFLICT, &refused)),
+        Held::Refused(refused) => {
+            Ok(json(StatusCode::CONFLICT, &shown(&refused, "lock is held", "grace period active")))
+        }
     }
-}
-
-/// What came of asking for the lock.
-enum Taken {
-    Anew(Timestamp),
-    Renewed(Timestamp),
-    Refused(SimpleRefused),
 }
 
 /// Release the lock
@@ -95,22 +73,19 @@ enum Taken {
             content((SimpleRefused = "application/json"), (leasehold_api::Problem = "application/problem+json"))),
     )
 )]
-pub(crate) async fn delete(State(app): State<Arc<App>>, request: Request) -> Answered {
+pub(crate) async fn delete(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    request: Request,
+) -> Answered {
+    const MESSAGE: &str = "not the holder";
     let uri = extract::no_body(&app, request, BODY_HINT).await?;
-    let mut params = extract::Params::of(&uri)?;
-    let client = client(&mut params)?;
+    let mut params = Params::of(&uri)?;
+    let client = client(&caller, &mut params)?;
     params.done()?;
-    let watch = Stopwatch::start();
-    let released = give_back(&app, &client).await;
-    let counted = match &released {
-        Ok(None) => Ok(()),
-        Ok(Some(_)) => Err(Code::NotHolder),
-        Err(_) => outcome(&released),
-    };
-    app.metrics.answered(Op::Release, watch.took(), counted);
-    match released? {
+    match app.release_simple(&caller, client).await? {
         None => ok(&SimpleReleased { released: true }),
-        Some(refused) => Ok(json(StatusCode::FORBIDDEN, &refused)),
+        Some(refused) => Ok(json(StatusCode::FORBIDDEN, &shown(&refused, MESSAGE, MESSAGE))),
     }
 }
 
@@ -121,11 +96,9 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, request: Request) -> Ans
     get, path = "/lock", operation_id = "get_simple_lock", tag = "simple",
     responses((status = 200, description = "Who holds it", body = SimpleState), Problems)
 )]
-pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    extract::Params::of(&uri)?.done()?;
-    let query = Query::Get { namespace: namespace(), scope: Scope::Key(key()) };
-    let View::Lock(view) = app.query(query).await? else { return Err(unexpected()) };
-    ok(&match view.holders.first() {
+pub(crate) async fn get(State(app): State<Arc<App>>, caller: Caller, params: Params) -> Answered {
+    params.done()?;
+    ok(&match &app.simple_holder(&caller).await? {
         None => SimpleState {
             holder: String::new(),
             expires_at: None,
@@ -141,9 +114,9 @@ pub(crate) async fn get(State(app): State<Arc<App>>, uri: Uri) -> Answered {
     })
 }
 
-fn client(params: &mut extract::Params) -> Result<Owner, Failure> {
+fn client(caller: &Caller, params: &mut Params) -> Result<Owner, Failure> {
     let client = params.take("client").ok_or_else(|| Failure::field("client", "is missing"))?;
-    Owner::of(&Principal::ANONYMOUS, &client)
+    Owner::of(&caller.principal, &client)
         .map_err(|fault| Failure::field("client", fault.to_string()))
 }
 
@@ -168,60 +141,17 @@ fn limit(too: &str, min: Duration, max: Duration) -> String {
     format!("is too {too}: it must be {min} to {max}")
 }
 
-fn namespace() -> Namespace {
-    Namespace::new(convert::SIMPLE_NAMESPACE).expect("the namespace is a name")
-}
-
-fn key() -> Key {
-    match Scope::parse(LOCK) {
-        Ok(Scope::Key(key)) => key,
-        Ok(Scope::Range { .. }) | Err(_) => unreachable!("the lock is a name"),
+fn shown(refused: &Refused, held: &str, reclaim_window: &str) -> SimpleRefused {
+    match refused {
+        Refused::Held(conflict) => held_by(conflict, held),
+        Refused::ReclaimWindow(conflict) => held_by(conflict, reclaim_window),
+        Refused::NotHeld => {
+            SimpleRefused { holder: String::new(), expires_at: None, message: held.into() }
+        }
     }
 }
 
-async fn ask(app: &App, client: &Owner, action: OwnerAction) -> Result<Answer, CallError> {
-    let namespace = namespace();
-    let engine = app.engine(&namespace);
-    let ask = ByOwner { namespace: namespace.clone(), key: key(), owner: client.clone(), action };
-    engine.command(Command::ByOwner(ask)).await
-}
-
-async fn take(app: &App, client: &Owner, ttl: Duration) -> Result<Taken, Failure> {
-    let reclaim_window = app.config.simple_grace;
-    let hold = OwnerAction::Hold { lease: random::lease_id(), ttl, reclaim_window };
-    match ask(app, client, hold).await {
-        Ok(Answer::Granted(grant)) if grant.replayed => Ok(Taken::Renewed(grant.deadline)),
-        Ok(Answer::Granted(grant)) => Ok(Taken::Anew(grant.deadline)),
-        Ok(_) => Err(unexpected()),
-        Err(CallError::Refused(Refusal::Held(conflict))) => {
-            Ok(Taken::Refused(refused(&conflict, "lock is held")))
-        }
-        Err(CallError::Refused(Refusal::ReclaimWindow(conflict))) => {
-            Ok(Taken::Refused(refused(&conflict, "grace period active")))
-        }
-        Err(error) => Err(app.failure(&error)),
-    }
-}
-
-/// `None` once it is given back.
-async fn give_back(app: &App, client: &Owner) -> Result<Option<SimpleRefused>, Failure> {
-    const MESSAGE: &str = "not the holder";
-    match ask(app, client, OwnerAction::Release).await {
-        Ok(Answer::Released { .. }) => Ok(None),
-        Ok(_) => Err(unexpected()),
-        Err(CallError::Refused(Refusal::Held(conflict) | Refusal::ReclaimWindow(conflict))) => {
-            Ok(Some(refused(&conflict, MESSAGE)))
-        }
-        Err(CallError::Refused(Refusal::NotHolder { .. })) => Ok(Some(SimpleRefused {
-            holder: String::new(),
-            expires_at: None,
-            message: MESSAGE.into(),
-        })),
-        Err(error) => Err(app.failure(&error)),
-    }
-}
-
-fn refused(conflict: &Conflict, message: &str) -> SimpleRefused {
+fn held_by(conflict: &Conflict, message: &str) -> SimpleRefused {
     let holder = conflict.holders.first();
     SimpleRefused {
         holder: holder.map_or(String::new(), |holder| holder.owner.to_string()),

@@ -13,20 +13,22 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header::{ACCEPT, CACHE_CONTROL};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use hyper::body::Frame;
 use leasehold_api::schema::{Cursor as CursorText, EventFrame, LockPrefix};
-use leasehold_api::{Code, Cursor, CursorError, EventPage, Problem};
-use leasehold_engine::{Watch, Watched};
+use leasehold_api::{Code, CursorError, EventPage, Problem};
+use leasehold_engine::{Cursor, Watch, Watched};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Answered, extract, ok, with_type};
+use super::encode::{Answered, ok, with_type};
+use super::extract::{self, Params};
+use super::openapi::{NamespaceParam, Problems};
 use crate::convert;
 use crate::convert::page::Room;
-use crate::http::openapi::{NamespaceParam, Problems};
 use crate::service::app::App;
+use crate::service::caller::Caller;
 use crate::service::problems::Failure;
-use crate::service::watch::{Fed, Filter, Parcels, ending, feed, follow, ready, said};
+use crate::service::watch::{Fed, Filter, Parcels, Told, ending, feed, ready, told};
 
 /// A chunk goes out when it is that large or nothing more is there.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -51,14 +53,18 @@ const PAGE_SIZE_MAX: usize = 1000;
         Problems,
     )
 )]
-pub(crate) async fn watch(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Answered {
-    let mut params = extract::Params::of(&uri)?;
+pub(crate) async fn watch(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    mut params: Params,
+    headers: HeaderMap,
+) -> Answered {
     let asked = params.cursor("after")?;
     let after = last_event_id(&headers)?.or(asked);
     let mut filter = filter_of(&mut params)?;
     params.done()?;
     let format = Format::asked_by(&headers);
-    let watch = follow(&app, &mut filter, after).await?;
+    let watch = app.watch(&caller, &mut filter, after).await?;
     let body = feed(app, filter, watch, Text { format, written: String::new() });
     let kind = HeaderValue::from_static(format.content_type());
     let mut response = with_type(StatusCode::OK, kind, Body::new(Chunks(body)));
@@ -67,7 +73,7 @@ pub(crate) async fn watch(State(app): State<Arc<App>>, uri: Uri, headers: Header
     Ok(response)
 }
 
-fn filter_of(params: &mut extract::Params) -> Result<Filter, Failure> {
+fn filter_of(params: &mut Params) -> Result<Filter, Failure> {
     let namespace = params.namespace()?;
     Filter::new(namespace, params.take("prefix").unwrap_or_default())
 }
@@ -76,8 +82,9 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Failure> {
     let Some(given) = headers.get("last-event-id") else {
         return Ok(None);
     };
-    let cursor = given.to_str().map_or(Err(CursorError), str::parse);
-    cursor.map(Some).map_err(|fault| Failure::field("Last-Event-ID", fault.to_string()))
+    let text =
+        given.to_str().map_err(|_| Failure::field("Last-Event-ID", CursorError.to_string()))?;
+    extract::cursor("Last-Event-ID", text).map(Some)
 }
 
 /// How events are written.
@@ -110,8 +117,9 @@ struct Text {
 impl Parcels for Text {
     type Parcel = Bytes;
 
-    fn add(&mut self, event: &leasehold_api::Event) {
-        let data = serde_json::to_string(event).expect("an event is plain data");
+    fn add(&mut self, told: Told<'_>) {
+        let event = convert::told(told);
+        let data = serde_json::to_string(&event).expect("an event is plain data");
         let written = &mut self.written;
         match self.format {
             Format::Ndjson => writeln!(written, "{data}"),
@@ -174,14 +182,17 @@ impl hyper::body::Body for Chunks {
         Problems,
     )
 )]
-pub(crate) async fn events(State(app): State<Arc<App>>, uri: Uri) -> Answered {
-    let mut params = extract::Params::of(&uri)?;
+pub(crate) async fn events(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    mut params: Params,
+) -> Answered {
     let after = params.cursor("after")?;
     let wait = convert::poll_wait(params.number("wait_ms")?.unwrap_or(0))?;
     let size = params.size("page_size", PAGE_SIZE, PAGE_SIZE_MAX)?;
     let mut filter = filter_of(&mut params)?;
     params.done()?;
-    let mut watch = follow(&app, &mut filter, after).await?;
+    let mut watch = app.watch(&caller, &mut filter, after).await?;
     ok(&page(&app, &filter, &mut watch, wait, size).await?)
 }
 
@@ -193,7 +204,7 @@ async fn page(
     size: usize,
 ) -> Result<EventPage, Failure> {
     let (epoch, revision) = (watch.epoch(), watch.after().0);
-    let cursor = Cursor::new(epoch.0, revision);
+    let cursor = leasehold_api::Cursor::new(epoch.0, revision);
     let mut page = EventPage { events: Vec::new(), revision, cursor };
     let mut room = Room::new();
     let mut is_full = false;
@@ -229,7 +240,7 @@ async fn page(
         page.revision = page.revision.max(event.revision.0);
         page.cursor.revision = page.revision;
         if filter.wants(event) {
-            let event = said(event, epoch, published.last_of_revision);
+            let event = convert::told(told(watch, &published));
             let bytes = serde_json::to_string(&event).map_or(0, |text| text.len());
             is_full |= !room.has_for(bytes);
             page.events.push(event);

@@ -6,18 +6,19 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Relaxed, Release},
 };
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::net::delivery::DeliveryGuard;
+use crate::service::delivery::DeliveryGuard;
 use crate::telemetry::metrics::Metrics;
 
 /// A peer that does not take its answer for so long is gone.
@@ -114,8 +115,8 @@ impl Connection {
     }
 
     /// The last bytes of a reply are on their way, and with them what it gives.
-    pub(crate) fn is_to_flush(&self, given: DeliveryGuard) {
-        self.to_flush.lock().unwrap_or_else(PoisonError::into_inner).push(given);
+    pub(crate) fn is_to_flush(&self, guard: DeliveryGuard) {
+        self.to_flush.lock().push(guard);
         self.has_to_flush.store(true, Release);
     }
 
@@ -125,9 +126,9 @@ impl Connection {
             self.is_between_responses.store(true, Relaxed);
         }
         if self.has_to_flush.swap(false, AcqRel) {
-            let mut to_flush = self.to_flush.lock().unwrap_or_else(PoisonError::into_inner);
-            for given in to_flush.drain(..) {
-                given.is_delivered();
+            let mut to_flush = self.to_flush.lock();
+            for guard in to_flush.drain(..) {
+                guard.is_delivered();
             }
         }
     }

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// A connection that ends sooner than this was a brief one.
@@ -43,7 +43,7 @@ impl Flapping {
         if lasted >= BRIEF {
             return false;
         }
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         let Seen { by_peer, said, cleaned } = &mut *seen;
         if by_peer.len() >= PEERS_MAX && !by_peer.contains_key(&peer) {
             if cleaned.is_none_or(|last| now.duration_since(last) >= SAID_EVERY) {
@@ -104,6 +104,6 @@ mod tests {
         for number in 0..100_000_u32 {
             flapping.ended(now, IpAddr::V4(number.into()), Duration::ZERO);
         }
-        assert_eq!(flapping.0.lock().unwrap().by_peer.len(), PEERS_MAX);
+        assert_eq!(flapping.0.lock().by_peer.len(), PEERS_MAX);
     }
 }

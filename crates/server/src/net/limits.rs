@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// How many there are, in all and from each address.
 #[derive(Debug)]
@@ -37,7 +39,7 @@ impl ConnectionLimiter {
         self: &Arc<ConnectionLimiter>,
         peer: Option<IpAddr>,
     ) -> Result<ConnectionPermit, Full> {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.lock();
         if places.taken >= self.max {
             return Err(Full::InAll(self.max));
         }
@@ -62,7 +64,7 @@ pub(crate) struct ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut places = self.limiter.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.limiter.places.lock();
         places.taken -= 1;
         if let Some(peer) = self.peer
             && let Some(of_peer) = places.by_peer.get_mut(&peer)
@@ -91,6 +93,6 @@ mod tests {
         assert_eq!(limiter.enter(None).unwrap_err(), Full::InAll(3));
         drop(first);
         let _fourth = limiter.enter(None).unwrap();
-        assert_eq!(limiter.places.lock().unwrap().by_peer[&a], 1);
+        assert_eq!(limiter.places.lock().by_peer[&a], 1);
     }
 }

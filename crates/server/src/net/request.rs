@@ -7,27 +7,28 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::{HOST, ORIGIN};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Version};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, Incoming, SizeHint};
 use leasehold_api::Code;
 use tower_service::Service as _;
 
 use crate::cluster::forward;
-use crate::config::AccessLog;
 use crate::grpc;
-use crate::http::{extract, locks};
+use crate::http::{encode, extract};
 use crate::net::connection::{Answering, Connection, InFlight};
 use crate::net::delivery;
 use crate::net::limits::{ConnectionPermit, Full};
 use crate::service::app::App;
-use crate::service::caller::Caller;
-use crate::service::problems::{self, Failure};
+use crate::service::caller::{Caller, Transport};
+use crate::service::problems::Failure;
 use crate::service::random;
+use crate::telemetry::access_log::{self, Line};
 use crate::telemetry::metrics::Stopwatch;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -54,35 +55,34 @@ pub(crate) async fn answer(
     let in_flight = origin.connection.begin(is_http2);
     let answering = (!is_http2).then(|| origin.connection.answering());
     let request_id = request_id(request.headers());
+    let is_grpc = grpc::is_asked(&request);
+    let transport = if is_grpc { Transport::Grpc } else { Transport::Http };
+    let caller = Caller::anonymous(origin.peer, transport, request_id.clone(), watch);
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let caller = Caller { peer: origin.peer, request_id: request_id.clone() };
     let checked = check(&app, &origin, &request).and_then(|()| watcher(&app, &origin, &request));
     let (checked, permit) = match checked {
         Ok(permit) => (Ok(()), permit),
         Err(failure) => (Err(failure), None),
     };
-    let (mut response, code) = if grpc::is_asked(&request) {
+    let (mut response, code) = if is_grpc {
         origin.connection.note_grpc();
         let response = match checked {
-            Ok(()) => caller.serve(call(&app, routers.grpc, request, &request_id)).await,
-            Err(failure) => grpc::refusal(failure, &request_id),
+            Ok(()) => call(&app, routers.grpc, request, caller).await,
+            Err(failure) => grpc::refusal(&app, &failure, &request_id),
         };
         let code = grpc::code_of(&response);
         (response, code)
     } else {
         let response = match checked {
-            Ok(()) => {
-                let request = request.map(Body::new);
-                caller.serve(serve(&app, routers.http, request, &request_id)).await
-            }
+            Ok(()) => serve(&app, routers.http, request.map(Body::new), caller).await,
             Err(failure) => failure.into_response(),
         };
-        problems::finish(response, &request_id)
+        encode::finish(app.now(), response, &request_id)
     };
-    if is_logged(&app, code) {
+    if access_log::is_wanted(app.config.access_log, code) {
         let status = response.status().as_u16();
-        log(&Line {
-            origin: &origin,
+        access_log::write(&Line {
+            peer: origin.peer,
             method: &method,
             uri: &uri,
             status,
@@ -111,18 +111,19 @@ pub(crate) struct Routers {
 }
 
 /// Answers one gRPC call, unless its own deadline passes first.
-async fn call(app: &App, router: Router, request: Request<Incoming>, request_id: &str) -> Response {
+async fn call(app: &App, router: Router, request: Request<Incoming>, caller: Caller) -> Response {
     let mut request = request.map(Body::new);
-    if let Some(elsewhere) = forward::elsewhere(app, &request) {
-        name(&mut request, request_id);
+    let request_id = caller.request_id.clone();
+    if let Some(elsewhere) = forward::elsewhere(app, &request, || grpc::namespace(&request)) {
+        name(&mut request, &request_id);
         return match app.forwarder.send(&elsewhere, request).await {
             Ok(response) => response,
-            Err(failure) => grpc::refusal(failure, request_id),
+            Err(failure) => grpc::refusal(app, &failure, &request_id),
         };
     }
-    let (request, timeout) = match grpc::prepare(app, request, request_id) {
+    let (request, timeout) = match grpc::prepare(app, request, caller) {
         Ok(prepared) => prepared,
-        Err(failure) => return grpc::refusal(failure, request_id),
+        Err(failure) => return grpc::refusal(app, &failure, &request_id),
     };
     let handling = dispatch(router, request);
     let handled = match timeout {
@@ -132,20 +133,17 @@ async fn call(app: &App, router: Router, request: Request<Incoming>, request_id:
         },
         None => handling.await,
     };
-    handled.unwrap_or_else(|failure| grpc::refusal(failure, request_id))
+    handled.unwrap_or_else(|failure| grpc::refusal(app, &failure, &request_id))
 }
 
-/// Here, or where the leader is.
-async fn serve(
-    app: &App,
-    router: Router,
-    mut request: Request<Body>,
-    request_id: &str,
-) -> Response {
-    let Some(elsewhere) = forward::elsewhere(app, &request) else {
+/// Answers one request over HTTP: here, or where the leader is.
+async fn serve(app: &App, router: Router, mut request: Request<Body>, caller: Caller) -> Response {
+    let uri = request.uri();
+    let Some(elsewhere) = forward::elsewhere(app, &request, || extract::namespace(uri)) else {
+        request.extensions_mut().insert(caller);
         return dispatch(router, request).await.into_response();
     };
-    name(&mut request, request_id);
+    name(&mut request, &caller.request_id);
     app.forwarder.send(&elsewhere, request).await.into_response()
 }
 
@@ -217,11 +215,11 @@ fn said(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// The caller's own id for the request if it is fit to be logged, else a new one.
-fn request_id(headers: &HeaderMap) -> String {
+fn request_id(headers: &HeaderMap) -> Arc<str> {
     let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
     match given {
         Some(given) if is_request_id(given) => given.into(),
-        Some(_) | None => format!("{:016x}", random::number()),
+        Some(_) | None => format!("{:016x}", random::number()).into(),
     }
 }
 
@@ -265,9 +263,7 @@ fn watcher<B>(
             Full::OfPeer(max) => (max, " from your address", "watch.per_peer_max"),
         };
         let said = format!("there are {max} watches{whose} already, the limit ({name})");
-        let mut failure = Failure::new(Code::QuotaExceeded, said);
-        failure.0.recommended_retry_ms = Some(1000);
-        failure
+        Failure::new(Code::QuotaExceeded, said).retried_after(Duration::from_secs(1))
     })
 }
 
@@ -334,98 +330,6 @@ fn is_own_name(host: &str, others: &[String]) -> bool {
         || others.iter().any(|other| other.eq_ignore_ascii_case(name))
 }
 
-struct Line<'a> {
-    origin: &'a Origin,
-    method: &'a Method,
-    uri: &'a Uri,
-    status: u16,
-    code: Option<Code>,
-    request_id: &'a str,
-    watch: Stopwatch,
-}
-
-fn is_logged(app: &App, code: Option<Code>) -> bool {
-    match app.config.access_log {
-        AccessLog::All => true,
-        AccessLog::Errors => code.is_some_and(|code| !is_refusal(code)),
-        AccessLog::Off => false,
-    }
-}
-
-/// One line for one request, without anything secret: a session's id is part of its path.
-fn log(line: &Line<'_>) {
-    let (route, lock) = route(line.method, line.uri.path());
-    tracing::info!(
-        target: "leasehold::access",
-        method = %line.method,
-        route,
-        lock = lock.as_deref(),
-        status = line.status,
-        code = line.code.map(Code::as_str),
-        request_id = line.request_id,
-        peer = %line.origin.peer,
-        took_us = u64::try_from(line.watch.took().as_micros()).unwrap_or(u64::MAX),
-        "request"
-    );
-}
-
-/// What a path asks for, as far as it may be logged, and the lock that it names.
-fn route(method: &Method, path: &str) -> (&'static str, Option<String>) {
-    const WHOLE: [&str; 21] = [
-        "/",
-        "/v1/locks",
-        "/v1/sets/acquire",
-        "/v1/sessions",
-        "/v1/fences",
-        "/v1/watch",
-        "/v1/events",
-        "/v1/graph",
-        "/v1/history",
-        "/v1/overview",
-        "/v1/tree",
-        "/v1/limits",
-        "/v1/version",
-        "/v1/cluster",
-        "/metrics",
-        "/livez",
-        "/readyz",
-        "/healthz",
-        "/openapi.json",
-        "/lock",
-        "/v1/locks/",
-    ];
-    if let Some(method) = grpc::method(path) {
-        return (method, None);
-    }
-    if let Some(lock) = path.strip_prefix("/v1/locks/").filter(|lock| !lock.is_empty()) {
-        let (lock, route) = match locks::verb_of(path).filter(|_| *method == Method::POST) {
-            Some((lock, verb)) => (lock, locks::route_of(verb)),
-            None => (lock, "/v1/locks/{lock}"),
-        };
-        return (route, extract::percent_decoded(lock));
-    }
-    if let Some(whole) = WHOLE.into_iter().find(|&whole| whole == path) {
-        return (whole, None);
-    }
-    for (prefix, route) in [
-        ("/v1/sessions/", "/v1/sessions/{session_id}"),
-        ("/v1/fences/", "/v1/fences/{name}"),
-        ("/v1/inodes/", "/v1/inodes/{inode}"),
-        ("/v1/tokens/", "/v1/tokens/{fencing_token}"),
-        ("/console/", "/console/{path}"),
-    ] {
-        if path.starts_with(prefix) {
-            return (route, None);
-        }
-    }
-    ("unknown", None)
-}
-
-/// An expected "no": an answer, not a failure.
-fn is_refusal(code: Code) -> bool {
-    matches!(code.http_status(), 409 | 410 | 412)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -454,22 +358,6 @@ mod tests {
         ] {
             assert!(!is_own_name(host, &others), "{host}");
         }
-    }
-
-    #[test]
-    fn path_of_a_session_is_never_logged() {
-        let path = "/v1/sessions/0123456789abcdef0123456789abcdef/keepalive";
-        assert_eq!(route(&Method::POST, path), ("/v1/sessions/{session_id}", None));
-        assert_eq!(route(&Method::GET, "/0123"), ("unknown", None));
-    }
-
-    #[test]
-    fn lock_of_a_request_is_logged_without_the_verb() {
-        let acquire = ("/v1/locks/{lock}/acquire", Some("a/b".into()));
-        assert_eq!(route(&Method::POST, "/v1/locks/a%2Fb/acquire"), acquire);
-        let get = |lock: &str| ("/v1/locks/{lock}", Some(lock.into()));
-        assert_eq!(route(&Method::GET, "/v1/locks/a%2Fb"), get("a/b"));
-        assert_eq!(route(&Method::GET, "/v1/locks/a%2Facquire"), get("a/acquire"));
     }
 
     #[test]

@@ -1,55 +1,48 @@
-//! The origin of a request, known everywhere below its handler without being handed on.
+//! The caller of a request: the first argument of every operation.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-/// The peer that sent a request, and the id under which it is logged.
+use leasehold_core::Principal;
+
+use crate::telemetry::metrics::Stopwatch;
+
+/// On whose behalf an operation is carried out, and how it came.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
+    /// Anonymous as long as there is no authentication.
+    pub(crate) principal: Principal,
     pub(crate) peer: SocketAddr,
-    pub(crate) request_id: String,
-}
-
-tokio::task_local! {
-    static CALLER: Caller;
+    pub(crate) transport: Transport,
+    /// The id under which the request is logged; that of the whole stream for its commands.
+    pub(crate) request_id: Arc<str>,
+    /// When the request began to come in.
+    pub(crate) since: Stopwatch,
 }
 
 impl Caller {
-    /// Runs a handler on behalf of this caller.
-    pub(crate) async fn serve<F: Future>(self, handler: F) -> F::Output {
-        CALLER.scope(self, handler).await
+    /// A caller without a credential.
+    pub(crate) fn anonymous(
+        peer: SocketAddr,
+        transport: Transport,
+        request_id: Arc<str>,
+        since: Stopwatch,
+    ) -> Caller {
+        Caller { principal: Principal::ANONYMOUS, peer, transport, request_id, since }
     }
 }
 
-/// Writes the audit log, `leasehold::audit`: what an operator took away, and on whose request.
-pub(crate) mod audit {
-    use super::CALLER;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Http,
+    Grpc,
+}
 
-    macro_rules! audit {
-        ($level:ident, $said:literal, $($field:tt)*) => {{
-            let caller = CALLER.try_with(Clone::clone).ok();
-            let peer = caller.as_ref().map(|caller| tracing::field::display(caller.peer));
-            let request_id = caller.as_ref().map(|caller| caller.request_id.as_str());
-            tracing::$level!(target: "leasehold::audit", $($field)*, peer, request_id, $said);
-        }};
-    }
-
-    pub(crate) fn lock_broken(lock: &str, namespace: &str, reason: &str, grants: usize) {
-        if grants == 0 {
-            audit!(info, "a break found nothing to end", lock, namespace, reason);
-        } else {
-            audit!(warn, "a lock was broken", lock, namespace, reason, grants);
+impl Transport {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Transport::Http => "http",
+            Transport::Grpc => "grpc",
         }
-    }
-
-    pub(crate) fn session_broken(session: u64, namespace: &str, reason: &str, grants: usize) {
-        audit!(warn, "a session was broken", session, namespace, reason, grants);
-    }
-
-    pub(crate) fn fence_deleted(register: &str, namespace: &str, reason: &str, high_water: u64) {
-        audit!(warn, "a fence register was deleted", register, namespace, reason, high_water);
-    }
-
-    pub(crate) fn file_removed(inode: u64, namespace: &str, grants: usize, waiters: usize) {
-        audit!(warn, "a file was removed", inode, namespace, grants, waiters);
     }
 }

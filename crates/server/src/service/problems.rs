@@ -1,76 +1,160 @@
-//! Every error leaves as problem+json, with the id of its request, whoever found it.
-//!
-//! Handlers return a [`Failure`]; the outermost layer, which knows the request's id, writes it. Whatever the framework
-//! answers by itself (a path nobody serves, a method that is not allowed) is turned into the same shape.
+//! Why an operation was not done, in the core's words. Each transport writes it in its own.
 
-use axum::body::Body;
-use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
-use leasehold_api::{Code, Problem};
+use std::time::Duration;
 
-pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+use leasehold_api::Code;
+use leasehold_core::{Limit, Refusal, Revision};
+use leasehold_engine::CallError;
 
-/// A problem on its way out. Boxed: errors are rare, and every handler would carry their size around.
+/// Why an operation was not done. Boxed: failures are rare, and every result would carry their size around.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure(pub(crate) Box<Problem>);
+pub(crate) struct Failure(Box<Cause>);
 
-impl From<Problem> for Failure {
-    fn from(problem: Problem) -> Failure {
-        Failure(Box::new(problem))
+#[derive(Clone, Debug)]
+pub(crate) enum Cause {
+    /// The engine refused it, or could not answer.
+    Engine(CallError),
+    /// Refused before it came to the engine.
+    Early(Early),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Early {
+    pub(crate) code: Code,
+    pub(crate) detail: String,
+    /// The field that is wrong, and what is wrong with it.
+    pub(crate) field: Option<(String, String)>,
+    pub(crate) retry_after: Option<Duration>,
+    /// Events after this revision can still be watched.
+    pub(crate) oldest_revision: Option<Revision>,
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Failure {
+        Failure(Box::new(Cause::Engine(error)))
+    }
+}
+
+impl From<Early> for Failure {
+    fn from(early: Early) -> Failure {
+        Failure(Box::new(Cause::Early(early)))
     }
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Failure {
-        Problem::new(code, detail).into()
+        let detail = detail.into();
+        Early { code, detail, field: None, retry_after: None, oldest_revision: None }.into()
     }
 
     /// A request of which one field is wrong.
     pub(crate) fn field(field: impl Into<String>, message: impl Into<String>) -> Failure {
-        Problem::field(field, message).into()
+        let (field, message) = (field.into(), message.into());
+        let failure = Failure::new(Code::InvalidRequest, format!("{field}: {message}"));
+        failure.changed(|early| early.field = Some((field, message)))
+    }
+
+    /// The same, of a request that may be repeated after about this time.
+    pub(crate) fn retried_after(self, length: Duration) -> Failure {
+        self.changed(|early| early.retry_after = Some(length))
+    }
+
+    pub(crate) fn with_oldest(self, revision: Revision) -> Failure {
+        self.changed(|early| early.oldest_revision = Some(revision))
+    }
+
+    /// The same, of a field that is part of another.
+    pub(crate) fn within(self, whole: &str) -> Failure {
+        self.changed(|early| {
+            if let Some((field, _)) = &mut early.field {
+                *field = format!("{whole}.{field}");
+            }
+        })
+    }
+
+    fn changed(mut self, change: impl FnOnce(&mut Early)) -> Failure {
+        if let Cause::Early(early) = &mut *self.0 {
+            change(early);
+        }
+        self
+    }
+
+    pub(crate) fn cause(&self) -> &Cause {
+        &self.0
+    }
+
+    pub(crate) fn code(&self) -> Code {
+        match self.cause() {
+            Cause::Engine(error) => code_of(error),
+            Cause::Early(early) => early.code,
+        }
+    }
+
+    /// How long the request had waited for a lock.
+    pub(crate) fn waited(&self) -> Duration {
+        match self.cause() {
+            Cause::Engine(CallError::Refused(
+                Refusal::Held(conflict)
+                | Refusal::ReclaimWindow(conflict)
+                | Refusal::GracePeriod { conflict: Some(conflict), .. },
+            )) => conflict.waited,
+            Cause::Engine(_) | Cause::Early(_) => Duration::ZERO,
+        }
     }
 }
 
-impl IntoResponse for Failure {
-    /// An empty answer that carries the problem; [`finish`] writes it.
-    fn into_response(self) -> Response {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = status(&self.0);
-        response.extensions_mut().insert(self);
-        response
+/// The engine answered something else than it was asked.
+pub(crate) fn unexpected() -> Failure {
+    tracing::error!("an answer does not fit what was asked");
+    Failure::new(Code::Internal, "internal error; the server's log has the cause")
+}
+
+fn code_of(error: &CallError) -> Code {
+    match error {
+        CallError::Refused(refusal) => code_of_refusal(refusal),
+        CallError::StoreUnavailable { .. } => Code::StoreUnavailable,
+        CallError::NotLeader { .. } => Code::NotLeader,
+        CallError::Draining => Code::Draining,
+        CallError::Busy => Code::Overloaded,
+        CallError::Stopped => Code::Interrupted,
     }
 }
 
-/// Writes the problem that a response carries, if it carries one.
-pub(crate) fn finish(mut response: Response, request_id: &str) -> (Response, Option<Code>) {
-    let Some(Failure(mut problem)) = response.extensions_mut().remove::<Failure>() else {
-        return (response, None);
-    };
-    problem.request_id = request_id.into();
-    let code = problem.code;
-    let body = serde_json::to_vec(&problem).expect("a problem is plain data");
-    let mut answer = Response::new(Body::from(body));
-    *answer.status_mut() = status(&problem);
-    let headers = answer.headers_mut();
-    if let Some(allowed) = response.headers_mut().remove(ALLOW) {
-        headers.insert(ALLOW, allowed);
+fn code_of_refusal(refusal: &Refusal) -> Code {
+    match refusal {
+        Refusal::Held(_) => Code::LockHeld,
+        Refusal::ReclaimWindow(_) => Code::ReclaimWindow,
+        Refusal::GracePeriod { .. } => Code::GracePeriod,
+        Refusal::NoGrace => Code::NoGrace,
+        Refusal::Deadlock { .. } => Code::Deadlock,
+        Refusal::LeaseLost(_) => Code::LeaseLost,
+        Refusal::NothingToReclaim(_) | Refusal::NotHolder { .. } => Code::NotHolder,
+        Refusal::LimitMismatch { .. } => Code::LimitMismatch,
+        Refusal::RequestIdReused => Code::RequestIdReused,
+        Refusal::SessionNotFound(_) => Code::SessionNotFound,
+        Refusal::TicketNotFound(_) => Code::TicketNotFound,
+        Refusal::StaleFence { .. } => Code::StaleFence,
+        Refusal::RegisterNotFound(_) => Code::NotFound,
+        Refusal::Limit(limit) => code_of_limit(limit),
+        Refusal::Invalid(leasehold_core::Invalid::LeaseIdInUse) | Refusal::StaleEpoch { .. } => {
+            Code::Internal
+        }
+        Refusal::Invalid(_) => Code::InvalidRequest,
+        Refusal::FileRemoved(_) => Code::FileRemoved,
+        Refusal::Suspended => Code::StoreUnavailable,
     }
-    headers.insert(CONTENT_TYPE, PROBLEM_JSON);
-    if let Some(after) = problem.recommended_retry_ms {
-        headers.insert(RETRY_AFTER, HeaderValue::from(after.div_ceil(1000)));
-    }
-    if closes_connection(code) {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    (answer, Some(code))
 }
 
-/// What is left of such a request on the connection is not worth reading.
-fn closes_connection(code: Code) -> bool {
-    matches!(code, Code::TooLarge | Code::RequestTimeout | Code::MisdirectedRequest)
-}
-
-fn status(problem: &Problem) -> StatusCode {
-    StatusCode::from_u16(problem.status).expect("every code has a status that exists")
+fn code_of_limit(limit: &Limit) -> Code {
+    match limit {
+        Limit::WaitersPerScope { .. } | Limit::Waiters { .. } | Limit::TooTangled => {
+            Code::TooManyWaiters
+        }
+        Limit::Sessions { .. } => Code::SessionLimit,
+        Limit::LocksPerSession { .. }
+        | Limit::Registers { .. }
+        | Limit::RegistersInAll { .. }
+        | Limit::Namespaces { .. }
+        | Limit::Tokens => Code::QuotaExceeded,
+    }
 }

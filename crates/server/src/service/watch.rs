@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use leasehold_api::{Code, News, Problem};
-use leasehold_core::{Epoch, Event, ListQuery, Namespace, Revision, is_prefix};
+use leasehold_api::Code;
+use leasehold_core::{Event, ListQuery, Namespace, News, Revision, Scope, Timestamp, is_prefix};
 use leasehold_engine::{Condition, Cursor, Phase, Published, Query, View, Watch, Watched};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::convert;
-use crate::http::locks::unexpected;
-use crate::service::app::App;
-use crate::service::problems::Failure;
+use super::app::App;
+use super::caller::Caller;
+use super::problems::{Failure, unexpected};
 
 /// Parcels that lie ready for a reader; beyond them it is the reader who is slow.
 const PARCELS_AHEAD: usize = 4;
@@ -36,61 +35,68 @@ impl Filter {
     }
 
     pub(crate) fn wants(&self, event: &Event) -> bool {
-        if convert::is_for_all(event) {
+        if is_for_all(event) {
             return event.revision > self.after;
         }
-        let scopes = convert::scopes_of(event);
+        let scopes = scopes_of(event);
         let is_named = self.prefix.is_empty()
             || scopes.iter().any(|scope| scope.to_string().starts_with(&self.prefix));
         // News of the queues carry the revision of the last change.
-        let is_new = event.revision > self.after
-            || (event.revision == self.after && convert::is_of_queues(event));
+        let is_new =
+            event.revision > self.after || (event.revision == self.after && is_of_queues(event));
         is_named && is_new && event.namespace == self.namespace
     }
 }
 
-/// The events after a cursor; from now on, if there is none.
-pub(crate) async fn follow(
-    app: &App,
-    filter: &mut Filter,
-    after: Option<leasehold_api::Cursor>,
-) -> Result<Watch, Failure> {
-    let current = durable_revision(app, filter.namespace.clone()).await?;
-    let after = after.unwrap_or_else(|| current.0.into());
-    let engine = app.engine(&filter.namespace);
-    if after.revision > current.0 {
-        let said =
-            format!("revision {} is ahead of the current one, {}", after.revision, current.0);
-        return Err(compacted(&said, engine.events_after()));
+impl App {
+    /// The events after a cursor; from now on, if there is none.
+    pub(crate) async fn watch(
+        &self,
+        caller: &Caller,
+        filter: &mut Filter,
+        after: Option<Cursor>,
+    ) -> Result<Watch, Failure> {
+        let current = self.durable_revision(caller, filter.namespace.clone()).await?;
+        let after = after.unwrap_or(Cursor { epoch: None, revision: current });
+        let engine = self.engine(&filter.namespace);
+        if after.revision > current {
+            let said =
+                format!("revision {} is ahead of the current one, {}", after.revision.0, current.0);
+            return Err(compacted(&said, engine.events_after()));
+        }
+        let watch =
+            engine.watch(after).map_err(|gone| compacted(&gone.to_string(), gone.oldest))?;
+        filter.after = watch.after();
+        Ok(watch)
     }
-    let cursor = Cursor { epoch: after.epoch.map(Epoch), revision: Revision(after.revision) };
-    let watch = engine.watch(cursor).map_err(|gone| compacted(&gone.to_string(), gone.oldest))?;
-    filter.after = watch.after();
-    Ok(watch)
+
+    /// The revision up to which everything has been told to those who watch.
+    async fn durable_revision(
+        &self,
+        caller: &Caller,
+        namespace: Namespace,
+    ) -> Result<Revision, Failure> {
+        let query = ListQuery {
+            namespace,
+            prefix: String::new(),
+            owner: None,
+            session: None,
+            inode: None,
+            state: None,
+            after: None,
+            len_max: 1,
+            looked_at_max: 1,
+        };
+        let View::Page(page) = self.query(caller, Query::List(query)).await? else {
+            return Err(unexpected());
+        };
+        Ok(page.revision)
+    }
 }
 
 fn compacted(said: &str, oldest: Revision) -> Failure {
     let said = format!("{said}: list the locks, then watch after the cursor of that list");
-    let mut problem = Problem::new(Code::RevisionCompacted, said);
-    problem.oldest_revision = Some(oldest.0);
-    problem.into()
-}
-
-/// The revision up to which everything has been told to those who watch.
-async fn durable_revision(app: &App, namespace: Namespace) -> Result<Revision, Failure> {
-    let query = ListQuery {
-        namespace,
-        prefix: String::new(),
-        owner: None,
-        session: None,
-        inode: None,
-        state: None,
-        after: None,
-        len_max: 1,
-        looked_at_max: 1,
-    };
-    let View::Page(page) = app.query(Query::List(query)).await? else { return Err(unexpected()) };
-    Ok(page.revision)
+    Failure::new(Code::RevisionCompacted, said).with_oldest(oldest)
 }
 
 /// What comes next, if it is there already.
@@ -102,11 +108,28 @@ pub(crate) fn ready(watch: &mut Watch) -> Option<Watched> {
     }
 }
 
-/// An event as a watcher reads it. The last one of its revision has a cursor.
-pub(crate) fn said(event: &Event, epoch: Epoch, is_last: bool) -> leasehold_api::Event {
-    let mut said = convert::event(event);
-    said.cursor = is_last.then(|| leasehold_api::Cursor::new(epoch.0, said.revision));
-    said
+/// What a watcher is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Told<'a> {
+    /// An event. The last one of its revision has a cursor.
+    Event { event: &'a Event, cursor: Option<Cursor> },
+    /// A word about the stream itself.
+    Mark { mark: Mark, cursor: Cursor, at: Timestamp, namespace: &'a Namespace },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Everything up to the cursor was told.
+    Bookmark,
+    /// Something was left out: the watcher has to look at the table again.
+    Resync,
+}
+
+/// An event as a watcher reads it.
+pub(crate) fn told<'a>(watch: &Watch, published: &'a Published) -> Told<'a> {
+    let (epoch, revision) = (Some(watch.epoch()), published.event.revision);
+    let cursor = published.last_of_revision.then_some(Cursor { epoch, revision });
+    Told::Event { event: &published.event, cursor }
 }
 
 /// Waits until the server stops.
@@ -122,7 +145,7 @@ pub(crate) trait Parcels: Send + 'static {
     type Parcel: Send + 'static;
 
     /// Adds an event; after one with a cursor a reader has seen the whole change.
-    fn add(&mut self, event: &leasehold_api::Event);
+    fn add(&mut self, told: Told<'_>);
 
     /// Whether it is time to send them.
     fn is_full(&self) -> bool;
@@ -185,7 +208,7 @@ struct Feed<P: Parcels> {
 impl<P: Parcels> Feed<P> {
     async fn run(mut self) {
         let mut condition = self.app.engine(&self.filter.namespace).condition_changes();
-        self.mark(News::Bookmark);
+        self.mark(Mark::Bookmark);
         while self.flush().await.is_ok() {
             let heartbeat = self.app.config.watch_heartbeat;
             let happened = tokio::select! {
@@ -193,7 +216,7 @@ impl<P: Parcels> Feed<P> {
                 () = self.reader.closed() => return,
                 () = ending(&mut condition) => return self.say_farewell().await,
                 () = tokio::time::sleep(heartbeat) => {
-                    self.mark(News::Bookmark);
+                    self.mark(Mark::Bookmark);
                     continue;
                 }
             };
@@ -213,17 +236,16 @@ impl<P: Parcels> Feed<P> {
             let published = match happened {
                 Watched::Event(published) => published,
                 Watched::Missed(_) => {
-                    self.mark(News::Resync);
+                    self.mark(Mark::Resync);
                     return false;
                 }
                 Watched::End => return false,
             };
-            let Published { event, last_of_revision: is_last } = &published;
-            if self.filter.wants(event) {
-                self.parcels.add(&said(event, self.watch.epoch(), *is_last));
+            if self.filter.wants(&published.event) {
+                self.parcels.add(told(&self.watch, &published));
             }
-            if *is_last {
-                self.revision = self.revision.max(event.revision);
+            if published.last_of_revision {
+                self.revision = self.revision.max(published.event.revision);
             }
             if self.parcels.is_full() || looked_at == LOOKED_AT_MAX {
                 return true;
@@ -237,15 +259,10 @@ impl<P: Parcels> Feed<P> {
     }
 
     /// Says how far the stream has come.
-    fn mark(&mut self, news: News) {
-        let event = leasehold_api::Event {
-            revision: self.revision.0,
-            cursor: Some(leasehold_api::Cursor::new(self.watch.epoch().0, self.revision.0)),
-            at: convert::moment(self.app.now()),
-            namespace: self.filter.namespace.to_string(),
-            news,
-        };
-        self.parcels.add(&event);
+    fn mark(&mut self, mark: Mark) {
+        let cursor = Cursor { epoch: Some(self.watch.epoch()), revision: self.revision };
+        let (at, namespace) = (self.app.now(), &self.filter.namespace);
+        self.parcels.add(Told::Mark { mark, cursor, at, namespace });
     }
 
     async fn flush(&mut self) -> Result<(), ()> {
@@ -263,7 +280,7 @@ impl<P: Parcels> Feed<P> {
     /// The reader takes nothing. What lies ready for it is followed by a word that it has to look again, whenever it reads.
     fn give_up(&mut self) {
         tracing::debug!("a watcher stalled and was closed");
-        self.mark(News::Resync);
+        self.mark(Mark::Resync);
         if let (Some(parcel), Some(last)) = (self.parcels.take(), self.last.take()) {
             let _ = last.send(parcel);
         }
@@ -275,4 +292,30 @@ impl<P: Parcels> Feed<P> {
             let _ = self.reader.send(parcel).await;
         }
     }
+}
+
+/// The locks that an event is about; none for those about sessions, registers and the server itself.
+pub(super) fn scopes_of(event: &Event) -> &[Scope] {
+    match &event.news {
+        News::Granted { scope, .. } | News::Ended { scope, .. } => std::slice::from_ref(scope),
+        News::Queued { scopes, .. } | News::Left { scopes, .. } => scopes,
+        News::EpochBegan { .. }
+        | News::GraceEnded
+        | News::SessionOpened { .. }
+        | News::SessionEnded { .. }
+        | News::TtlChanged { .. }
+        | News::FenceAccepted { .. }
+        | News::FenceDeleted { .. }
+        | News::Deadlock { .. } => &[],
+    }
+}
+
+/// Whether an event tells of a queue, not of a lasting change.
+fn is_of_queues(event: &Event) -> bool {
+    matches!(event.news, News::Queued { .. } | News::Left { .. } | News::Deadlock { .. })
+}
+
+/// Whether an event concerns every namespace.
+fn is_for_all(event: &Event) -> bool {
+    matches!(event.news, News::EpochBegan { .. } | News::GraceEnded)
 }

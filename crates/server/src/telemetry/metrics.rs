@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_api::Code;
+use leasehold_core::Namespace;
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -57,7 +59,7 @@ pub(crate) struct NamespaceLabels(Mutex<BTreeSet<String>>);
 
 impl NamespaceLabels {
     pub(crate) fn label(&self, namespace: &str) -> String {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if !known.contains(namespace) {
             if known.len() >= NAMESPACES_MAX {
                 return OTHER_NAMESPACE.into();
@@ -219,29 +221,15 @@ impl Metrics {
         }
     }
 
-    /// A request for one lock or a set was answered. `waited` is not counted as latency.
-    pub(crate) fn acquired(
-        &self,
-        namespace: &str,
-        kind: &'static str,
-        took: Duration,
-        waited: Duration,
-        outcome: Result<(), Code>,
-    ) {
-        self.answered(Op::Acquire, took.saturating_sub(waited), outcome);
-        if !waited.is_zero() {
-            let labels = [("namespace", self.namespaces.label(namespace))];
-            self.blocking.get_or_create(&labels).observe(waited.as_secs_f64());
-            let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-            if waits.len() >= WAITS_LEN_MAX {
-                waits.pop_front();
-            }
-            waits.push_back(waited);
+    /// A request stood in a queue for so long.
+    fn waited(&self, namespace: &Namespace, waited: Duration) {
+        let labels = [("namespace", self.namespaces.label(namespace.as_str()))];
+        self.blocking.get_or_create(&labels).observe(waited.as_secs_f64());
+        let mut waits = self.waits.lock();
+        if waits.len() >= WAITS_LEN_MAX {
+            waits.pop_front();
         }
-        let status = outcome.map_or_else(Code::as_str, |()| "granted");
-        let namespace = self.namespaces.label(namespace);
-        let labels = [("namespace", namespace), ("type", kind.into()), ("status", status.into())];
-        self.acquires.get_or_create(&labels).inc();
+        waits.push_back(waited);
     }
 
     /// A request was answered.
@@ -265,7 +253,7 @@ impl Metrics {
 
     /// The median and the 99th percentile of the last waits, in milliseconds; none if nobody waited.
     pub(crate) fn waits(&self) -> (Option<u64>, Option<u64>) {
-        let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = self.waits.lock();
         let mut sorted: Vec<Duration> = waits.iter().copied().collect();
         drop(waits);
         sorted.sort_unstable();
@@ -315,34 +303,29 @@ impl Metrics {
     }
 }
 
-/// Counts the requests for locks of one stream. Its counters are looked up once: there may be a hundred thousand a second.
+/// Counts the requests for locks of one caller. Counters are looked up once: a stream may have a hundred thousand requests a
+/// second.
 #[derive(Debug)]
 pub(crate) struct Acquires {
-    namespace: String,
+    namespace: Namespace,
     counters: Vec<(&'static str, &'static str, Counter)>,
 }
 
 impl Acquires {
-    pub(crate) fn new(namespace: &str) -> Acquires {
-        Acquires { namespace: namespace.into(), counters: Vec::new() }
+    pub(crate) fn new(namespace: &Namespace) -> Acquires {
+        Acquires { namespace: namespace.clone(), counters: Vec::new() }
     }
 
-    /// As [`Metrics::acquired`]. A request that never came to the engine has no kind.
+    /// A request of this kind was answered, after it had waited for so long.
     pub(crate) fn count(
         &mut self,
         metrics: &Metrics,
         kind: &'static str,
-        took: Duration,
         waited: Duration,
         outcome: Result<(), Code>,
     ) {
-        metrics.answered(Op::Acquire, took.saturating_sub(waited), outcome);
         if !waited.is_zero() {
-            let labels = [("namespace", metrics.namespaces.label(&self.namespace))];
-            metrics.blocking.get_or_create(&labels).observe(waited.as_secs_f64());
-        }
-        if kind.is_empty() {
-            return;
+            metrics.waited(&self.namespace, waited);
         }
         let status = outcome.map_or_else(Code::as_str, |()| "granted");
         let known = self.counters.iter().find(|(k, s, _)| *k == kind && *s == status);
@@ -350,7 +333,7 @@ impl Acquires {
             counter.inc();
             return;
         }
-        let namespace = metrics.namespaces.label(&self.namespace);
+        let namespace = metrics.namespaces.label(self.namespace.as_str());
         let labels = [("namespace", namespace), ("type", kind.into()), ("status", status.into())];
         let counter = metrics.acquires.get_or_create(&labels).clone();
         counter.inc();
@@ -491,8 +474,11 @@ mod tests {
     #[test]
     fn classic_text_names_counters_by_their_samples() {
         let metrics = Metrics::new("1.2.3");
-        metrics.acquired("default", "named", Duration::from_millis(3), Duration::ZERO, Ok(()));
-        metrics.acquired("default", "named", Duration::ZERO, Duration::ZERO, Err(Code::LockHeld));
+        let mut acquires = Acquires::new(&Namespace::default());
+        for outcome in [Ok(()), Err(Code::LockHeld)] {
+            metrics.answered(Op::Acquire, Duration::from_millis(3), outcome);
+            acquires.count(&metrics, "named", Duration::ZERO, outcome);
+        }
         metrics.answered(Op::Renew, Duration::ZERO, Err(Code::LeaseLost));
         let text = metrics.text(readings(), Format::Classic);
         for line in [
@@ -540,7 +526,8 @@ mod tests {
         let metrics = Metrics::new("1");
         for number in 0..1000 {
             let namespace = format!("n{number}");
-            metrics.acquired(&namespace, "named", Duration::ZERO, Duration::ZERO, Ok(()));
+            let mut acquires = Acquires::new(&Namespace::new(&namespace).unwrap());
+            acquires.count(&metrics, "named", Duration::ZERO, Ok(()));
         }
         let text = metrics.text(readings(), Format::Classic);
         let labels = text.lines().filter(|line| line.starts_with("leasehold_locks_acquire_total{"));

@@ -1,5 +1,6 @@
 //! Counters, gauges and samples.
 
+pub(crate) mod access_log;
 pub(crate) mod metrics;
 pub(crate) mod readings;
 pub(crate) mod samples;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Error;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::{Adapter, Namespace, ScopeKind, Stats};
 use leasehold_engine::{Commits, Counts, Handle, Histogram, Phase, Status};
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -69,7 +69,7 @@ impl Gauges {
     }
 
     fn readings(&self) -> MutexGuard<'_, Option<Readings>> {
-        self.readings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.readings.lock()
     }
 
     /// Ends by namespace and by whose doing it was.

@@ -2,10 +2,11 @@
 //! afterwards.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_api::Series;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -74,7 +75,7 @@ impl Samples {
     }
 
     fn samples(&self) -> MutexGuard<'_, VecDeque<Sample>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use leasehold_api::Code;
 use leasehold_api::grpc::COMMANDS_MAX;
@@ -23,21 +24,23 @@ use leasehold_api::grpc::{
 };
 use leasehold_core::{
     self as core, Answer, Cancel, CloseSession, Command, KeepAlive, LeaseId, Namespace, Owner,
-    Principal, Release, Renew, Timestamp, Under,
+    Release, Renew, Timestamp, Under,
 };
-use leasehold_engine::{Call, CallError, Delivered, Notice, Phase, Port, Query, Reply, View};
+use leasehold_engine::{Call, CallError, Delivered, Notice, Phase, Port, Query, Reply, Undo, View};
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::session::Binding;
 use super::slots::{Slot, Slots, Work};
 use crate::convert;
 use crate::grpc::{fences, locks, read, sessions};
-use crate::http::locks::{check_permits, no_session, unexpected};
 use crate::service::app::App;
-use crate::service::problems::Failure;
+use crate::service::caller::Caller;
+use crate::service::delivery::{Outbox, is_needed};
+use crate::service::operation;
+use crate::service::problems::{Failure, unexpected};
+use crate::service::streams::Binding;
+use crate::service::views::{CheckToken, Test};
 use crate::telemetry::metrics::{Acquires, Op, Stopwatch};
-use crate::telemetry::readings;
 
 /// So many commands one stream may have in flight; more are refused one by one.
 const IN_FLIGHT_MAX: usize = 32 * 1024;
@@ -58,8 +61,20 @@ const LIGHT_BYTES: usize = 64;
 /// Reads the first message and binds the stream to what it says.
 pub(in crate::grpc) async fn attach(
     app: &Arc<App>,
-    mut commands: Streaming<AttachRequest>,
+    caller: Caller,
+    commands: Streaming<AttachRequest>,
 ) -> Result<Attached, Failure> {
+    let attaching = begin(app, &caller, commands);
+    let (mut attached, first) = app.counted(&caller, Op::Session, attaching).await?;
+    attached.take_in(first)?;
+    Ok(attached)
+}
+
+async fn begin(
+    app: &Arc<App>,
+    caller: &Caller,
+    mut commands: Streaming<AttachRequest>,
+) -> Result<(Attached, Vec<Asked>), Failure> {
     let first = tokio::time::timeout(app.config.body_timeout, commands.message()).await;
     let late = || Failure::new(Code::RequestTimeout, "the first message did not come in time");
     let missing =
@@ -69,20 +84,23 @@ pub(in crate::grpc) async fn attach(
     };
     let asked = first.attach.take().ok_or_else(missing)?;
     let namespace = read::namespace(&asked.namespace)?;
-    convert::not_reserved(&namespace)?;
-    let mut port = app.engine(&namespace).port();
-    let (bound, hello) = bind(app, &mut port, &namespace, asked.session).await?;
-    let condition = app.engine(&namespace).condition_changes();
+    operation::not_reserved(&namespace)?;
+    let engine = app.engine(&namespace);
+    let mut port = engine.port();
+    let outbox = Outbox::new(engine);
+    let (bound, hello) = bind(app, caller, &outbox, &mut port, &namespace, asked.session).await?;
+    let condition = engine.condition_changes();
     let ending = Box::pin(async move {
         let mut condition = condition;
         let ended = condition.wait_for(|condition| condition.phase != Phase::Leading).await;
         ended.map_or(Phase::Stopped, |condition| condition.phase)
     });
-    let mut attached = Attached {
+    let attached = Attached {
         app: app.clone(),
+        caller: caller.clone(),
         commands,
         port,
-        acquires: Acquires::new(namespace.as_str()),
+        acquires: Acquires::new(&namespace),
         namespace,
         epoch: hello.epoch,
         bound,
@@ -92,6 +110,8 @@ pub(in crate::grpc) async fn attach(
         queries: 0,
         waiting: HashMap::new(),
         letters: VecDeque::new(),
+        outbox,
+        undo: Vec::new(),
         answered: Stopwatch::start(),
         next: AttachResponse { attached: Some(hello), ..AttachResponse::default() },
         weight: LIGHT_BYTES,
@@ -100,8 +120,7 @@ pub(in crate::grpc) async fn attach(
         over: false,
         ending,
     };
-    attached.take_in(first.commands)?;
-    Ok(attached)
+    Ok((attached, first.commands))
 }
 
 /// What went wrong with the bytes of a message.
@@ -119,6 +138,8 @@ struct Bound {
 /// Binds a new session, one that is there already, or none.
 async fn bind(
     app: &Arc<App>,
+    caller: &Caller,
+    outbox: &Outbox,
     port: &mut Port,
     namespace: &Namespace,
     whose: Option<Whose>,
@@ -126,8 +147,7 @@ async fn bind(
     let session = match whose {
         None => {
             // Whoever does not lead says so now, not with the first command.
-            let led = app.engine(namespace).query(Query::Stats).await;
-            led.map_err(|error| app.failure(&error))?;
+            app.engine(namespace).query(Query::Stats).await?;
             let hello = grpc::Attached { epoch: app.epoch(namespace), ..Default::default() };
             return Ok((None, hello));
         }
@@ -136,19 +156,17 @@ async fn bind(
             if !open.namespace.is_empty() && open.namespace != namespace.as_str() {
                 return Err(Failure::field("open.namespace", "is another than the stream's"));
             }
-            let open = sessions::asked(&open, namespace.clone())?;
-            let Answer::SessionOpened(opened) = app.command(Command::OpenSession(open)).await?
-            else {
-                return Err(unexpected());
-            };
+            let open = sessions::asked(caller, &open, namespace.clone())?;
+            let (opened, undo) = app.open(caller, open).await?;
+            outbox.put(&mut undo.into_iter().filter(is_needed).collect());
             opened.session
         }
     };
-    let binding = Binding::new(app, port, 0, namespace.clone(), session);
+    let binding = Binding::new(app, caller, port, 0, (namespace.clone(), session));
     let mut letters = VecDeque::new();
     loop {
         if !std::future::poll_fn(|cx| port.poll_take(cx, &mut letters)).await {
-            return Err(app.failure(&CallError::Stopped));
+            return Err(CallError::Stopped.into());
         }
         // Nothing else was asked yet; what else comes is news of a session that is lost already.
         let reply = letters.drain(..).find_map(|letter| match letter {
@@ -156,17 +174,11 @@ async fn bind(
             Delivered::Queued { .. } | Delivered::Notice { .. } => None,
         });
         if let Some(reply) = reply {
-            reply.map_err(|error| app.failure(&error))?;
+            reply?;
             break;
         }
     }
-    let query = Query::Session {
-        namespace: namespace.clone(),
-        principal: Principal::ANONYMOUS,
-        id: session,
-    };
-    let View::Session(found) = app.query(query).await? else { return Err(unexpected()) };
-    let view = found.ok_or_else(no_session)?;
+    let view = app.session(caller, namespace.clone(), session).await?;
     let hello = grpc::Attached {
         session_id: convert::lease_id_text(session),
         session: view.number,
@@ -182,6 +194,7 @@ async fn bind(
 /// What the server says on a stream.
 pub(in crate::grpc) struct Attached {
     app: Arc<App>,
+    caller: Caller,
     commands: Streaming<AttachRequest>,
     port: Port,
     namespace: Namespace,
@@ -200,6 +213,9 @@ pub(in crate::grpc) struct Attached {
     acquires: Acquires,
     /// What the engine has said and nobody was told yet.
     letters: VecDeque<Delivered>,
+    /// What the messages give that are on their way, and the one that is being put together.
+    outbox: Outbox,
+    undo: Vec<Undo>,
     /// When that was taken up: what was asked is answered then.
     answered: Stopwatch,
     /// The message that is being put together.
@@ -232,6 +248,9 @@ impl Stream for Attached {
                 if !this.letters.is_empty() {
                     this.gives_way = GIVES_WAY;
                 }
+                if !this.undo.is_empty() {
+                    this.outbox.put(&mut this.undo);
+                }
                 Poll::Ready(Some(Ok(std::mem::take(&mut this.next))))
             }
             Ok(false) if this.heard_out && this.slots.is_empty() => {
@@ -241,13 +260,18 @@ impl Stream for Attached {
             Ok(false) => Poll::Pending,
             Err(failure) => {
                 this.over = true;
-                Poll::Ready(Some(Err(grpc::status(&failure.0))))
+                let problem = convert::problem(this.app.now(), &failure);
+                Poll::Ready(Some(Err(grpc::status(&problem))))
             }
         }
     }
 }
 
 impl Attached {
+    pub(in crate::grpc) fn outbox(&self) -> Outbox {
+        self.outbox.clone()
+    }
+
     /// Takes in what was asked and puts together what can be answered. Whether there is something to send.
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
         let mut read = 0;
@@ -302,9 +326,7 @@ impl Attached {
         }
         match self.ending.as_mut().poll(cx) {
             Poll::Pending => Ok(()),
-            Poll::Ready(Phase::Draining | Phase::Stopped) => {
-                Err(self.app.failure(&CallError::Draining))
-            }
+            Poll::Ready(Phase::Draining | Phase::Stopped) => Err(CallError::Draining.into()),
             Poll::Ready(_) => {
                 Err(Failure::new(Code::NotLeader, "this server is no longer the leader"))
             }
@@ -333,76 +355,84 @@ impl Attached {
                 return;
             }
             let Some((watch, command)) = self.asked.pop_front() else { return };
-            let id = command.id;
-            if let Err((work, failure)) = self.ask(watch, command) {
-                self.count(&Slot { id, watch, work }, Err(failure.0.code));
-                self.refuse(id, failure);
+            let (id, op) = (command.id, command.ask.as_ref().and_then(op_of));
+            if let Err(failure) = self.ask(watch, command) {
+                if let Some(op) = op {
+                    self.app.count(op, watch.until(self.answered), Err(failure.code()));
+                }
+                self.refuse(id, &failure);
             }
         }
     }
 
     /// Lays one command ready for the engine.
-    fn ask(&mut self, watch: Stopwatch, command: Asked) -> Result<(), (Work, Failure)> {
+    fn ask(&mut self, watch: Stopwatch, command: Asked) -> Result<(), Failure> {
         let id = command.id;
-        let Some(ask) = command.ask else {
-            return Err((
-                Work::Other,
-                Failure::field("ask", "is missing: a command has a request"),
-            ));
-        };
+        let missing = || Failure::field("ask", "is missing: a command has a request");
+        let ask = command.ask.ok_or_else(missing)?;
         if self.slots.len() >= IN_FLIGHT_MAX {
             let said = format!("more than {IN_FLIGHT_MAX} commands are in flight on this stream");
-            return Err((Work::Other, Failure::new(Code::QuotaExceeded, said)));
+            return Err(Failure::new(Code::QuotaExceeded, said));
         }
         let (work, call) = match ask {
             Ask::Acquire(body) => return self.ask_acquire(id, watch, &body),
-            Ask::Release(body) => {
-                let release =
-                    self.release(&body).map_err(|failure| (Work::Release(None), failure))?;
-                (Work::Release(Some(release.lease)), Command::Release(release))
-            }
-            Ask::Renew(body) => {
-                let renew = self.renew(&body).map_err(|failure| (Work::Renew(None), failure))?;
-                (Work::Renew(Some(renew.lease)), Command::Renew(renew))
-            }
-            Ask::Heartbeat(body) => {
-                let keep = self.heartbeat(&body).map_err(|failure| (Work::Renew(None), failure))?;
-                (Work::Renew(Some(keep.session)), Command::KeepAlive(keep))
-            }
-            Ask::Cancel(body) => return self.ask_cancel(id, watch, body.command_id),
-            Ask::Close(body) => {
-                let session = self
-                    .lease("session_id", &body.session_id)
-                    .map_err(|failure| (Work::Other, failure))?;
-                let close = CloseSession {
-                    namespace: self.namespace.clone(),
-                    principal: Principal::ANONYMOUS,
-                    session,
-                };
-                (Work::Close(session), Command::CloseSession(close))
-            }
-            Ask::Unlock(body) => {
-                let (lock, unlock) =
-                    self.unlock(&body).map_err(|failure| (Work::Other, failure))?;
-                (Work::Unlock { lock }, Command::Unlock(unlock))
-            }
-            Ask::Accept(body) => {
-                let accept = self
-                    .in_namespace(&body.namespace)
-                    .and_then(|namespace| fences::asked(&body, namespace))
-                    .map_err(|failure| (Work::Accept, failure))?;
-                (Work::Accept, Command::AcceptFence(accept))
-            }
-            Ask::Test(_) | Ask::Check(_) | Ask::Get(_) => {
-                let (work, query) = self.query(ask)?;
-                self.queries += 1;
-                let number = self.slots.put(Slot { id, watch, work });
-                self.port.ask(number, Call::Query(query));
+            Ask::Cancel(body) => {
+                self.ask_cancel(id, watch, body.command_id);
                 return Ok(());
             }
+            Ask::Release(body) => {
+                let release = self.release(&body)?;
+                (Work::Release(release.lease), Call::Command(Command::Release(release)))
+            }
+            Ask::Renew(body) => {
+                let renew = self.renew(&body)?;
+                (Work::Renew(renew.lease), Call::Command(Command::Renew(renew)))
+            }
+            Ask::Heartbeat(body) => {
+                let keep = self.heartbeat(&body)?;
+                (Work::Renew(keep.session), Call::Command(Command::KeepAlive(keep)))
+            }
+            Ask::Close(body) => {
+                let session = self.lease("session_id", &body.session_id)?;
+                let (namespace, principal) =
+                    (self.namespace.clone(), self.caller.principal.clone());
+                let close = CloseSession { namespace, principal, session };
+                (Work::Close(session), Call::Command(Command::CloseSession(close)))
+            }
+            Ask::Unlock(body) => {
+                let (lock, unlock) = self.unlock(&body)?;
+                (Work::Unlock { lock }, Call::Command(Command::Unlock(unlock)))
+            }
+            Ask::Accept(body) => {
+                let accept = fences::asked(&body, self.in_namespace(&body.namespace)?)?;
+                (Work::Accept, Call::Command(Command::AcceptFence(accept)))
+            }
+            Ask::Test(body) => {
+                let test = self.test(&body)?;
+                let lock = test.claim.scope.to_string();
+                (Work::Test { lock }, Call::Query(test.into()))
+            }
+            Ask::Check(body) => {
+                let check = self.check(&body)?;
+                let lock = check.scope.to_string();
+                let work = Work::Check { lock, fencing_token: body.fencing_token };
+                (work, Call::Query(check.into()))
+            }
+            Ask::Get(body) => {
+                let namespace = self.in_namespace(&body.namespace)?;
+                let scope = read::scope(&body.lock)?;
+                (Work::Get, Call::Query(Query::Get { namespace, scope }))
+            }
         };
+        match &call {
+            Call::Command(command) => self.app.admit(&self.caller, command)?,
+            Call::Query(query) => {
+                self.app.admit_query(&self.caller, query)?;
+                self.queries += 1;
+            }
+        }
         let number = self.slots.put(Slot { id, watch, work });
-        self.port.ask(number, Call::Command(call));
+        self.port.ask(number, call);
         Ok(())
     }
 
@@ -411,22 +441,21 @@ impl Attached {
         id: u64,
         watch: Stopwatch,
         body: &StreamAcquire,
-    ) -> Result<(), (Work, Failure)> {
-        // A lease of its own needs a ttl, a session has one.
-        let in_session = body.ttl.is_none();
-        let work = |kind, respelled| Work::Acquire { kind, in_session, respelled };
-        let mut acquire = self.acquire(body).map_err(|failure| (work("", None), failure))?;
-        let kind = match &acquire.claims[..] {
-            [claim] => readings::kind(claim.scope.kind()),
-            _ => "set",
-        };
+    ) -> Result<(), Failure> {
+        let command = Command::Acquire(self.acquire(body)?);
+        self.app.admit(&self.caller, &command)?;
+        let Command::Acquire(mut acquire) = command else { return Err(unexpected()) };
         let waits = acquire.wait != core::Wait::Never;
         if waits && self.waiting.contains_key(&id) {
-            let failure = Failure::field("id", "is that of a request in flight");
-            return Err((work(kind, None), failure));
+            return Err(Failure::field("id", "is that of a request in flight"));
         }
-        let number =
-            self.slots.put(Slot { id, watch, work: work(kind, respelled(body, &acquire)) });
+        let work = Work::Acquire {
+            kind: operation::kind(&acquire.claims),
+            // A lease of its own needs a ttl, a session has one.
+            in_session: body.ttl.is_none(),
+            respelled: respelled(body, &acquire),
+        };
+        let number = self.slots.put(Slot { id, watch, work });
         if waits {
             self.waiting.insert(id, number);
         }
@@ -493,68 +522,40 @@ impl Attached {
     fn heartbeat(&self, body: &grpc::Heartbeat) -> Result<KeepAlive, Failure> {
         Ok(KeepAlive {
             namespace: self.namespace.clone(),
-            principal: Principal::ANONYMOUS,
+            principal: self.caller.principal.clone(),
             session: self.lease("session_id", &body.session_id)?,
             ttl: read::length("ttl", body.ttl)?,
         })
     }
 
-    fn ask_cancel(&mut self, id: u64, watch: Stopwatch, of: u64) -> Result<(), (Work, Failure)> {
+    fn test(&self, body: &grpc::TestRequest) -> Result<Test, Failure> {
+        let claim = read::claim(&body.lock, body.mode, body.permits)?;
+        let namespace = self.in_namespace(&body.namespace)?;
+        let owner = self.owner(&body.owner_id)?;
+        let session = body.session_id.as_deref().unwrap_or_default();
+        let named = !session.is_empty() || self.bound.is_some();
+        let lease = named.then(|| self.lease("session_id", session)).transpose()?;
+        Ok(Test { namespace, owner, lease, claim })
+    }
+
+    fn check(&self, body: &grpc::CheckRequest) -> Result<CheckToken, Failure> {
+        let lease = body.lease_id.as_deref().map(|id| convert::lease_id("lease_id", id));
+        Ok(CheckToken {
+            namespace: self.in_namespace(&body.namespace)?,
+            scope: read::scope(&body.lock)?,
+            fence: convert::fence(body.fencing_token)?,
+            lease: lease.transpose()?,
+        })
+    }
+
+    fn ask_cancel(&mut self, id: u64, watch: Stopwatch, of: u64) {
         let Some(&waiter) = self.waiting.get(&of) else {
             // Answered by now, or never one that waits.
-            self.push(id, Answered::Cancelled(Cancelled { waiting: false }), LIGHT_BYTES);
-            return Ok(());
+            let answer = Answered::Cancelled(Cancelled { waiting: false });
+            return self.push(id, answer, LIGHT_BYTES);
         };
         let number = self.slots.put(Slot { id, watch, work: Work::Cancel { waiter, told: true } });
         self.cancel(number, waiter, false);
-        Ok(())
-    }
-
-    fn query(&self, ask: Ask) -> Result<(Work, Query), (Work, Failure)> {
-        let other = |failure| (Work::Other, failure);
-        match ask {
-            Ask::Test(body) => {
-                let query = || {
-                    check_permits(&self.app, body.permits)?;
-                    let claim = read::claim(&body.lock, body.mode, body.permits)?;
-                    let lock = claim.scope.to_string();
-                    let namespace = self.in_namespace(&body.namespace)?;
-                    let owner = self.owner(&body.owner_id)?;
-                    let session = body.session_id.as_deref().unwrap_or_default();
-                    let named = !session.is_empty() || self.bound.is_some();
-                    let lease = named.then(|| self.lease("session_id", session)).transpose()?;
-                    Ok((Work::Test { lock }, Query::Test { namespace, owner, lease, claim }))
-                };
-                query().map_err(other)
-            }
-            Ask::Check(body) => {
-                let query = || {
-                    let lease =
-                        body.lease_id.as_deref().map(|id| convert::lease_id("lease_id", id));
-                    let namespace = self.in_namespace(&body.namespace)?;
-                    let (scope, lease) = (read::scope(&body.lock)?, lease.transpose()?);
-                    let (lock, fence) = (scope.to_string(), convert::fence(body.fencing_token)?);
-                    let work = Work::Check { lock, fencing_token: body.fencing_token };
-                    Ok((work, Query::Check { namespace, scope, fence, lease }))
-                };
-                query().map_err(other)
-            }
-            Ask::Get(body) => {
-                let query = || {
-                    let namespace = self.in_namespace(&body.namespace)?;
-                    Ok((Work::Get, Query::Get { namespace, scope: read::scope(&body.lock)? }))
-                };
-                query().map_err(other)
-            }
-            Ask::Acquire(_)
-            | Ask::Release(_)
-            | Ask::Renew(_)
-            | Ask::Heartbeat(_)
-            | Ask::Cancel(_)
-            | Ask::Accept(_)
-            | Ask::Unlock(_)
-            | Ask::Close(_) => Err(other(unexpected())),
-        }
     }
 
     fn session(&self) -> Result<&Bound, Failure> {
@@ -566,7 +567,7 @@ impl Attached {
     fn owner(&self, text: &str) -> Result<Owner, Failure> {
         match &self.bound {
             Some(bound) if text.is_empty() => Ok(bound.owner.clone()),
-            Some(_) | None => convert::owner(text),
+            Some(_) | None => convert::owner(&self.caller.principal, text),
         }
     }
 
@@ -621,7 +622,7 @@ impl Attached {
         if self.letters.is_empty() {
             match self.port.poll_take(cx, &mut self.letters) {
                 Poll::Ready(true) => self.answered = Stopwatch::start(),
-                Poll::Ready(false) => return Err(self.app.failure(&CallError::Draining)),
+                Poll::Ready(false) => return Err(CallError::Draining.into()),
                 Poll::Pending => return Ok(false),
             }
         }
@@ -631,7 +632,10 @@ impl Attached {
             && let Some(letter) = self.letters.pop_front()
         {
             match letter {
-                Delivered::Reply { number, reply, .. } => self.reply(now, number, reply),
+                Delivered::Reply { number, reply, undo } => {
+                    self.undo.extend(undo.filter(is_needed));
+                    self.reply(now, number, reply);
+                }
                 Delivered::Queued { number, queued } => self.queued(number, queued),
                 Delivered::Notice { lease, notice } => self.notice(lease, notice),
             }
@@ -650,10 +654,10 @@ impl Attached {
         match reply {
             Ok(reply) => self.answer(now, &slot, reply),
             Err(error) => {
-                let failure = self.app.failure(&error);
-                self.count(&slot, Err(failure.0.code));
+                let failure = error.into();
+                self.count(&slot, Err(&failure));
                 if !slot.is_silent() {
-                    self.refuse(slot.id, failure);
+                    self.refuse(slot.id, &failure);
                 }
             }
         }
@@ -670,13 +674,12 @@ impl Attached {
                     self.sessions.insert(grant.lease);
                 }
                 let took = slot.watch.until(self.answered);
-                self.acquires.count(&self.app.metrics, kind, took, grant.waited, Ok(()));
+                let times = (took, grant.waited);
+                self.app.count_acquire(&mut self.acquires, kind, times, Ok(()));
                 Answered::Granted(self.granted(now, &grant, respelled.as_deref()))
             }
             (Reply::Answer(Answer::Renewed(renewed)), Work::Renew(lease)) => {
-                if let Some(lease) = *lease {
-                    self.port.follow(lease);
-                }
+                self.port.follow(*lease);
                 Answered::Renewed(Extended {
                     ttl: Some(length(renewed.ttl.as_duration())),
                     expires_in: Some(length(renewed.deadline.since(now))),
@@ -692,7 +695,7 @@ impl Attached {
             }
             (Reply::Answer(Answer::SessionClosed { grants, replayed }), Work::Close(lease)) => {
                 self.sessions.remove(lease);
-                self.forget(Some(*lease));
+                self.forget(*lease);
                 Answered::Closed(Closed { released: grants as u64, replayed })
             }
             (Reply::Answer(Answer::Cancelled { waiting }), Work::Cancel { waiter, told }) => {
@@ -720,7 +723,10 @@ impl Attached {
                 let lock = grpc::Lock::from(&convert::lock(now, &self.namespace, &view));
                 Answered::Lock(Box::new(lock))
             }
-            (_, _) => problem(&unexpected()),
+            (_, _) => {
+                let problem = convert::problem(now, &unexpected());
+                Answered::Problem(Box::new(Problem::from(&problem)))
+            }
         };
         if !matches!(slot.work, Work::Acquire { .. }) {
             self.count(slot, Ok(()));
@@ -745,7 +751,7 @@ impl Attached {
     fn cancelled(&mut self, waiter: u32) {
         if let Some(slot) = self.slots.take(waiter) {
             self.waiting.remove(&slot.id);
-            self.count(&slot, Err(Code::LockHeld));
+            self.count(&slot, Err(&Failure::new(Code::LockHeld, "cancelled")));
         }
     }
 
@@ -790,19 +796,16 @@ impl Attached {
         self.bound.as_ref().is_some_and(|bound| bound.binding.session() == lease)
     }
 
-    fn forget(&mut self, lease: Option<LeaseId>) {
-        if let Some(lease) = lease
-            && !self.is_session(lease)
-            && !self.sessions.contains(&lease)
-        {
+    fn forget(&mut self, lease: LeaseId) {
+        if !self.is_session(lease) && !self.sessions.contains(&lease) {
             self.port.forget(lease);
         }
     }
 
-    fn refuse(&mut self, id: u64, failure: Failure) {
-        let failure = read::reworded(failure);
-        let weight = LIGHT_BYTES * 4 * (1 + failure.0.holders.as_ref().map_or(0, Vec::len));
-        self.push(id, problem(&failure), weight);
+    fn refuse(&mut self, id: u64, failure: &Failure) {
+        let problem = read::reworded(convert::problem(self.app.now(), failure));
+        let weight = LIGHT_BYTES * 4 * (1 + problem.holders.as_ref().map_or(0, Vec::len));
+        self.push(id, Answered::Problem(Box::new(Problem::from(&problem))), weight);
     }
 
     fn push(&mut self, id: u64, answer: Answered, weight: usize) {
@@ -810,12 +813,14 @@ impl Attached {
         self.weight += weight;
     }
 
-    fn count(&mut self, slot: &Slot, outcome: Result<(), Code>) {
+    fn count(&mut self, slot: &Slot, answer: Result<(), &Failure>) {
         let took = slot.watch.until(self.answered);
+        let outcome = answer.map_err(Failure::code);
         let op = match &slot.work {
             Work::Acquire { kind, .. } => {
-                let waited = std::time::Duration::ZERO;
-                return self.acquires.count(&self.app.metrics, kind, took, waited, outcome);
+                let waited = answer.err().map_or(Duration::ZERO, Failure::waited);
+                let times = (took, waited);
+                return self.app.count_acquire(&mut self.acquires, kind, times, outcome);
             }
             Work::Release(_) | Work::Unlock { .. } => Op::Release,
             Work::Renew(_) => Op::Renew,
@@ -824,9 +829,9 @@ impl Attached {
             Work::Get => Op::Get,
             Work::Accept => Op::Fence,
             Work::Close(_) => Op::Session,
-            Work::Cancel { .. } | Work::Other => return,
+            Work::Cancel { .. } => return,
         };
-        self.app.metrics.answered(op, took, outcome);
+        self.app.count(op, took, outcome);
     }
 }
 
@@ -837,11 +842,28 @@ impl Drop for Attached {
         for (_, waiter) in std::mem::take(&mut self.waiting) {
             self.cancel(u32::MAX, waiter, true);
         }
+        // Answers that were taken and did not become part of a message that is out.
+        let letters = std::mem::take(&mut self.letters).into_iter();
+        self.undo.extend(letters.filter_map(Delivered::into_undo).filter(is_needed));
+        if !self.undo.is_empty() {
+            self.outbox.put(&mut self.undo);
+        }
     }
 }
 
-fn problem(failure: &Failure) -> Answered {
-    Answered::Problem(Box::new(Problem::from(&*failure.0)))
+/// What a command is counted as, though it could not be decoded.
+fn op_of(ask: &Ask) -> Option<Op> {
+    Some(match ask {
+        Ask::Acquire(_) => Op::Acquire,
+        Ask::Release(_) | Ask::Unlock(_) => Op::Release,
+        Ask::Renew(_) | Ask::Heartbeat(_) => Op::Renew,
+        Ask::Test(_) => Op::Test,
+        Ask::Check(_) => Op::Check,
+        Ask::Get(_) => Op::Get,
+        Ask::Accept(_) => Op::Fence,
+        Ask::Close(_) => Op::Session,
+        Ask::Cancel(_) => return None,
+    })
 }
 
 /// The lock in its canonical spelling, if it was asked for in another.

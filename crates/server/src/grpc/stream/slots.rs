@@ -22,8 +22,8 @@ pub(super) enum Work {
         in_session: bool,
         respelled: Option<Box<str>>,
     },
-    Release(Option<LeaseId>),
-    Renew(Option<LeaseId>),
+    Release(LeaseId),
+    Renew(LeaseId),
     /// `told` unless the stream itself asked.
     Cancel {
         waiter: u32,
@@ -42,7 +42,6 @@ pub(super) enum Work {
     },
     Get,
     Accept,
-    Other,
 }
 
 impl Slot {
@@ -92,7 +91,7 @@ mod tests {
 
     #[test]
     fn number_is_used_again_once_it_is_free() {
-        let slot = |id| Slot { id, watch: Stopwatch::start(), work: Work::Other };
+        let slot = |id| Slot { id, watch: Stopwatch::start(), work: Work::Get };
         let mut slots = Slots::default();
         let (a, b) = (slots.put(slot(1)), slots.put(slot(2)));
         assert_ne!(a, b);

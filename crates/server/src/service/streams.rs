@@ -1,13 +1,15 @@
 //! Which stream is bound to which session. A later stream takes over from an earlier one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use leasehold_core::{Attach, Command, Disconnect, LeaseId, Namespace, Principal};
 use leasehold_engine::{Call, Phase, Port};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-use crate::service::app::App;
+use super::app::App;
+use super::caller::Caller;
 
 /// All sessions that a stream is bound to.
 #[derive(Debug, Default)]
@@ -28,46 +30,47 @@ struct Entry {
 
 impl Streams {
     fn bound(&self) -> MutexGuard<'_, Bound> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
 /// A session is bound to this stream until this is dropped; then its disconnect policy applies.
 #[derive(Debug)]
-pub(super) struct Binding {
+pub(crate) struct Binding {
     app: Arc<App>,
     namespace: Namespace,
+    principal: Principal,
     session: LeaseId,
     number: u64,
     /// Ready when another stream has taken over.
-    pub(super) replaced: oneshot::Receiver<()>,
+    pub(crate) replaced: oneshot::Receiver<()>,
 }
 
 impl Binding {
     /// Binds a session. The answer, whether it is there at all, comes through the port under this number.
-    pub(super) fn new(
+    pub(crate) fn new(
         app: &Arc<App>,
+        caller: &Caller,
         port: &mut Port,
         reply_number: u32,
-        namespace: Namespace,
-        session: LeaseId,
+        (namespace, session): (Namespace, LeaseId),
     ) -> Binding {
+        let principal = caller.principal.clone();
         let (hold, replaced) = oneshot::channel();
         let mut bound = app.streams.bound();
         bound.next += 1;
         let number = bound.next;
         bound.by_session.insert(session, Entry { number, _hold: hold });
         // While nobody else can: the engine sees attachments and disconnects in the order in which they are noted here.
-        let attach =
-            Attach { namespace: namespace.clone(), principal: Principal::ANONYMOUS, session };
+        let attach = Attach { namespace: namespace.clone(), principal: principal.clone(), session };
         port.ask(reply_number, Call::Command(Command::Attach(attach)));
         port.follow(session);
         port.send(|_, _| {});
         drop(bound);
-        Binding { app: app.clone(), namespace, session, number, replaced }
+        Binding { app: app.clone(), namespace, principal, session, number, replaced }
     }
 
-    pub(super) fn session(&self) -> LeaseId {
+    pub(crate) fn session(&self) -> LeaseId {
         self.session
     }
 }
@@ -86,7 +89,7 @@ impl Drop for Binding {
         if engine.status().phase == Phase::Leading {
             engine.tell(Command::Disconnect(Disconnect {
                 namespace: self.namespace.clone(),
-                principal: Principal::ANONYMOUS,
+                principal: self.principal.clone(),
                 session: self.session,
             }));
         }

@@ -1,0 +1,53 @@
+//! Acquiring one lock or a set of them.
+
+use leasehold_core::{Acquire, Claim, Command, Grant};
+
+use super::app::App;
+use super::caller::Caller;
+use super::delivery::DeliveryGuard;
+use super::operation::{kind, outcome};
+use super::problems::Failure;
+use crate::telemetry::metrics::{Acquires, Op};
+
+/// A grant on its way to its caller.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    /// The locks that were asked for, in that order.
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) grant: Grant,
+    pub(crate) epoch: u64,
+    /// Goes with the reply; none if a retry can find the grant.
+    pub(crate) guard: Option<DeliveryGuard>,
+}
+
+impl App {
+    /// Waits for a grant as long as the request says. Dropping the future leaves the queue.
+    pub(crate) async fn acquire(
+        &self,
+        caller: &Caller,
+        asked: Result<Acquire, Failure>,
+    ) -> Result<Granted, Failure> {
+        let admitted = asked.and_then(|acquire| {
+            let command = Command::Acquire(acquire);
+            self.admit(caller, &command)?;
+            let Command::Acquire(acquire) = command else { unreachable!("it was made above") };
+            Ok(acquire)
+        });
+        let acquire = admitted.inspect_err(|failure| {
+            self.count(Op::Acquire, caller.since.took(), Err(failure.code()));
+        })?;
+        let (namespace, claims) = (acquire.namespace.clone(), acquire.claims.clone());
+        let engine = self.engine(&namespace);
+        let granted = engine.acquire_to_deliver(acquire).await.map_err(Failure::from);
+        let waited = match &granted {
+            Ok((grant, _)) => grant.waited,
+            Err(failure) => failure.waited(),
+        };
+        let took = caller.since.took();
+        let mut acquires = Acquires::new(&namespace);
+        self.count_acquire(&mut acquires, kind(&claims), (took, waited), outcome(&granted));
+        let (grant, undo) = granted?;
+        let guard = DeliveryGuard::of(engine, undo);
+        Ok(Granted { epoch: self.epoch(&namespace), claims, grant, guard })
+    }
+}

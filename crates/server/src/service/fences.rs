@@ -1,0 +1,87 @@
+//! Fence registers.
+
+use leasehold_api::Code;
+use leasehold_core::{
+    AcceptFence, Answer, Command, DeleteFence, FencingToken, Namespace, RegisterName, RegisterView,
+};
+use leasehold_engine::{Query, View};
+
+use super::app::App;
+use super::audit;
+use super::caller::Caller;
+use super::problems::{Failure, unexpected};
+use crate::telemetry::metrics::Op;
+
+/// A page of registers by name.
+#[derive(Clone, Debug)]
+pub(crate) struct Registers {
+    pub(crate) namespace: Namespace,
+    pub(crate) after: Option<RegisterName>,
+    pub(crate) len_max: usize,
+}
+
+impl App {
+    /// Returns the highest token that the register has accepted.
+    pub(crate) async fn accept_fence(
+        &self,
+        caller: &Caller,
+        asked: Result<AcceptFence, Failure>,
+    ) -> Result<FencingToken, Failure> {
+        let accepting = async {
+            let Answer::FenceAccepted { high_water } =
+                self.command(caller, Command::AcceptFence(asked?)).await?
+            else {
+                return Err(unexpected());
+            };
+            Ok(high_water)
+        };
+        self.counted(caller, Op::Fence, accepting).await
+    }
+
+    pub(crate) async fn register(
+        &self,
+        caller: &Caller,
+        asked: Result<(Namespace, RegisterName), Failure>,
+    ) -> Result<RegisterView, Failure> {
+        let (namespace, name) = asked?;
+        let query = Query::Register { namespace, register: name.clone() };
+        let View::Register(found) = self.query(caller, query).await? else {
+            return Err(unexpected());
+        };
+        let unknown = "not found: this register has accepted no token";
+        let high_water = found.ok_or_else(|| Failure::new(Code::NotFound, unknown))?;
+        Ok(RegisterView { name, high_water })
+    }
+
+    pub(crate) async fn registers(
+        &self,
+        caller: &Caller,
+        asked: Result<Registers, Failure>,
+    ) -> Result<Vec<RegisterView>, Failure> {
+        let Registers { namespace, after, len_max } = asked?;
+        let View::Registers(found) =
+            self.query(caller, Query::Registers { namespace, after, len_max }).await?
+        else {
+            return Err(unexpected());
+        };
+        Ok(found)
+    }
+
+    /// Returns the highest token that the register had accepted.
+    pub(crate) async fn delete_fence(
+        &self,
+        caller: &Caller,
+        asked: Result<DeleteFence, Failure>,
+    ) -> Result<RegisterView, Failure> {
+        let asked = asked?;
+        let Answer::FenceDeleted { high_water } =
+            self.command(caller, Command::DeleteFence(asked.clone())).await?
+        else {
+            return Err(unexpected());
+        };
+        let (register, namespace) = (asked.register.as_str(), asked.namespace.as_str());
+        let reason = &asked.reason;
+        audit::fence_deleted(caller, register, namespace, reason, high_water.get());
+        Ok(RegisterView { name: asked.register, high_water })
+    }
+}

@@ -1,0 +1,110 @@
+//! Releasing locks: by their holder, by an operator, and because a file is gone.
+
+use std::time::Duration;
+
+use leasehold_core::{Answer, Break, Command, Release, RemoveFile, Unlock};
+
+use super::app::App;
+use super::audit;
+use super::caller::Caller;
+use super::problems::{Failure, unexpected};
+use crate::telemetry::metrics::Op;
+
+/// How long a lock was held, and whether it had been released before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Released {
+    pub(crate) held: Duration,
+    pub(crate) replayed: bool,
+}
+
+/// Grants that were ended for their holders.
+#[derive(Clone, Debug)]
+pub(crate) struct Broken {
+    /// The lock's canonical name.
+    pub(crate) lock: String,
+    pub(crate) grants: usize,
+    /// Not all of them have ended.
+    pub(crate) truncated: bool,
+}
+
+/// What has ended with a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileRemoved {
+    pub(crate) grants: usize,
+    pub(crate) waiters: usize,
+    /// Not all of it has ended.
+    pub(crate) truncated: bool,
+}
+
+impl App {
+    pub(crate) async fn release(
+        &self,
+        caller: &Caller,
+        asked: Result<Release, Failure>,
+    ) -> Result<Released, Failure> {
+        let releasing = async {
+            let Answer::Released { held, replayed } =
+                self.command(caller, Command::Release(asked?)).await?
+            else {
+                return Err(unexpected());
+            };
+            Ok(Released { held, replayed })
+        };
+        self.counted(caller, Op::Release, releasing).await
+    }
+
+    /// Whether any of the bytes was held.
+    pub(crate) async fn unlock(
+        &self,
+        caller: &Caller,
+        asked: Result<Unlock, Failure>,
+    ) -> Result<bool, Failure> {
+        let unlocking = async {
+            let Answer::Unlocked { changed } =
+                self.command(caller, Command::Unlock(asked?)).await?
+            else {
+                return Err(unexpected());
+            };
+            Ok(changed)
+        };
+        self.counted(caller, Op::Release, unlocking).await
+    }
+
+    /// Ends grants of other owners.
+    pub(crate) async fn break_lock(
+        &self,
+        caller: &Caller,
+        asked: Result<Break, Failure>,
+    ) -> Result<Broken, Failure> {
+        let breaking = async {
+            let asked = asked?;
+            let command = Command::Break(asked.clone());
+            let Answer::Broken { grants, truncated } =
+                self.command_in_turns(caller, command).await?
+            else {
+                return Err(unexpected());
+            };
+            let (lock, namespace) = (asked.scope.to_string(), asked.namespace.as_str());
+            audit::lock_broken(caller, &lock, namespace, &asked.reason, grants);
+            Ok(Broken { lock, grants, truncated })
+        };
+        self.counted(caller, Op::Break, breaking).await
+    }
+
+    /// Ends all grants and refuses all waiters of a file.
+    pub(crate) async fn remove_file(
+        &self,
+        caller: &Caller,
+        asked: Result<RemoveFile, Failure>,
+    ) -> Result<FileRemoved, Failure> {
+        let asked = asked?;
+        let command = Command::RemoveFile(asked.clone());
+        let Answer::FileRemoved { grants, waiters, truncated } =
+            self.command_in_turns(caller, command).await?
+        else {
+            return Err(unexpected());
+        };
+        audit::file_removed(caller, asked.inode, asked.namespace.as_str(), grants, waiters);
+        Ok(FileRemoved { grants, waiters, truncated })
+    }
+}
