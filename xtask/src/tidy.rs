@@ -4,6 +4,7 @@
 
 mod arrows;
 mod files;
+mod layers;
 mod links;
 mod manifest;
 mod purity;
@@ -27,7 +28,8 @@ pub(crate) const CHORE: Chore = Chore {
         "Every Rust file opens with `//!`. No file has a marker of unfinished work or a path of one
 developer's machine. Versions of dependencies stand in the workspace's Cargo.toml only, and none
 comes from git. Crates use each other only along the arrows in ARCHITECTURE.md. The core reads no
-clock, touches no disk or network, and has nothing whose order differs from run to run. Tests do not
+clock, touches no disk or network, and has nothing whose order differs from run to run. Inside the
+server transports do not know each other, and the service knows no transport. Tests do not
 sleep, but for those of the real binary and what polls in files named `polling.rs`. Relative links
 between pages lead to files and headings that are there. Pages and help have none of the words that
 the glossary replaces.",
@@ -59,9 +61,13 @@ fn faults(files: &[File]) -> Vec<Fault> {
 
 fn faults_in(file: &File) -> Vec<Fault> {
     let found = match file.path.rsplit_once('.') {
-        Some((_, "rs")) => {
-            [text::rust(&file.text), purity::faults(file), sleeps::faults(file)].concat()
-        }
+        Some((_, "rs")) => [
+            text::rust(&file.text),
+            purity::faults(file),
+            sleeps::faults(file),
+            layers::faults(file),
+        ]
+        .concat(),
         _ if file.name() == "Cargo.toml" => manifest::faults(&file.text),
         _ => Vec::new(),
     };
