@@ -92,7 +92,9 @@ function table(rows, at, beats) {
 
 /** @param {Session} one @param {number} at @param {number[]} beats */
 function row(one, at, beats) {
-  const policy = one.on_disconnect === 'keep' ? `keeps for ${clock.brief(one.disconnect_ttl_ms ?? 0)}` : 'releases all';
+  // Over plain HTTP there is no connection that could break.
+  const isUnbound = one.adapter === 'http' && !one.attached;
+  const policy = isUnbound ? 'ends with its ttl' : one.on_disconnect === 'keep' ? `keeps for ${clock.brief(one.disconnect_ttl_ms ?? 0)}` : 'releases all';
   return h(
     'tr',
     { key: one.session, tabindex: '0', 'data-row': true },

@@ -192,6 +192,10 @@ fn tables_and_screens_fit_the_terminal() {
     let server = Server::start();
     let long = format!("job/{}", "n".repeat(150));
     assert_eq!(code(&server.run(&["acquire", &long, "--ttl", "1m", "--owner", "alice"])), 0);
+    let opened = server.says(&["session", "open", "--owner", "alice", "-o", "json"]).0;
+    let opened: serde_json::Value = serde_json::from_str(&opened).unwrap();
+    let listed = on_a_terminal(&server, 60, "session list");
+    assert!(listed.contains(&opened["session"].to_string()), "not cut: {listed}");
     for line in ["list", "top --once"] {
         let said = on_a_terminal(&server, 60, line);
         assert!(said.contains("alice") && said.contains("job/nnn"), "{line}: {said}");

@@ -292,6 +292,12 @@ async fn keyboard_and_address_lead_everywhere() -> Result<()> {
         browser.open(&url(&server, page)).await?;
         browser.wait_for(page, "return document.querySelector('#page .card') !== null").await?;
     }
+    // A session over plain HTTP has no connection that could be cut.
+    let body = json!({ "owner_id": "cron", "ttl_ms": 600_000 });
+    let opened = Http::new(server.address()).post("/v1/sessions", &body).await?;
+    ensure!(opened.status == 201, "{opened:?}");
+    browser.open(&url(&server, "/sessions")).await?;
+    browser.wait_for_text("ends with its ttl").await?;
     // On a phone nothing is wider than the screen, and what one comes for is in sight.
     browser.resize(390, 844).await?;
     for (page, wanted) in [

@@ -9,7 +9,7 @@ use leasehold_e2e::checker::{Checked, Rules, check};
 use leasehold_e2e::client::{Ask, Client, Http, Lease, Outcome, bound_unknown};
 use leasehold_e2e::faults::{Injected, can_inject};
 use leasehold_e2e::history::Recorder;
-use leasehold_e2e::server::Server;
+use leasehold_e2e::server::{Server, binary};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -261,17 +261,27 @@ async fn what_a_busy_store_refuses_never_happens() -> Result<()> {
     shorter["ttl_ms"] = json!(500);
     let lock_for = "/lock?client=worker-s&ttl=60s";
     ensure!(http.ask(Method::POST, lock_for).await?.status == 200, "the simple lock is free");
+    let session: Value = http.post("/v1/sessions", &mine).await?.json()?;
+    let session = session["session_id"].as_str().context("an id")?;
+    let under = json!({"owner_id": "worker-a", "session_id": session});
+    ensure!(http.post("/v1/locks/inode:7@0..10/acquire", &under).await?.status == 200);
 
     let elsewhere = rusqlite::Connection::open(server.data().join("leasehold.db"))?;
     elsewhere.execute_batch("BEGIN IMMEDIATE")?;
     let broken = json!({"reason": "test"});
     let accept = json!({"fencing_token": held["fencing_token"]});
+    let keepalive = format!("/v1/sessions/{session}/keepalive");
     for (path, body) in [
-        ("/v1/locks/job/x/renew", &shorter),
-        ("/v1/locks/job/x/break", &broken),
-        ("/v1/fences/disk/accept", &accept),
+        ("/v1/locks/job/x/renew", Some(&shorter)),
+        ("/v1/locks/job/x/break", Some(&broken)),
+        ("/v1/fences/disk/accept", Some(&accept)),
+        (&keepalive, Some(&json!({"ttl_ms": 500}))),
+        ("/v1/inodes/7", None),
     ] {
-        let refused = http.post(path, body).await?;
+        let refused = match body {
+            Some(body) => http.post(path, body).await?,
+            None => http.ask(Method::DELETE, path).await?,
+        };
         let problem: Value = refused.json()?;
         ensure!(
             (refused.status, &problem["code"], &problem["outcome"])
@@ -289,6 +299,20 @@ async fn what_a_busy_store_refuses_never_happens() -> Result<()> {
         let seen = http.get(path).await?;
         ensure!(seen.status == 200, "{path} while the store is away: {}", seen.status);
     }
+    let ready = http.get("/readyz?verbose").await?;
+    let problem: Value = ready.json()?;
+    ensure!(ready.status == 503 && problem["checks"].is_array(), "{problem}");
+    ensure!(problem["detail"].as_str().is_some_and(|said| said.contains("locked")), "{problem}");
+    let mut doctor = std::process::Command::new(binary()?);
+    doctor.args(["doctor", "--addr", &format!("http://{}", server.address())]);
+    let doctor = doctor.output()?;
+    let said = String::from_utf8(doctor.stdout)?;
+    ensure!(said.contains("BAD   write:") && !said.contains("ok    ready:"), "{said}");
+    ensure!(doctor.status.code() == Some(1), "{said}");
+    let metrics = String::from_utf8(http.get("/metrics").await?.body.to_vec())?;
+    let busy =
+        metrics.lines().find_map(|line| line.strip_prefix("lock_db_busy_total{op=\"commit\"} "));
+    ensure!(busy.context("a sample")?.parse::<u64>()? > 0, "the store was busy:\n{metrics}");
     let listed = String::from_utf8(http.get("/v1/locks").await?.body.to_vec())?;
     ensure!(listed.contains("job/x") && listed.contains("job/y"), "what is durable: {listed}");
 
@@ -305,6 +329,8 @@ async fn what_a_busy_store_refuses_never_happens() -> Result<()> {
     ensure!(freed.status == 200, "what was released is free: {}", freed.status);
     let simple = http.ask(Method::POST, "/lock?client=worker-t&ttl=60s").await?;
     ensure!(simple.status == 409, "the simple lock is held for a minute: {}", simple.status);
+    let bytes = http.post("/v1/locks/inode:7@5..6/acquire", &theirs).await?;
+    ensure!(bytes.status == 409, "the file was not removed, its session stands: {}", bytes.status);
     let fence = http.get("/v1/fences/disk").await?;
     ensure!(fence.status == 404, "a register that was never accepted: {}", fence.status);
     Ok(())
