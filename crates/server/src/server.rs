@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold_core::FencingToken;
 use leasehold_engine::{Clock, Recovery, Runner, Stop, SystemClock};
-use leasehold_store::{Candidate, Journal, OpenError};
+use leasehold_store::{Candidate, Journal, OpenError, with_cause};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -77,17 +77,6 @@ pub enum StartError {
         behind.as_secs(), path.display()
     )]
     ClockBehind { path: PathBuf, behind: Duration },
-}
-
-/// The whole chain in one line.
-fn with_cause(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        said = format!("{said}: {error}");
-        cause = error.source();
-    }
-    said
 }
 
 impl Server {

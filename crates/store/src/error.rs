@@ -11,6 +11,17 @@ use crate::record::Fault;
 /// What lies behind a failure. Shared, since one failure may have to be told to many callers.
 pub type Cause = Arc<dyn StdError + Send + Sync>;
 
+/// An error with all that lies behind it, in one line.
+pub fn with_cause(error: &dyn StdError) -> String {
+    let mut said = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        said = format!("{said}: {error}");
+        cause = error.source();
+    }
+    said
+}
+
 /// Why a store did not do what it was asked.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {

@@ -36,7 +36,7 @@ pub mod etcd;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
-pub use error::{Cause, Conflict, Error, OpenError};
+pub use error::{Cause, Conflict, Error, OpenError, with_cause};
 pub use journal::{
     Announced, Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending,
     Position, Pruned, Seq, Traits, ready,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::planted;
 use leasehold_core::{Epoch, Millis, Timestamp};
-use leasehold_store::{Beat, Campaign, Error, Leader, Leadership};
+use leasehold_store::{Beat, Campaign, Error, Leader, Leadership, with_cause};
 
 use super::{Closing, Following, Lead, Member, RETRY_AFTER, Role, part};
 use crate::call::CallError;
@@ -188,10 +188,11 @@ impl Member {
         if !self.traits.shared || matches!(error, Error::Corrupt { .. } | Error::Newer { .. }) {
             return self.give_up(error.clone().into());
         }
+        let why = with_cause(error);
         if self.store_failure.is_none() {
-            tracing::warn!(error = %error, "cannot read the leader from the store");
+            tracing::warn!(error = why, "cannot read the leader from the store");
         }
-        self.store_failure = Some(error.to_string().into());
+        self.store_failure = Some(why.into());
         self.leadership_at = now.plus(RETRY_AFTER);
         self.campaign_at = self.leadership_at;
     }
@@ -202,7 +203,7 @@ impl Member {
             tracing::warn!(error = %error, "another server leads");
             self.step_down(now);
         } else {
-            tracing::error!(error = %error, "the store is no longer ours");
+            tracing::error!(error = with_cause(&error), "the store is no longer ours");
             self.give_up(error.into());
         }
     }
@@ -218,7 +219,7 @@ impl Member {
 
     pub(super) fn give_up(&mut self, fault: StartError) {
         self.abandon();
-        self.store_failure = Some(fault.to_string().into());
+        self.store_failure = Some(with_cause(&fault).into());
         self.fault = Some(fault);
         self.role = Role::Stopped;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::planted;
 use leasehold_core::{Millis, Timestamp};
-use leasehold_store::{Conflict, Error, Page, Pruned, Seq};
+use leasehold_store::{Conflict, Error, Page, Pruned, Seq, with_cause};
 
 use super::{Lead, Leading, Member, RETRY_AFTER, Role};
 use crate::engine::{Engine, Failed, Output, Settings};
@@ -61,7 +61,7 @@ impl Member {
                 self.lost(now, error)
             }
             Err(error) if self.traits.shared => {
-                self.store_failure = Some(error.to_string().into());
+                self.store_failure = Some(with_cause(&error).into());
                 self.row_at = now.plus(RETRY_AFTER);
             }
             Err(error) => self.give_up(error.into()),
@@ -182,10 +182,11 @@ impl Member {
     }
 
     fn store_failed(&mut self, now: Timestamp, error: &Error) {
+        let why = with_cause(error);
         if self.store_failure.is_none() {
-            tracing::error!(error = %error, "the store failed; nothing is granted until it is back");
+            tracing::error!(error = why, "the store failed; nothing is granted until it is back");
         }
-        self.store_failure = Some(error.to_string().into());
+        self.store_failure = Some(why.into());
         self.row_at = now.plus(RETRY_AFTER);
     }
 
@@ -228,7 +229,7 @@ impl Member {
             Ok(None) => {}
             Err(error @ Error::Conflict(Conflict::Deposed { .. })) => self.lost(now, error),
             Err(error) => {
-                tracing::warn!(error = %error, "snapshot aborted");
+                tracing::warn!(error = with_cause(&error), "snapshot aborted");
                 lead.work.snapshots.failed(now);
             }
         }

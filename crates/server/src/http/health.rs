@@ -57,22 +57,16 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>, mut params: Params) -> A
 fn not_ready(status: &Status) -> Option<Problem> {
     let (code, said): (Code, String) = match (status.phase, &status.store_failure) {
         (Phase::Leading, None) => return None,
-        (Phase::Leading, Some(reason)) => {
-            let said = format!("the store is unavailable: {reason}");
-            (Code::StoreUnavailable, said)
-        }
+        (Phase::Leading, Some(reason)) => (Code::StoreUnavailable, reason.to_string()),
         (Phase::Starting, None) => (Code::NotLeader, "the server is starting".into()),
-        (Phase::Starting | Phase::Doubtful, Some(reason)) => {
-            (Code::NotLeader, format!("the store cannot be reached: {reason}"))
+        (Phase::Starting | Phase::Doubtful | Phase::Following, Some(reason)) => {
+            (Code::NotLeader, reason.to_string())
         }
         (Phase::Doubtful, None) => {
             (Code::NotLeader, "the leadership could not be confirmed in time".into())
         }
         // What is for the leader goes there.
         (Phase::Following, None) if status.leader.is_some() => return None,
-        (Phase::Following, Some(reason)) => {
-            (Code::NotLeader, format!("the store cannot be reached: {reason}"))
-        }
         (Phase::Following, None) => (Code::NotLeader, "no leader is known".into()),
         (Phase::Draining | Phase::Stopped, _) => (Code::Draining, "the server is stopping".into()),
     };
