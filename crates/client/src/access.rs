@@ -10,10 +10,11 @@ use hyper::header::HeaderValue;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use leasehold_api::Problem;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::AbortHandle;
 
 use crate::address::{authority, is_protected};
 use crate::error::Error;
-use crate::surroundings::{Bytes, Surroundings, System};
+use crate::surroundings::{Bytes, Place, Surroundings, System, Task};
 #[cfg(feature = "tls")]
 use crate::tls::{Protected, Tls};
 
@@ -23,6 +24,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     surroundings: Arc<dyn Surroundings>,
+    /// The place of everything that is spawned for a connection.
+    place: Place,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
     token: Option<HeaderValue>,
@@ -91,20 +94,31 @@ impl Access {
             let authorities = credentials.authorities.as_deref();
             let is_needed = authorities.is_some() || servers.iter().any(|one| is_protected(one));
             let tls = is_needed.then(|| Tls::new(authorities)).transpose()?;
-            Ok(Access { surroundings: Arc::new(System), tls, token })
+            Ok(Access { surroundings: Arc::new(System), place: Place::Guard, tls, token })
         }
         #[cfg(not(feature = "tls"))]
         match servers.iter().find(|server| is_protected(server)) {
             Some(server) => {
                 Err(Error::Address(format!("{server}: this build of the client has no TLS")))
             }
-            None => Ok(Access { surroundings: Arc::new(System), token }),
+            None => Ok(Access { surroundings: Arc::new(System), place: Place::Guard, token }),
         }
     }
 
     /// The same in other surroundings.
     pub(crate) fn within(self, surroundings: Arc<dyn Surroundings>) -> Access {
         Access { surroundings, ..self }
+    }
+
+    /// The same for connections of that place. A connection works only while the runtime runs on which it was made.
+    pub(crate) fn at(&self, place: Place) -> Access {
+        Access { place, ..self.clone() }
+    }
+
+    /// Spawns a task of this place. Only called from there.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        let task: Task = Box::pin(task);
+        self.surroundings.spawn(self.place, task)
     }
 
     /// What a request shows to be let in.
@@ -151,6 +165,25 @@ impl Access {
     #[expect(clippy::unused_async, reason = "with TLS it waits")]
     async fn protect(&self, server: &str, _: Box<dyn Bytes>, _: Protocol) -> Result<Io, Complaint> {
         Err(Complaint::lasting(format!("{server}: this build of the client has no TLS")))
+    }
+}
+
+impl<F> hyper::rt::Executor<F> for Access
+where
+    F: Future + Send + 'static,
+{
+    fn execute(&self, connection: F) {
+        drop(self.spawn(async move { drop(connection.await) }));
+    }
+}
+
+/// A task that ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct AbortOnDrop(pub(crate) AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -260,7 +260,8 @@ impl<'a> Api<'a> {
     async fn ask(&self, ask: Ask) -> Result<Answered> {
         let (done, answered) = oneshot::channel();
         self.client.order(Order::Http { ask, done })?;
-        answered.await.map_err(|_| Error::Closed)?
+        // The client was closed while the request was on its way.
+        answered.await.map_err(|_| Error::unanswered("the client is closed"))?
     }
 
     fn path(&self, path: &str) -> String {

@@ -38,7 +38,7 @@ impl std::ops::Deref for Client {
 impl Client {
     /// Connects to a server, or to the first that can be reached of several with commas between them.
     pub fn connect(servers: &str) -> Result<Client> {
-        Ok(Client { inner: wait(crate::Client::connect(servers))? })
+        Ok(Client { inner: wait(crate::Client::builder(servers).own_thread().connect())? })
     }
 
     /// The same client, for the parts of a program that are not async.

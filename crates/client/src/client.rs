@@ -1,10 +1,11 @@
-//! The client: a handle that is cheap to clone, and the thread behind it.
+//! The client: a handle that is cheap to clone, and the driver behind it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_api::{Claim, Cursor};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::access::{Access, Credentials};
@@ -12,7 +13,7 @@ use crate::address::{parse_servers, query_value};
 use crate::api::Api;
 use crate::belief::Belief;
 use crate::clock::{Clock, SystemClock};
-use crate::driver::{Driver, Order};
+use crate::driver::{Attention, Driver, Order, SharedDriver};
 use crate::election::Election;
 use crate::error::{Error, Result};
 use crate::fence::Register;
@@ -20,7 +21,7 @@ use crate::lock::LockRequest;
 use crate::machine::{HeartbeatInterval, Machine, Settings};
 use crate::payload::{Granted, What};
 use crate::session::SessionRequest;
-use crate::surroundings::{Surroundings, System};
+use crate::surroundings::{Place, Surroundings, System};
 use crate::watch::{self, Watch};
 
 /// How requests travel. What they do is the same.
@@ -35,8 +36,10 @@ pub enum Transport {
 
 /// A client of one or more servers.
 ///
-/// Clones share the connection and the thread that keeps their leases. When the last clone and the last lease are gone
-/// the thread gives back what is left and ends; [`Client::close`] waits for that.
+/// Clones share one connection and one driver, which keeps their leases. Made on a tokio runtime, the driver is a task there, and a
+/// thread of the client stands by: when the runtime is blocked, is not run or was dropped, the thread takes over. Made anywhere else,
+/// the driver runs on that thread. When the last clone and the last lease are gone the driver gives back what is left and ends;
+/// [`Client::close`] waits for that.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
@@ -44,7 +47,8 @@ pub struct Client {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::UnboundedSender<Order>,
+    attention: Arc<Attention>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) namespace: String,
     /// `?namespace=…`, for every path.
@@ -54,6 +58,15 @@ pub(crate) struct Shared {
     pub(crate) nothing: Arc<Granted>,
     nonce: u64,
     numbers: AtomicU64,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Closed before the guard looks.
+        let (closed, _) = mpsc::unbounded_channel();
+        drop(std::mem::replace(&mut self.orders, closed));
+        self.attention.ordered();
+    }
 }
 
 /// How a client is made.
@@ -66,6 +79,7 @@ pub struct ClientBuilder {
     credentials: Credentials,
     clock: Arc<dyn Clock>,
     surroundings: Arc<dyn Surroundings>,
+    has_own_thread: bool,
 }
 
 impl ClientBuilder {
@@ -130,7 +144,21 @@ impl ClientBuilder {
         self
     }
 
-    /// Another network and another place to run in than the system's, for simulations.
+    /// Runs on the client's own thread alone, not on the caller's runtime. A request then costs two more switches between threads. For
+    /// runtimes without I/O or time, runtimes that seldom run, and tests that pause the time of tokio.
+    ///
+    /// ```no_run
+    /// # fn example() -> leasehold_client::Result<()> {
+    /// let client = leasehold_client::Client::builder("http://127.0.0.1:8080").own_thread().start()?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn own_thread(mut self) -> ClientBuilder {
+        self.has_own_thread = true;
+        self
+    }
+
+    /// Another network and other places to run in than the system's, for simulations.
     #[must_use]
     pub fn surroundings(mut self, surroundings: Arc<dyn Surroundings>) -> ClientBuilder {
         self.surroundings = surroundings;
@@ -152,10 +180,12 @@ impl ClientBuilder {
         let surroundings = self.surroundings;
         let access = Access::new(&servers, &self.credentials)?.within(surroundings.clone());
         let (orders, ordered) = mpsc::unbounded_channel();
+        let attention: Arc<Attention> = Arc::default();
         let query = format!("?namespace={}", query_value(&self.namespace));
         let nonce = random();
         let shared = Shared {
             orders,
+            attention: attention.clone(),
             clock: self.clock.clone(),
             namespace: self.namespace.clone(),
             query,
@@ -165,14 +195,26 @@ impl ClientBuilder {
             numbers: AtomicU64::new(1),
         };
         let machine = Machine::new(self.clock.now(), servers, self.settings, random());
-        let driving = async move {
-            let driver =
-                Driver::new(self.clock, machine, self.transport, access, self.namespace, ordered);
-            driver.run().await;
+        let has_task = !self.has_own_thread && Handle::try_current().is_ok();
+        let (given, taken) = oneshot::channel::<Arc<SharedDriver>>();
+        let guard = async move {
+            if let Ok(driver) = taken.await {
+                driver.run_guard().await;
+            }
         };
-        surroundings
-            .run(Box::pin(driving))
+        let tools_runtime = surroundings
+            .run(Box::pin(guard))
             .map_err(|error| Error::unsent(format!("the client cannot start: {error}")))?;
+        let (transport, namespace) = (self.transport, self.namespace);
+        let place = if has_task { Place::Caller } else { Place::Guard };
+        let access = (access, place);
+        let driver =
+            Driver::new(self.clock, machine, transport, access, namespace, ordered, tools_runtime);
+        let driver = Arc::new(SharedDriver::new(driver, attention));
+        if has_task {
+            drop(surroundings.spawn(Place::Caller, Box::pin(driver.clone().run_task())));
+        }
+        let _ = given.send(driver);
         Ok(Client { shared: Arc::new(shared) })
     }
 }
@@ -212,6 +254,7 @@ impl Client {
             credentials: Credentials::default(),
             clock: Arc::new(SystemClock),
             surroundings: Arc::new(System),
+            has_own_thread: false,
         }
     }
 
@@ -346,7 +389,9 @@ impl Client {
     }
 
     pub(crate) fn order(&self, order: Order) -> Result<()> {
-        self.shared.orders.send(order).map_err(|_| Error::Closed)
+        self.shared.orders.send(order).map_err(|_| Error::Closed)?;
+        self.shared.attention.ordered();
+        Ok(())
     }
 
     pub(crate) async fn sleep_until(&self, until: crate::machine::Moment) -> Result<()> {

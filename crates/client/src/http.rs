@@ -11,7 +11,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::http::Uri;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use leasehold_api::{Code, Problem};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -109,8 +109,7 @@ impl Ask {
 impl Http {
     pub(crate) fn new(server: String, access: Access) -> Http {
         let dialler = Dialler { server: server.clone(), access: access.clone() };
-        let pool =
-            Client::builder(TokioExecutor::new()).pool_idle_timeout(IDLE_TIMEOUT).build(dialler);
+        let pool = Client::builder(access.clone()).pool_idle_timeout(IDLE_TIMEOUT).build(dialler);
         Http { server, access, pool }
     }
 

@@ -73,6 +73,6 @@ pub use leasehold_api as wire;
 pub use lock::{LockRequest, Retry};
 pub use machine::{HeartbeatInterval, Standing, State};
 pub use session::{Session, SessionRequest};
-pub use surroundings::{Bytes, Connecting, Driving, Surroundings};
+pub use surroundings::{Bytes, Connecting, Place, Stall, Surroundings, Task};
 pub use tokio_util::sync::CancellationToken;
 pub use watch::Watch;

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::http::{Request as HttpRequest, Response as HttpResponse, Uri};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use leasehold_api::grpc::command::Ask;
 use leasehold_api::grpc::reply::Answer as Said;
 use leasehold_api::grpc::sessions_client::SessionsClient;
@@ -22,7 +22,7 @@ use tonic::Streaming;
 use tonic::codegen::tokio_stream::Stream;
 use tower_service::Service;
 
-use crate::access::{Access, Complaint, Protocol};
+use crate::access::{AbortOnDrop, Access, Complaint, Protocol};
 use crate::address::query_value;
 use crate::machine::{Answer, CallId, Request, Wait};
 use crate::payload::{Granted, Payload, What, millis, parts_to_release};
@@ -44,6 +44,8 @@ const CANCEL: u64 = 1 << 63;
 pub(crate) struct Attached {
     pub(crate) outgoing: mpsc::UnboundedSender<AttachRequest>,
     pub(crate) incoming: Streaming<AttachResponse>,
+    /// What was not sent by then is never sent: the same requests go out over the next connection.
+    _connection: AbortOnDrop,
 }
 
 /// Connects, and binds a stream to the namespace. The leases on it are their own: none ends with the stream.
@@ -54,7 +56,7 @@ pub(crate) async fn attach(
 ) -> Result<Attached, Complaint> {
     let said = |error: &dyn std::error::Error| Complaint::passing(format!("{address}: {error}"));
     let io = access.connect(address, Protocol::Http2).await?;
-    let (sender, connection) = Builder::new(TokioExecutor::new())
+    let (sender, connection) = Builder::new(access.clone())
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
@@ -63,13 +65,13 @@ pub(crate) async fn attach(
         .handshake(TokioIo::new(io))
         .await
         .map_err(|error| said(&error))?;
-    drop(tokio::spawn(connection));
+    let connection = AbortOnDrop(access.spawn(async move { drop(connection.await) }));
     let origin: Uri = address.parse().map_err(|error| said(&error))?;
     let (outgoing, messages) = mpsc::unbounded_channel();
     let hello = Attach { namespace: namespace.into(), session: None };
     let _ = outgoing.send(AttachRequest { attach: Some(hello), commands: Vec::new() });
-    let connection = Connection { sender, token: access.token().cloned() };
-    let mut client = SessionsClient::with_origin(connection, origin);
+    let service = Connection { sender, token: access.token().cloned() };
+    let mut client = SessionsClient::with_origin(service, origin);
     let mut request = tonic::Request::new(Messages(messages));
     if let Ok(named) = query_value(namespace).parse() {
         request.metadata_mut().insert(NAMESPACE, named);
@@ -77,7 +79,7 @@ pub(crate) async fn attach(
     let answer = client.attach(request).await.map_err(|status| refused(address, &status))?;
     let mut incoming = answer.into_inner();
     match incoming.message().await {
-        Ok(Some(_)) => Ok(Attached { outgoing, incoming }),
+        Ok(Some(_)) => Ok(Attached { outgoing, incoming, _connection: connection }),
         Ok(None) => Err(Complaint::passing(format!("{address}: the stream ended before it began"))),
         Err(status) => Err(refused(address, &status)),
     }

@@ -60,6 +60,8 @@ pub struct Counts {
     pub by_hand: usize,
     pub by_hand_not_applied: usize,
     pub faults: usize,
+    /// How often the runtime of a client was blocked.
+    pub blocks: usize,
 }
 
 impl Judge {

@@ -4,8 +4,10 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use leasehold_client::{Bytes, Connecting, Driving, Surroundings};
+use leasehold_client::{Bytes, Connecting, Place, Stall, Surroundings, Task};
 use leasehold_server::Listener;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 use turmoil::net::{TcpListener, TcpStream};
 
 /// Where a simulated server takes connections in.
@@ -31,9 +33,12 @@ impl Listener for SimulatedListener {
     }
 }
 
-/// What a client stands on inside the world. Its loop is a task of its host.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Simulated;
+/// What a client stands on inside the world: its driver, its guard and their tasks are tasks of its host.
+#[derive(Clone, Debug)]
+pub(crate) struct Simulated {
+    /// Stops what would run on the caller's runtime.
+    pub(crate) stall: Stall,
+}
 
 impl Surroundings for Simulated {
     fn connect(&self, authority: &str) -> Connecting {
@@ -44,8 +49,16 @@ impl Surroundings for Simulated {
         })
     }
 
-    fn run(&self, driving: Driving) -> io::Result<()> {
-        drop(tokio::spawn(driving));
-        Ok(())
+    fn run(&self, guard: Task) -> io::Result<Handle> {
+        drop(tokio::spawn(guard));
+        Ok(Handle::current())
+    }
+
+    fn spawn(&self, place: Place, task: Task) -> AbortHandle {
+        let task = match place {
+            Place::Caller => tokio::spawn(self.stall.clone().stop(task)),
+            Place::Guard => tokio::spawn(task),
+        };
+        task.abort_handle()
     }
 }

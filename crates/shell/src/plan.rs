@@ -49,6 +49,8 @@ pub(crate) enum Kind {
     Held(usize),
     /// Some of what is sent is lost.
     Lossy(usize),
+    /// The runtime of a client is blocked: nothing on it runs but the guard of its SDK.
+    Blocked(usize),
     StoreDown,
     StoreFull,
     StoreSlow,
@@ -123,6 +125,7 @@ fn kind(dice: &mut Dice, clients: usize) -> Kind {
         (2, Kind::Mute(client)),
         (3, Kind::Held(client)),
         (2, Kind::Lossy(client)),
+        (3, Kind::Blocked(client)),
         (2, Kind::StoreDown),
         (2, Kind::StoreFull),
         (2, Kind::StoreSlow),

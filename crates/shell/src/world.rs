@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_client::{Client, HeartbeatInterval, Transport};
+use leasehold_client::{Client, HeartbeatInterval, Stall, Transport};
 use leasehold_sim::dice::{Dice, Purpose};
 use leasehold_sim::store::{Remains, Store};
 use turmoil::Sim;
@@ -46,6 +46,8 @@ struct World<'a> {
     journal: SimulatedJournal,
     control: Rc<Control>,
     judge: Rc<RefCell<Judge>>,
+    /// Of each client's runtime.
+    stalls: Vec<Stall>,
     dice: Dice,
     /// How many faults keep the server down.
     down: u32,
@@ -74,11 +76,24 @@ impl World<'_> {
             });
         }
         let address = format!("http://{}:{PORT}", sim.lookup(SERVER));
-        for client in 0..plan.clients {
-            sim.client(name(client), work(plan.clone(), address.clone(), client, judge.clone()));
+        let stalls: Vec<Stall> = (0..plan.clients).map(|_| Stall::default()).collect();
+        for (client, stall) in stalls.iter().enumerate() {
+            let (address, stall) = (address.clone(), stall.clone());
+            sim.client(name(client), work(plan.clone(), address, client, stall, judge.clone()));
         }
         let dice = Dice::new(plan.seed, Purpose::Server, 0, 0);
-        World { plan, sim, journal, control, judge, dice, down: 0, began: 0, ended: Vec::new() }
+        World {
+            plan,
+            sim,
+            journal,
+            control,
+            judge,
+            stalls,
+            dice,
+            down: 0,
+            began: 0,
+            ended: Vec::new(),
+        }
     }
 
     /// Until all clients have come to their end, and for so long after it that nothing can be left.
@@ -164,6 +179,10 @@ impl World<'_> {
             Kind::Mute(client) => self.sim.partition_oneway(name(client), SERVER),
             Kind::Held(client) => self.sim.hold(SERVER, name(client)),
             Kind::Lossy(client) => self.sim.set_link_fail_rate(SERVER, name(client), LOSS),
+            Kind::Blocked(client) => {
+                self.judge.borrow_mut().counts.blocks += 1;
+                self.stalls[client].begin();
+            }
             Kind::StoreDown => self.journal.store().trouble().down += 1,
             Kind::StoreFull => self.journal.store().trouble().full += 1,
             Kind::StoreSlow => self.journal.store().trouble().slow += 1,
@@ -188,6 +207,7 @@ impl World<'_> {
                 self.sim.set_link_fail_rate(SERVER, name(client), 0.0);
                 self.sim.repair(SERVER, name(client));
             }
+            Kind::Blocked(client) => self.stalls[client].end(),
             Kind::StoreDown => self.journal.store().trouble().down -= 1,
             Kind::StoreFull => self.journal.store().trouble().full -= 1,
             Kind::StoreSlow => self.journal.store().trouble().slow -= 1,
@@ -218,6 +238,7 @@ async fn work(
     plan: Plan,
     address: String,
     number: usize,
+    stall: Stall,
     judge: Rc<RefCell<Judge>>,
 ) -> turmoil::Result {
     let transport = if number % 3 == 2 { Transport::Http } else { Transport::Stream };
@@ -227,12 +248,12 @@ async fn work(
         .transport(transport)
         .heartbeat(interval)
         .clock(Arc::new(SimulatedClock))
-        .surroundings(Arc::new(Simulated))
+        .surroundings(Arc::new(Simulated { stall: stall.clone() }))
         .start()?;
     let workers: Vec<_> = (0..plan.workers)
         .map(|worker| {
             let worker = Worker::new(&plan, client.clone(), (number, worker), judge.clone());
-            tokio::task::spawn_local(worker.run(plan.length))
+            tokio::task::spawn_local(stall.clone().stop(worker.run(plan.length)))
         })
         .collect();
     let hand = Hand::new(&plan, client.clone(), number, judge.clone());

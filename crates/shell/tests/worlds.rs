@@ -73,6 +73,7 @@ fn many_worlds_keep_every_promise() {
         "by_hand",
         "by_hand_not_applied",
         "faults",
+        "blocks",
     ] {
         assert!(counts.get(name).is_some_and(|&number| number > seeds / 4), "{name}: {counts:?}");
     }

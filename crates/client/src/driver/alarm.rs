@@ -1,5 +1,7 @@
 //! One alarm for the next thing that is due.
 
+use std::task::{Context, Poll};
+
 use crate::clock::{Clock, Sleep};
 use crate::machine::Moment;
 
@@ -11,21 +13,25 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    pub(super) fn set(&mut self, clock: &dyn Clock, at: Option<Moment>) {
-        let Some(at) = at else { return };
-        if self.set.as_ref().is_none_or(|(set, _)| at < *set) {
-            self.set = Some((at, clock.sleep_until(at)));
+    /// True if it was set anew, so that it has to be polled.
+    pub(super) fn set(&mut self, clock: &dyn Clock, at: Option<Moment>) -> bool {
+        let Some(at) = at else { return false };
+        if self.set.as_ref().is_some_and(|(set, _)| *set <= at) {
+            return false;
         }
+        self.set = Some((at, clock.sleep_until(at)));
+        true
     }
 
     pub(super) fn clear(&mut self) {
         self.set = None;
     }
 
-    pub(super) async fn rings(&mut self) {
-        match &mut self.set {
-            Some((_, alarm)) => alarm.await,
-            None => std::future::pending().await,
-        }
+    /// Whether it rings; then it is no longer set.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> bool {
+        let Some((_, sleep)) = &mut self.set else { return false };
+        let Poll::Ready(()) = sleep.as_mut().poll(context) else { return false };
+        self.set = None;
+        true
     }
 }

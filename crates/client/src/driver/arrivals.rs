@@ -110,7 +110,6 @@ impl Driver {
                     self.machine.suspect_if_idle(now);
                 }
             }
-            Arrived::OutOfPatience => self.is_out_of_patience = true,
             Arrived::Http { call, key, request, result } => {
                 self.running.remove(&call);
                 self.take_in_http(now, call, key, &request, result);

@@ -1,4 +1,4 @@
-//! Drives the machine: one thread with one loop, whatever the program around it does.
+//! Drives the machine: takes orders, batches what is to be sent, reads what comes back, and sets one alarm for all leases.
 //!
 //! ```text
 //!  workers ──orders──► driver ──batch──► connection ──► server
@@ -6,9 +6,9 @@
 //!     └── oneshot/belief─┘  └── replies ─────┘        clock: one alarm for all leases
 //! ```
 //!
-//! The thread is the client's own. A program that blocks its runtime for a while does not lose its locks, a guard may be
-//! dropped where there is no runtime, and the blocking interface is the same code.
+//! The driver is a value that is polled, by a task on the caller's runtime or by the client's own thread: see [`shared`].
 
+mod shared;
 mod orders;
 mod sending;
 mod arrivals;
@@ -16,11 +16,15 @@ mod telling;
 mod alarm;
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use leasehold_api::grpc::AttachResponse;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
+use tonic::codegen::tokio_stream::Stream;
 
 use crate::access::{Access, Complaint};
 use crate::address::query_value;
@@ -32,8 +36,10 @@ use crate::http::{Answered, Ask as HttpAsk, Http};
 use crate::machine::{Action, CallId, Failure, Key, LinkId, Machine, Moment, Request};
 use crate::payload::{Granted, Payload};
 use crate::stream::{Attached, Batch};
+use crate::surroundings::Place;
 use alarm::Alarm;
 pub(crate) use orders::Order;
+pub(crate) use shared::{Attention, SharedDriver};
 
 /// What is kept with each lease.
 pub(crate) struct Item {
@@ -57,7 +63,6 @@ pub(crate) struct Got {
 pub(crate) enum Arrived {
     Up(LinkId),
     Down(LinkId, Complaint),
-    OutOfPatience,
     AskAgain(Asked),
     /// A watch could not connect to this server.
     Unreachable(String),
@@ -77,6 +82,14 @@ pub(crate) struct Asked {
     until: Moment,
 }
 
+/// Orders that are taken at a time.
+const ORDERS_MAX: usize = 256;
+/// Messages that are read before what follows from them is done.
+const MESSAGES_MAX: usize = 8;
+/// How often other tasks may run, and order more, before what was ordered is sent. Requests that leave together are answered
+/// together, and their commits share a write.
+const GATHER_MAX: u32 = 8;
+
 /// The stream in use.
 struct Open {
     link: LinkId,
@@ -87,15 +100,25 @@ struct Open {
 pub(crate) struct Driver {
     clock: Arc<dyn Clock>,
     machine: Machine<Box<Item>>,
+    place: Place,
     orders: mpsc::UnboundedReceiver<Order>,
+    /// Reused: what was ordered and is not yet obeyed.
+    ordered: Vec<Order>,
+    /// Whether anything can still be ordered.
+    is_open: bool,
+    /// How often others have run since the first order that is not sent yet.
+    gathered: u32,
+    alarm: Alarm,
     arrived: mpsc::UnboundedReceiver<Arrived>,
     arrivals: mpsc::UnboundedSender<Arrived>,
     transport: Transport,
     access: Access,
     open: Option<Open>,
+    /// What goes by HTTP; its connections belong to the place.
     http: Http,
-    /// The same, for those who stay longer than one request.
-    current: watch::Sender<Http>,
+    /// The same for requests of tools and for watches, which run on the guard's runtime.
+    tools: watch::Sender<Http>,
+    tools_runtime: Handle,
     namespace: String,
     query: String,
     running: HashMap<CallId, AbortHandle>,
@@ -111,7 +134,9 @@ pub(crate) struct Driver {
     up_until: Moment,
     waiting_for_up: Vec<Caller<()>>,
     flushing: Vec<oneshot::Sender<()>>,
-    is_out_of_patience: bool,
+    /// What is not given back by then lapses by itself.
+    flush_until: Option<Moment>,
+    sleeping: Vec<(Moment, oneshot::Sender<()>)>,
     /// What callers wait for, gathered until all that arrived together is read.
     acquired: Vec<(Caller<Got>, Got)>,
     released: Vec<(Caller<()>, Result<(), Error>)>,
@@ -122,10 +147,12 @@ impl Driver {
         clock: Arc<dyn Clock>,
         machine: Machine<Box<Item>>,
         transport: Transport,
-        access: Access,
+        (access, place): (Access, Place),
         namespace: String,
         orders: mpsc::UnboundedReceiver<Order>,
+        tools_runtime: Handle,
     ) -> Driver {
+        let access = access.at(place);
         let (arrivals, arrived) = mpsc::unbounded_channel();
         let query = format!("?namespace={}", query_value(&namespace));
         let http = Http::new(machine.server().to_string(), access.clone());
@@ -133,13 +160,19 @@ impl Driver {
         Driver {
             clock,
             machine,
+            place,
             orders,
+            ordered: Vec::new(),
+            is_open: true,
+            gathered: 0,
+            alarm: Alarm::default(),
             arrived,
             arrivals,
             transport,
             access,
             open: None,
-            current: watch::Sender::new(http.clone()),
+            tools: watch::Sender::new(http.clone()),
+            tools_runtime,
             http,
             namespace,
             query,
@@ -152,60 +185,113 @@ impl Driver {
             up_until,
             waiting_for_up: Vec::new(),
             flushing: Vec::new(),
-            is_out_of_patience: false,
+            flush_until: None,
+            sleeping: Vec::new(),
             acquired: Vec::new(),
             released: Vec::new(),
         }
     }
 
-    /// Runs until nobody can order anything any more and everything is given back.
-    pub(crate) async fn run(mut self) {
-        let mut orders = Vec::new();
-        let mut is_open = true;
-        let mut alarm = Alarm::default();
+    /// Does everything that can be done now. Whoever polls is woken for what comes next.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Step> {
         loop {
-            self.act();
-            if !is_open && (self.machine.is_empty() || self.is_out_of_patience) {
-                return;
+            let has_heard = self.take_in_what_arrived(context) | self.take_in_messages(context);
+            let has_orders = self.take_orders(context);
+            let rings = self.alarm.poll(context);
+            if rings {
+                self.wake();
             }
-            alarm.set(&*self.clock, self.next_wake());
-            tokio::select! {
-                biased;
-                Some(arrived) = self.arrived.recv() => {
-                    self.take_in(arrived);
-                    while let Ok(arrived) = self.arrived.try_recv() {
-                        self.take_in(arrived);
-                    }
-                }
-                message = next_message(&mut self.open) => self.take_in_message(message),
-                count = self.orders.recv_many(&mut orders, 256), if is_open => {
-                    if count == 0 {
-                        is_open = false;
-                        self.give_all_back();
-                        self.stop_flushing_later();
-                    }
-                    // What is asked together is counted from the same moment, before any of it is sent.
-                    let now = self.clock.now();
-                    for order in orders.drain(..) {
-                        self.obey(now, order);
-                    }
-                }
-                () = alarm.rings() => {
-                    alarm.clear();
-                    let now = self.clock.now();
-                    self.machine.wake(now);
-                    self.give_up_connecting(now, false);
-                }
+            self.act();
+            if has_orders && self.place == Place::Caller && self.gathered < GATHER_MAX {
+                self.gathered += 1;
+                return Poll::Ready(Step::Yield);
+            }
+            self.gathered = 0;
+            self.flush();
+            if !self.is_open && (self.machine.is_empty() || self.is_out_of_patience()) {
+                return Poll::Ready(Step::End);
+            }
+            let is_set = self.alarm.set(&*self.clock, self.next_wake());
+            if !(has_heard || has_orders || rings || is_set) {
+                return Poll::Pending;
             }
         }
     }
 
-    fn next_wake(&self) -> Option<Moment> {
-        let machine = self.machine.next_wake();
-        if self.waiting_for_up.is_empty() {
-            return machine;
+    fn take_in_what_arrived(&mut self, context: &mut Context<'_>) -> bool {
+        let mut is_any = false;
+        while let Poll::Ready(Some(arrived)) = self.arrived.poll_recv(context) {
+            self.take_in(arrived);
+            is_any = true;
         }
-        Some(machine.map_or(self.up_until, |at| at.min(self.up_until)))
+        is_any
+    }
+
+    fn take_in_messages(&mut self, context: &mut Context<'_>) -> bool {
+        for number in 0..MESSAGES_MAX {
+            match poll_message(&mut self.open, context) {
+                Poll::Ready(message) => self.take_in_message(message),
+                Poll::Pending => return number > 0,
+            }
+        }
+        true
+    }
+
+    fn take_orders(&mut self, context: &mut Context<'_>) -> bool {
+        if !self.is_open {
+            return false;
+        }
+        let mut orders = std::mem::take(&mut self.ordered);
+        let taken = self.orders.poll_recv_many(context, &mut orders, ORDERS_MAX);
+        let Poll::Ready(count) = taken else {
+            self.ordered = orders;
+            return false;
+        };
+        if count == 0 {
+            self.is_open = false;
+            self.give_all_back();
+            self.stop_flushing_later();
+        }
+        // What is asked together is counted from the same moment, before any of it is sent.
+        let now = self.clock.now();
+        for order in orders.drain(..) {
+            self.obey(now, order);
+        }
+        self.ordered = orders;
+        true
+    }
+
+    /// Works off what is due.
+    fn wake(&mut self) {
+        let now = self.clock.now();
+        self.machine.wake(now);
+        self.give_up_connecting(now, false);
+        for (_, done) in self.sleeping.extract_if(.., |(until, _)| *until <= now) {
+            let _ = done.send(());
+        }
+    }
+
+    fn next_wake(&self) -> Option<Moment> {
+        let up = (!self.waiting_for_up.is_empty()).then_some(self.up_until);
+        let sleeper = self.sleeping.iter().map(|(until, _)| *until).min();
+        let flush = self.flush_until.filter(|_| !self.machine.is_empty());
+        [self.machine.next_wake(), up, sleeper, flush].into_iter().flatten().min()
+    }
+
+    fn is_out_of_patience(&self) -> bool {
+        self.flush_until.is_some_and(|until| until <= self.clock.now())
+    }
+
+    /// Goes on in another place: what belongs to the runtime of the one before is replaced.
+    fn move_to(&mut self, place: Place) {
+        // What has come already need not be asked for again.
+        let mut nobody = Context::from_waker(Waker::noop());
+        self.take_in_what_arrived(&mut nobody);
+        self.take_in_messages(&mut nobody);
+        self.place = place;
+        self.alarm.clear();
+        self.access = self.access.at(place);
+        self.machine.relink(self.clock.now());
     }
 
     /// Does what the machine says, until it has nothing more to say.
@@ -219,12 +305,16 @@ impl Driver {
             }
             self.hand_over();
         }
+        self.say_if_flushed();
+    }
+
+    /// Sends what was gathered.
+    fn flush(&mut self) {
         if let Some(open) = &mut self.open
             && let Some(message) = open.batch.take()
         {
             let _ = open.stream.outgoing.send(message);
         }
-        self.say_if_flushed();
     }
 
     fn carry_out(&mut self, action: Action<Box<Item>>) {
@@ -238,11 +328,23 @@ impl Driver {
     }
 }
 
-async fn next_message(open: &mut Option<Open>) -> Result<AttachResponse, String> {
-    let Some(open) = open else { return std::future::pending().await };
-    match open.stream.incoming.message().await {
-        Ok(Some(message)) => Ok(message),
-        Ok(None) => Err("the server ended the stream".into()),
-        Err(status) => Err(status.message().to_string()),
-    }
+/// What to do after everything has been done that could be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Let others run, and poll again: they may have more to send.
+    Yield,
+    /// Nobody can order anything any more, and everything is given back.
+    End,
+}
+
+fn poll_message(
+    open: &mut Option<Open>,
+    context: &mut Context<'_>,
+) -> Poll<Result<AttachResponse, String>> {
+    let Some(open) = open else { return Poll::Pending };
+    Pin::new(&mut open.stream.incoming).poll_next(context).map(|message| match message {
+        Some(Ok(message)) => Ok(message),
+        None => Err("the server ended the stream".into()),
+        Some(Err(status)) => Err(status.message().to_string()),
+    })
 }

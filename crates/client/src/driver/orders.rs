@@ -79,16 +79,13 @@ impl Driver {
                 self.ask_http(Asked { ask, done, until });
             }
             Order::Watch(feed) => {
-                let (server, arrivals) = (self.current.subscribe(), self.arrivals.clone());
+                let (server, arrivals) = (self.tools.subscribe(), self.arrivals.clone());
                 let patience = self.machine.settings().patience;
-                drop(tokio::spawn(feed.run(Way { server, arrivals, patience })));
+                drop(self.tools_runtime.spawn(feed.run(Way { server, arrivals, patience })));
             }
             Order::Sleep { until, done } => {
-                let alarm = self.clock.sleep_until(until);
-                drop(tokio::spawn(async move {
-                    alarm.await;
-                    let _ = done.send(());
-                }));
+                self.sleeping.retain(|(_, done)| !done.is_closed());
+                self.sleeping.push((until, done));
             }
             Order::Connected(done) if self.is_up => _ = done.send(Ok(())),
             Order::Connected(done) => self.waiting_for_up.push(done),
@@ -128,27 +125,28 @@ impl Driver {
     }
 
     /// What cannot be given back by then lapses by itself.
-    pub(super) fn stop_flushing_later(&self) {
-        let (arrivals, patience) = (self.arrivals.clone(), self.machine.settings().patience);
-        drop(tokio::spawn(async move {
-            tokio::time::sleep(patience).await;
-            let _ = arrivals.send(Arrived::OutOfPatience);
-        }));
+    pub(super) fn stop_flushing_later(&mut self) {
+        let until = self.clock.now().plus(self.machine.settings().patience);
+        self.flush_until.get_or_insert(until);
     }
 
     pub(super) fn say_if_flushed(&mut self) {
-        if self.machine.is_empty() || self.is_out_of_patience {
+        if self.flushing.is_empty() {
+            return;
+        }
+        if self.machine.is_empty() || self.is_out_of_patience() {
             for done in self.flushing.drain(..) {
                 let _ = done.send(());
             }
+            self.flush_until = None;
         }
     }
 
     /// Asks the server in use. What certainly was not carried out, or only reads, is asked again while patience lasts.
     pub(super) fn ask_http(&self, asked: Asked) {
         let (http, arrivals, clock) =
-            (self.http.clone(), self.arrivals.clone(), self.clock.clone());
-        drop(tokio::spawn(async move {
+            (self.tools.borrow().clone(), self.arrivals.clone(), self.clock.clone());
+        drop(self.tools_runtime.spawn(async move {
             let mut asked = asked;
             let answered = tokio::select! {
                 answered = http.send(&asked.ask) => answered,

@@ -6,6 +6,7 @@ use crate::client::Transport;
 use crate::http::Http;
 use crate::machine::{CallId, Failure, Key, LinkId, Request};
 use crate::stream;
+use crate::surroundings::Place;
 
 impl Driver {
     pub(super) fn connect(&mut self, link: LinkId, address: String) {
@@ -19,10 +20,11 @@ impl Driver {
         }
         self.open = None;
         self.http = Http::new(address.clone(), self.access.clone());
-        self.current.send_replace(self.http.clone());
+        self.tools.send_replace(Http::new(address.clone(), self.access.at(Place::Guard)));
         let (arrivals, transport) = (self.arrivals.clone(), self.transport);
         let (namespace, access) = (self.namespace.clone(), self.access.clone());
-        let task = tokio::spawn(async move {
+        let spawner = self.access.clone();
+        let task = spawner.spawn(async move {
             let arrived = match transport {
                 Transport::Http => probe(&access, link, &address).await,
                 Transport::Stream => match stream::attach(&access, &address, &namespace).await {
@@ -32,7 +34,7 @@ impl Driver {
             };
             let _ = arrivals.send(arrived);
         });
-        self.connecting = Some(task.abort_handle());
+        self.connecting = Some(task);
     }
 
     pub(super) fn send(&mut self, call: CallId, key: Key, request: Request) {
@@ -54,11 +56,11 @@ impl Driver {
         let Some(item) = self.machine.data(key) else { return };
         let asks = item.payload.http(&request, &item.granted, &self.query);
         let (http, arrivals) = (self.http.clone(), self.arrivals.clone());
-        let task = tokio::spawn(async move {
+        let task = self.access.spawn(async move {
             let result = http.send_each(&asks).await;
             let _ = arrivals.send(Arrived::Http { call, key, request, result });
         });
-        self.running.insert(call, task.abort_handle());
+        self.running.insert(call, task);
     }
 
     pub(super) fn cancel(&mut self, call: CallId) {

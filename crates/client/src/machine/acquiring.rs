@@ -263,6 +263,7 @@ impl<T> Machine<T> {
         let key = call.key;
         let beat = self.next_beat(standing);
         let heartbeat_at = standing.heartbeat_at(self.settings.heartbeat);
+        self.ttl_least = self.ttl_least.min(standing.ttl());
         let entry = self.entries.get_mut(key).expect("it was there");
         let beat = if entry.ask.is_kept() { beat } else { Beat::NONE };
         let held = Held { standing, sent: call.sent, beat };

@@ -118,6 +118,7 @@ impl<T> Machine<T> {
         let key = call.key;
         let since = if planted!("lease-counted-from-the-answer") { now } else { call.sent };
         let standing = Standing::counted(since, ttl, left);
+        self.ttl_least = self.ttl_least.min(standing.ttl());
         let beat = self.next_beat(standing);
         let Some(entry) = self.entries.get_mut(key) else { return };
         let is_kept = entry.ask.is_kept();

@@ -58,6 +58,19 @@ impl<T> Machine<T> {
         }
     }
 
+    /// What carried the connection has stopped, and something else drives the machine from here on. The next connection is made at
+    /// once, to the same server, and what was sent over this one is sent again.
+    pub fn relink(&mut self, now: Moment) {
+        let (Link::Up { id, .. } | Link::Connecting { id, .. }) = self.link else {
+            self.work_off(now);
+            return;
+        };
+        // Nothing that is due must go out over it.
+        self.link = Link::Down { until: now };
+        self.work_off(now);
+        self.fail_calls_of(now, id);
+    }
+
     /// What keeps leases goes first: a crowd of waiters must not cost a holder its lease.
     fn send_what_is_in_line(&mut self, now: Moment) {
         let line: Vec<Key> = self.line.drain(..).collect();

@@ -41,6 +41,10 @@ impl Default for Settings {
     }
 }
 
+/// The part of the shortest ttl that is [`Machine::slack`].
+const SLACK_PART: u32 = 32;
+const SLACK_MAX: Duration = Duration::from_secs(1);
+
 /// What is to be done.
 #[derive(Debug)]
 pub enum Action<T> {
@@ -172,6 +176,8 @@ pub struct Machine<T> {
     pub(super) line: Vec<Key>,
     pub(super) actions: VecDeque<Action<T>>,
     pub(super) jitter: Jitter,
+    /// The shortest ttl of a lease since there was none.
+    pub(super) ttl_least: Duration,
 }
 
 impl<T> Machine<T> {
@@ -199,6 +205,7 @@ impl<T> Machine<T> {
             line: Vec::new(),
             actions: VecDeque::new(),
             jitter,
+            ttl_least: Duration::MAX,
         };
         machine.reconnect_if_due(now);
         machine
@@ -216,6 +223,12 @@ impl<T> Machine<T> {
             (Some(lease), Some(link)) => Some(lease.min(link)),
             (lease, link) => lease.or(link),
         }
+    }
+
+    /// How late a wake may be before whatever drives the machine counts as stopped. Twice that after a heartbeat was due there is
+    /// still time to send it over another connection.
+    pub fn slack(&self) -> Duration {
+        (self.ttl_least / SLACK_PART).min(SLACK_MAX)
     }
 
     /// When something is next due. A wake is asked for then or earlier: a timer may be left of something that has happened.
@@ -462,6 +475,9 @@ impl<T> Machine<T> {
         }
         for member in entry.members {
             self.end(member, Ended::Lost(how.of_what_stood_under()));
+        }
+        if self.is_empty() {
+            self.ttl_least = Duration::MAX;
         }
         let how = if let Ended::Lost(loss) = how {
             if was_never_asked(&entry.phase, entry.call) {
