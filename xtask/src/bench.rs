@@ -11,7 +11,7 @@ use crate::cargo::{cargo, run};
 
 pub(crate) const CHORE: Chore = Chore {
     name: "bench",
-    args: "[NAME [ARGS]]",
+    args: "[--write] [NAME [ARGS]]",
     about: "Run the benchmarks, or the one that is named",
     help: "NAME is one of:
   core      the rules alone, in one thread
@@ -19,15 +19,21 @@ pub(crate) const CHORE: Chore = Chore {
   cluster   the journals in PostgreSQL and etcd; then servers on them, beside what those two offer for locks
             themselves, and how long a change of leader takes; ARGS name parts: etcd postgres three
   service   the server as a process, over HTTP, with SQLite and in memory
-  clients   the server as a process, over its stream, beside Redis and etcd; ARGS name measurements:
-            sqlite memory session sdk redis-durable redis etcd hot renew
+  clients   the server as a process, through the SDK, over HTTP and over its bare stream, beside Redis and etcd; ARGS name
+            measurements: sdk http raw session memory redis-durable redis etcd lone-sdk lone-http lone-redis hot-sdk hot
+            renew, and growth for 1 to 1024 workers
   sdks      the SDKs for Python, Go and Node over HTTP, each beside a Redis lock of its language; ARGS name languages.
             LEASEHOLD_BIN names the server to measure, or it is built
 
-Without a NAME all but sdks run, one after the other. ARGS go to the benchmark as they are. What is compared in clients,
-cluster and sdks takes LEASEHOLD_BENCH_TURNS turns (5) of LEASEHOLD_BENCH_SECONDS seconds (2), and the median counts.",
+Without a NAME all but sdks run, one after the other. ARGS go to the benchmark as they are. With --write, clients runs and
+writes its figures into docs/benchmarks.md, docs/images/growth.svg and README.md, between their markers. What is compared in
+clients, cluster and sdks takes LEASEHOLD_BENCH_TURNS turns (5) of LEASEHOLD_BENCH_SECONDS seconds (2), and the median counts.",
     run: bench,
 };
+
+const WRITE: &str = "--write";
+/// The benchmark whose figures are in the documentation.
+const WRITTEN: &str = "clients";
 
 /// A target of cargo. Several may have one name: they run one after the other.
 struct Bench {
@@ -46,17 +52,36 @@ const BENCHES: &[Bench] = &[
 ];
 
 fn bench(root: &Path, args: &[String]) -> Result<()> {
+    let (args, is_written) = without_write(args)?;
     if let Some((name, languages)) = args.split_first()
         && name == "sdks"
     {
         return sdks::bench(root, languages);
     }
-    let (chosen, rest) = choose(args)?;
+    let (chosen, rest) = choose(&args)?;
     for bench in chosen {
         let target = ["bench", "--package", bench.package, "--bench", bench.name, "--"];
-        run(cargo(root, &target).args(rest))?;
+        let mut command = cargo(root, &target);
+        if is_written {
+            command.env("LEASEHOLD_BENCH_WRITE", root);
+        }
+        run(command.args(rest))?;
     }
     Ok(())
+}
+
+/// The arguments without `--write`, and whether it was there. It stands for the one benchmark that writes.
+fn without_write(args: &[String]) -> Result<(Vec<String>, bool)> {
+    let mut rest: Vec<String> = args.iter().filter(|arg| *arg != WRITE).cloned().collect();
+    if rest.len() == args.len() {
+        return Ok((rest, false));
+    }
+    match rest.first().map(String::as_str) {
+        None => rest.push(WRITTEN.into()),
+        Some(WRITTEN) => {}
+        Some(other) => bail!("{other} writes nothing: {WRITE} is for {WRITTEN}"),
+    }
+    Ok((rest, true))
 }
 
 fn choose(args: &[String]) -> Result<(&'static [Bench], &[String])> {
@@ -95,6 +120,17 @@ mod tests {
         let args = ["core".to_string(), "acquire".to_string()];
         let (chosen, rest) = choose(&args).unwrap();
         assert_eq!((chosen[0].name, rest), ("core", &args[1..]));
+    }
+
+    #[test]
+    fn writing_stands_for_the_benchmark_that_writes() {
+        let text = |args: &[&str]| args.iter().map(|arg| (*arg).to_string()).collect::<Vec<_>>();
+        let clients = text(&["clients"]);
+        assert_eq!(without_write(&text(&["--write"])).unwrap(), (clients.clone(), true));
+        let some = text(&["clients", "sdk"]);
+        assert_eq!(without_write(&text(&["clients", "--write", "sdk"])).unwrap(), (some, true));
+        assert_eq!(without_write(&clients).unwrap(), (clients, false));
+        assert!(without_write(&text(&["core", "--write"])).is_err());
     }
 
     #[test]

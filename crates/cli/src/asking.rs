@@ -108,6 +108,9 @@ pub(crate) fn builder(global: &Global) -> Result<ClientBuilder, Failure> {
         .namespace(&global.namespace)
         .patience(global.timeout);
     let builder = match credentials::token(global)? {
+        Some(token) if credentials::allows_cleartext_token() => {
+            builder.token(&token).allow_cleartext_token()
+        }
         Some(token) => builder.token(&token),
         None => builder,
     };

@@ -9,6 +9,7 @@ use crate::failure::{EXIT_CONFIG, Failure};
 use crate::output::Output;
 
 const TOKEN: &str = "LEASEHOLD_TOKEN";
+const ALLOW_CLEARTEXT: &str = "LEASEHOLD_ALLOW_CLEARTEXT_TOKEN";
 /// No token is nearly as long: somebody named the wrong file.
 const TOKEN_BYTES_MAX: usize = 8192;
 
@@ -24,6 +25,11 @@ pub(crate) fn token(global: &Global) -> Result<Option<String>, Failure> {
             Err(Failure::new(EXIT_CONFIG, format!("{TOKEN} holds something that is not text")))
         }
     }
+}
+
+/// True if the token may be sent unencrypted to other machines.
+pub(crate) fn allows_cleartext_token() -> bool {
+    std::env::var_os(ALLOW_CLEARTEXT).is_some_and(|value| value == "1")
 }
 
 fn read_token(global: &Global, file: &Path) -> Result<String, Failure> {

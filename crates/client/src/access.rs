@@ -1,4 +1,4 @@
-//! How servers are reached: over which connection, whom we trust, and as whom we come.
+//! Connections to servers: network, TLS, credentials.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use leasehold_api::Problem;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 
-use crate::address::{authority, is_protected};
+use crate::address::{authority, is_loopback, is_protected, parse_server};
 use crate::error::Error;
 use crate::surroundings::{Bytes, Place, Surroundings, System, Task};
 #[cfg(feature = "tls")]
@@ -20,7 +20,7 @@ use crate::tls::{Protected, Tls};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What every connection of a client has in common.
+/// Settings that all connections of a client share.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     surroundings: Arc<dyn Surroundings>,
@@ -29,12 +29,18 @@ pub(crate) struct Access {
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
     token: Option<HeaderValue>,
+    /// The servers that were configured.
+    servers: Arc<[String]>,
+    /// True if the authorities were configured, and are not those of the system.
+    is_pinned: bool,
 }
 
-/// What a client was told about trust, before anything of it is looked at.
+/// Credentials as they were configured, not yet checked.
 #[derive(Clone, Default)]
 pub(crate) struct Credentials {
     pub(crate) token: Option<String>,
+    /// True if the token may be sent unencrypted to other machines.
+    pub(crate) allows_cleartext_token: bool,
     /// Certificates of authorities; those of the system if there are none.
     #[cfg(feature = "tls")]
     pub(crate) authorities: Option<Vec<u8>>,
@@ -47,7 +53,7 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// What is spoken over a connection.
+/// Protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http1,
@@ -56,7 +62,7 @@ pub(crate) enum Protocol {
 
 /// Why there is no connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Complaint {
+pub(crate) struct ConnectError {
     pub(crate) said: String,
     /// It will not get better by trying again.
     pub(crate) is_lasting: bool,
@@ -64,17 +70,17 @@ pub(crate) struct Complaint {
     pub(crate) denied: Option<Box<Problem>>,
 }
 
-impl Complaint {
-    pub(crate) fn passing(said: impl Into<String>) -> Complaint {
-        Complaint { said: said.into(), is_lasting: false, denied: None }
+impl ConnectError {
+    pub(crate) fn passing(said: impl Into<String>) -> ConnectError {
+        ConnectError { said: said.into(), is_lasting: false, denied: None }
     }
 
-    pub(crate) fn lasting(said: impl Into<String>) -> Complaint {
-        Complaint { said: said.into(), is_lasting: true, denied: None }
+    pub(crate) fn lasting(said: impl Into<String>) -> ConnectError {
+        ConnectError { said: said.into(), is_lasting: true, denied: None }
     }
 
-    pub(crate) fn denied(said: impl Into<String>, problem: Problem) -> Complaint {
-        Complaint { said: said.into(), is_lasting: true, denied: Some(Box::new(problem)) }
+    pub(crate) fn denied(said: impl Into<String>, problem: Problem) -> ConnectError {
+        ConnectError { said: said.into(), is_lasting: true, denied: Some(Box::new(problem)) }
     }
 
     /// As an error of something that was never sent.
@@ -89,19 +95,32 @@ impl Complaint {
 impl Access {
     pub(crate) fn new(servers: &[String], credentials: &Credentials) -> Result<Access, Error> {
         let token = credentials.token.as_deref().map(bearer).transpose()?;
+        let is_exposed = |server: &&String| !is_protected(server) && !is_loopback(server);
+        if token.is_some()
+            && !credentials.allows_cleartext_token
+            && let Some(server) = servers.iter().find(is_exposed)
+        {
+            let said = format!("{server}: the token would be sent unencrypted; use https://");
+            return Err(Error::Settings(said));
+        }
+        let (surroundings, place) = (Arc::new(System), Place::Guard);
         #[cfg(feature = "tls")]
         {
             let authorities = credentials.authorities.as_deref();
             let is_needed = authorities.is_some() || servers.iter().any(|one| is_protected(one));
             let tls = is_needed.then(|| Tls::new(authorities)).transpose()?;
-            Ok(Access { surroundings: Arc::new(System), place: Place::Guard, tls, token })
+            let (servers, is_pinned) = (servers.into(), authorities.is_some());
+            Ok(Access { surroundings, place, tls, token, servers, is_pinned })
         }
         #[cfg(not(feature = "tls"))]
         match servers.iter().find(|server| is_protected(server)) {
             Some(server) => {
                 Err(Error::Address(format!("{server}: this build of the client has no TLS")))
             }
-            None => Ok(Access { surroundings: Arc::new(System), place: Place::Guard, token }),
+            None => {
+                let servers = servers.into();
+                Ok(Access { surroundings, place, token, servers, is_pinned: false })
+            }
         }
     }
 
@@ -121,23 +140,42 @@ impl Access {
         self.surroundings.spawn(self.place, task)
     }
 
-    /// What a request shows to be let in.
+    /// The address of the leader that the server in use names, if it may be followed there: to a configured server, or over TLS to one
+    /// that a configured authority has signed. It never leads from https to http.
+    pub(crate) fn leader(&self, current: &str, hint: &str) -> Option<String> {
+        let hint = match current.split_once("://") {
+            Some((scheme, _)) if !hint.contains("://") => format!("{scheme}://{hint}"),
+            Some(_) | None => hint.to_owned(),
+        };
+        let server = parse_server(&hint).ok()?;
+        if is_protected(current) && !is_protected(&server) {
+            return None;
+        }
+        let is_vouched_for = self.is_pinned && is_protected(current);
+        (is_vouched_for || self.servers.contains(&server)).then_some(server)
+    }
+
+    /// Value of the header `authorization`.
     pub(crate) fn token(&self) -> Option<&HeaderValue> {
         self.token.as_ref()
     }
 
     /// Makes a connection that is ready to be spoken over.
-    pub(crate) async fn connect(&self, server: &str, protocol: Protocol) -> Result<Io, Complaint> {
+    pub(crate) async fn connect(
+        &self,
+        server: &str,
+        protocol: Protocol,
+    ) -> Result<Io, ConnectError> {
         match tokio::time::timeout(CONNECT_TIMEOUT, self.dial(server, protocol)).await {
             Ok(connected) => connected,
             Err(_) => {
-                Err(Complaint::passing(format!("{server}: no answer in {CONNECT_TIMEOUT:?}")))
+                Err(ConnectError::passing(format!("{server}: no answer in {CONNECT_TIMEOUT:?}")))
             }
         }
     }
 
-    async fn dial(&self, server: &str, protocol: Protocol) -> Result<Io, Complaint> {
-        let passing = |error: io::Error| Complaint::passing(format!("{server}: {error}"));
+    async fn dial(&self, server: &str, protocol: Protocol) -> Result<Io, ConnectError> {
+        let passing = |error: io::Error| ConnectError::passing(format!("{server}: {error}"));
         let tcp = self.surroundings.connect(authority(server)).await.map_err(passing)?;
         if !is_protected(server) {
             return Ok(Io::Plain(tcp));
@@ -151,10 +189,10 @@ impl Access {
         server: &str,
         tcp: Box<dyn Bytes>,
         protocol: Protocol,
-    ) -> Result<Io, Complaint> {
+    ) -> Result<Io, ConnectError> {
         let Some(tls) = &self.tls else {
             // A server that is spoken to in the clear names one that is not.
-            return Err(Complaint::lasting(format!(
+            return Err(ConnectError::lasting(format!(
                 "{server}: no certificate authorities are configured for it"
             )));
         };
@@ -163,8 +201,13 @@ impl Access {
 
     #[cfg(not(feature = "tls"))]
     #[expect(clippy::unused_async, reason = "with TLS it waits")]
-    async fn protect(&self, server: &str, _: Box<dyn Bytes>, _: Protocol) -> Result<Io, Complaint> {
-        Err(Complaint::lasting(format!("{server}: this build of the client has no TLS")))
+    async fn protect(
+        &self,
+        server: &str,
+        _: Box<dyn Bytes>,
+        _: Protocol,
+    ) -> Result<Io, ConnectError> {
+        Err(ConnectError::lasting(format!("{server}: this build of the client has no TLS")))
     }
 }
 
@@ -277,11 +320,65 @@ mod tests {
     fn a_token_is_shown_to_servers_alone() {
         let credentials =
             Credentials { token: Some("lk_1_geheim".into()), ..Credentials::default() };
-        let access = Access::new(&["http://a:1".into()], &credentials).unwrap();
+        let access = Access::new(&["http://127.0.0.1:1".into()], &credentials).unwrap();
         assert_eq!(access.token().unwrap().to_str().unwrap(), "Bearer lk_1_geheim");
         for shown in [format!("{credentials:?}"), format!("{access:?}")] {
             assert!(!shown.contains("geheim"), "{shown}");
         }
+    }
+
+    #[test]
+    fn a_token_goes_unencrypted_to_this_machine_alone() {
+        let token = Some("lk_1_geheim".to_owned());
+        let access = |server: &str, allows_cleartext_token| {
+            let token = token.clone();
+            let credentials =
+                Credentials { token, allows_cleartext_token, ..Credentials::default() };
+            Access::new(&["http://127.0.0.1:1".into(), server.into()], &credentials)
+        };
+        assert!(access("http://localhost:2", false).is_ok());
+        let error = access("http://10.0.0.2:1", false).unwrap_err();
+        assert!(matches!(error, Error::Settings(_)));
+        let said = error.to_string();
+        assert!(said.contains("http://10.0.0.2:1") && !said.contains("geheim"), "{said}");
+        assert!(access("http://10.0.0.2:1", true).is_ok());
+        let without = Access::new(&["http://10.0.0.2:1".into()], &Credentials::default());
+        assert!(without.is_ok());
+    }
+
+    fn of(servers: &[&str], is_pinned: bool) -> Access {
+        let access = Access::new(&["http://a:1".into()], &Credentials::default()).unwrap();
+        Access {
+            servers: servers.iter().map(|server| (*server).into()).collect(),
+            is_pinned,
+            ..access
+        }
+    }
+
+    #[test]
+    fn a_leader_is_followed_to_a_configured_server_alone() {
+        let access = of(&["http://a:1", "http://b:1"], false);
+        assert_eq!(access.leader("http://a:1", "http://b:1/").as_deref(), Some("http://b:1"));
+        assert_eq!(access.leader("http://a:1", "b:1").as_deref(), Some("http://b:1"));
+        for elsewhere in ["http://c:1", "c:1", "https://b:1", "", "http://b:1@c:1", "b:1/x"] {
+            assert_eq!(access.leader("http://a:1", elsewhere), None, "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn a_leader_nobody_configured_is_followed_if_a_pinned_authority_vouches_for_it() {
+        let pinned = of(&["https://a:1"], true);
+        assert_eq!(pinned.leader("https://a:1", "https://c:1").as_deref(), Some("https://c:1"));
+        assert_eq!(pinned.leader("https://a:1", "c:1").as_deref(), Some("https://c:1"));
+        assert_eq!(of(&["https://a:1"], false).leader("https://a:1", "https://c:1"), None);
+        assert_eq!(of(&["http://a:1"], true).leader("http://a:1", "https://c:1"), None);
+    }
+
+    #[test]
+    fn no_leader_leads_from_https_to_http() {
+        let both = of(&["https://a:1", "http://b:1"], true);
+        assert_eq!(both.leader("https://a:1", "http://b:1"), None);
+        assert_eq!(both.leader("http://b:1", "https://a:1").as_deref(), Some("https://a:1"));
     }
 
     #[test]

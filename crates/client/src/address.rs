@@ -1,6 +1,7 @@
-//! Where servers are, and how names are put into a path.
+//! Addresses of servers, and percent-encoding of names.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use crate::error::Error;
 
@@ -18,7 +19,14 @@ pub(crate) fn parse_servers(text: &str) -> Result<Vec<String>, Error> {
     Ok(servers)
 }
 
-fn parse_server(text: &str) -> Result<String, Error> {
+/// True if the server is on this machine, so that no other can listen on the way.
+pub(crate) fn is_loopback(server: &str) -> bool {
+    let host = host(server);
+    let is_name = host.eq_ignore_ascii_case("localhost");
+    is_name || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+pub(crate) fn parse_server(text: &str) -> Result<String, Error> {
     let wrong = |why: &str| Err(Error::Address(format!("{text:?} is not a server: {why}")));
     let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
     let port = match scheme {
@@ -42,13 +50,12 @@ pub(crate) fn authority(server: &str) -> &str {
     server.split_once("://").map_or(server, |(_, authority)| authority)
 }
 
-/// Whether TLS is spoken to it.
+/// True if TLS is spoken to it.
 pub(crate) fn is_protected(server: &str) -> bool {
     server.starts_with("https://")
 }
 
-/// The name that its certificate must be for.
-#[cfg(feature = "tls")]
+/// Its name or address; that is what its certificate must be for.
 pub(crate) fn host(server: &str) -> &str {
     let authority = authority(server);
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
@@ -105,7 +112,27 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "tls")]
+    #[test]
+    fn loopback_is_told_from_what_only_looks_like_it() {
+        for here in [
+            "http://127.0.0.1:1",
+            "http://127.9.9.9:1",
+            "http://[::1]:1",
+            "http://LocalHost:1",
+            "http://[::ffff:127.0.0.1]:1",
+        ] {
+            assert!(is_loopback(here), "{here}");
+        }
+        for elsewhere in [
+            "http://10.0.0.1:1",
+            "http://localhost.example:1",
+            "http://127.0.0.1.example:1",
+            "http://[::2]:1",
+        ] {
+            assert!(!is_loopback(elsewhere), "{elsewhere}");
+        }
+    }
+
     #[test]
     fn the_name_of_a_server_is_told_from_its_port() {
         let servers = ["https://a.example:443", "https://127.0.0.1:1", "https://[::1]:3"];

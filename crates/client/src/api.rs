@@ -1,6 +1,6 @@
 //! The requests of the HTTP interface, one function for each.
 //!
-//! Nothing is kept alive here: it is what tools need that take a lock in one process and give it back in another. A
+//! No lease is kept alive here: these are for tools that take a lock in one process and release it in another. A
 //! request is repeated only if it certainly was not carried out, or only reads; for the client's patience at most. Programs use [`Client::lock`] and [`Client::session`].
 
 use bytes::Bytes;
@@ -193,7 +193,7 @@ impl<'a> Api<'a> {
         self.read(Ask::delete(self.path(&format!("/v1/inodes/{inode}")))).await
     }
 
-    /// What has happened since; waits up to `wait_ms` if there is nothing yet.
+    /// Events after a cursor; waits up to `wait_ms` if there are none yet.
     pub async fn events(&self, prefix: &str, after: Cursor, wait_ms: u64) -> Result<EventPage> {
         let (after, wait_ms) = (after.to_string(), wait_ms.to_string());
         let params = [
@@ -204,7 +204,7 @@ impl<'a> Api<'a> {
         self.read(Ask::get(self.with_params("/v1/events", &params))).await
     }
 
-    /// Who waits for whom.
+    /// The wait-for graph.
     pub async fn graph(&self) -> Result<Graph> {
         self.read(Ask::get(self.path("/v1/graph"))).await
     }
@@ -221,17 +221,17 @@ impl<'a> Api<'a> {
         self.read(Ask::get("/v1/cluster".into())).await
     }
 
-    /// What the server is, and which interfaces it speaks.
+    /// Version of the server, and its interfaces.
     pub async fn version(&self) -> Result<Version> {
         self.read(Ask::get("/v1/version".into())).await
     }
 
-    /// Whether requests for locks are served, and how each part is.
+    /// Health of the server and of its parts.
     pub async fn ready(&self) -> Result<Health> {
         self.read(Ask::get("/readyz?verbose=1".into())).await
     }
 
-    /// What the server counts, as text.
+    /// Metrics of the server, as text.
     pub async fn metrics(&self) -> Result<String> {
         text(&self.ask(Ask::get("/metrics".into())).await?)
     }

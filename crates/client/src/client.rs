@@ -1,5 +1,6 @@
 //! The client: a handle that is cheap to clone, and the driver behind it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,7 +12,6 @@ use tokio::sync::{mpsc, oneshot};
 use crate::access::{Access, Credentials};
 use crate::address::{parse_servers, query_value};
 use crate::api::Api;
-use crate::belief::Belief;
 use crate::clock::{Clock, SystemClock};
 use crate::driver::{Attention, Driver, Order, SharedDriver};
 use crate::election::Election;
@@ -22,9 +22,10 @@ use crate::machine::{HeartbeatInterval, Machine, Settings};
 use crate::payload::{Granted, What};
 use crate::session::SessionRequest;
 use crate::surroundings::{Place, Surroundings, System};
+use crate::view::LeaseView;
 use crate::watch::{self, Watch};
 
-/// How requests travel. What they do is the same.
+/// Transport of requests. It changes nothing about their meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// All workers share one gRPC stream; requests of one moment go out together.
@@ -45,7 +46,6 @@ pub struct Client {
     pub(crate) shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
 pub(crate) struct Shared {
     orders: mpsc::UnboundedSender<Order>,
     attention: Arc<Attention>,
@@ -54,10 +54,19 @@ pub(crate) struct Shared {
     /// `?namespace=…`, for every path.
     pub(crate) query: String,
     pub(crate) transport: Transport,
-    /// What is known of a grant before there is one.
+    /// Placeholder of a grant that is still to come.
     pub(crate) nothing: Arc<Granted>,
     nonce: u64,
     numbers: AtomicU64,
+}
+
+/// Without the nonce: request ids are made of it.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Shared");
+        shown.field("namespace", &self.namespace).field("transport", &self.transport);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Drop for Shared {
@@ -69,7 +78,7 @@ impl Drop for Shared {
     }
 }
 
-/// How a client is made.
+/// Builder of a client.
 #[derive(Clone, Debug)]
 pub struct ClientBuilder {
     servers: String,
@@ -90,14 +99,14 @@ impl ClientBuilder {
         self
     }
 
-    /// How requests travel; over one stream if it is not set.
+    /// Sets the transport; one stream if not set.
     #[must_use]
     pub fn transport(mut self, transport: Transport) -> ClientBuilder {
         self.transport = transport;
         self
     }
 
-    /// How long a request is tried before it counts as unreachable; a wait in line is not part of it. 10 s if not set.
+    /// Sets the duration for which a request is tried before it fails as unreachable, waits in line excluded; 10 s if not set.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> ClientBuilder {
         self.settings.patience = patience;
@@ -120,11 +129,19 @@ impl ClientBuilder {
         self
     }
 
-    /// Shown to the server with every request, as a bearer token. It is a secret: send it to `https://` servers only,
-    /// or where nobody can listen.
+    /// A bearer token that is sent with every request. It is a secret: unless allowed otherwise it goes to `https://` servers and to
+    /// this machine only, and connecting to any other server is an error.
     #[must_use]
     pub fn token(mut self, token: &str) -> ClientBuilder {
         self.credentials.token = Some(token.into());
+        self
+    }
+
+    /// Sends the token over `http://` to other machines too, where everybody on the way can read it. For networks that encrypt by
+    /// themselves.
+    #[must_use]
+    pub fn allow_cleartext_token(mut self) -> ClientBuilder {
+        self.credentials.allows_cleartext_token = true;
         self
     }
 
@@ -349,7 +366,7 @@ impl Client {
         Api::new(self)
     }
 
-    /// What happens to locks whose canonical name starts with `prefix`, from now on or after the cursor of an event or
+    /// Watches locks whose canonical name starts with `prefix`, from now on or after the cursor of an event or
     /// a list. When this returns, nothing that happens from then on is missed, unless it says so with
     /// [`News::Resync`](leasehold_api::News::Resync).
     ///
@@ -413,7 +430,7 @@ impl Client {
         format!("{}-{:08x}-{number}", std::process::id(), self.shared.nonce >> 32)
     }
 
-    pub(crate) fn belief(&self, session: Option<Arc<Belief>>) -> Arc<Belief> {
-        Arc::new(Belief::new(self.shared.clock.clone(), session))
+    pub(crate) fn view(&self, session: Option<Arc<LeaseView>>) -> Arc<LeaseView> {
+        Arc::new(LeaseView::new(self.shared.clock.clone(), session))
     }
 }

@@ -23,11 +23,11 @@ pub struct Election {
     ttl: Option<Duration>,
 }
 
-/// Who leads.
+/// A leader.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leader {
     pub owner: String,
-    /// What it said about itself, an address for instance.
+    /// Value that the leader published, an address for instance.
     pub value: String,
     /// Rises with each leader.
     pub fencing_token: u64,
@@ -38,14 +38,14 @@ impl Election {
         Election { client, name: name.into(), owner: None, ttl: None }
     }
 
-    /// Who stands for election.
+    /// Sets the owner that campaigns.
     #[must_use]
     pub fn owner(mut self, owner: &str) -> Election {
         self.owner = Some(owner.into());
         self
     }
 
-    /// How soon another can lead if this one fails.
+    /// Sets the ttl: the time after which another can lead if this one fails.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Election {
         self.ttl = Some(ttl);
@@ -66,7 +66,7 @@ impl Election {
         Ok(Leadership { lease: request.acquire().await? })
     }
 
-    /// Who leads now.
+    /// The current leader.
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let lock = self.client.api().get(&self.name).await?;
         Ok(lock.holders.iter().find(|holder| is_leading(holder)).map(leader))
@@ -93,7 +93,7 @@ fn leader(holder: &Holder) -> Leader {
     }
 }
 
-/// Whether the server is away, and may be back soon.
+/// True for errors that pass when a server is back.
 fn is_passing(error: &Error) -> bool {
     error.is_unreachable() || error.code().is_some_and(|code| code.http_status() == 503)
 }
@@ -125,7 +125,7 @@ pub struct Observer {
     election: Election,
     watch: Watch,
     last: Option<Option<Leader>>,
-    /// Something has happened since the last look.
+    /// An event came since the last look.
     is_due: bool,
 }
 

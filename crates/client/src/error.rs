@@ -1,4 +1,4 @@
-//! What can go wrong, and whether anything came of it.
+//! Errors, each with the outcome of its request.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub enum Error {
     /// No server answered.
     #[error("no server could be reached: {detail}")]
     Unreachable {
-        /// Whether the request may have been carried out all the same.
+        /// Outcome of the request: not applied, or unknown.
         outcome: Happened,
         detail: String,
     },
@@ -28,7 +28,7 @@ pub enum Error {
     /// The address cannot be used.
     #[error("{0}")]
     Address(String),
-    /// Something else that the client was given cannot be used: a token, a certificate.
+    /// A token, a certificate or another setting cannot be used.
     #[error("{0}")]
     Settings(String),
     /// The client was closed.
@@ -36,7 +36,7 @@ pub enum Error {
     Closed,
 }
 
-/// How a lease was lost.
+/// Cause of the loss of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LostBy {
     #[error("it was not renewed in time")]
@@ -52,11 +52,11 @@ pub enum LostBy {
     Jeopardy,
 }
 
-/// What every request of this crate comes to.
+/// Result of a request of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Whether anything came of the request.
+    /// Outcome of the request.
     pub fn outcome(&self) -> Happened {
         match self {
             Error::Refused(problem) => problem.outcome,
@@ -77,7 +77,7 @@ impl Error {
         }
     }
 
-    /// Everything that the server said.
+    /// The server's whole answer.
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Error::Refused(problem) => Some(problem),
@@ -89,17 +89,17 @@ impl Error {
         }
     }
 
-    /// Whether somebody else is in the way.
+    /// True if another owner holds the lock or may reclaim it.
     pub fn is_held(&self) -> bool {
         matches!(self.code(), Some(Code::LockHeld | Code::ReclaimWindow))
     }
 
-    /// Whether no server answered; then [`Error::outcome`] says whether anything may have happened.
+    /// True if no server answered; then [`Error::outcome`] is `not_applied` or `unknown`.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Error::Unreachable { .. })
     }
 
-    /// When the server thinks that a retry makes sense.
+    /// Retry time that the server recommends.
     pub fn recommended_retry(&self) -> Option<Duration> {
         self.problem()?.recommended_retry_ms.map(Duration::from_millis)
     }

@@ -48,7 +48,7 @@ impl Fence {
         self.high_water
     }
 
-    /// Whether a writer with this token may write now. It must be asked in the same step as the write.
+    /// Accepts or rejects a writer's token. It must be called in the same step as the write.
     pub const fn accept(&mut self, token: u64) -> std::result::Result<(), Stale> {
         if token < self.high_water {
             return Err(Stale { token, high_water: self.high_water });
@@ -125,7 +125,7 @@ pub mod sql {
          ON CONFLICT (name) DO UPDATE SET high_water = excluded.high_water";
     /// The same for PostgreSQL.
     pub const POSTGRES_ACCEPT: &str = "SELECT leasehold_fence($1, $2)";
-    /// What the message of a refused write begins with, in both.
+    /// Beginning of the message of a refused write, in both.
     pub const STALE: &str = "stale fencing token";
 }
 

@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower_service::Service;
 
-use crate::access::{Access, Complaint, Io, Protocol};
+use crate::access::{Access, ConnectError, Io, Protocol};
 use crate::error::Error;
 use crate::machine::Failure;
 
@@ -61,10 +61,10 @@ impl Service<Uri> for Dialler {
 
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.said)]
-struct NoConnection(Complaint);
+struct NoConnection(ConnectError);
 
-/// One request before it is sent.
-#[derive(Clone, Debug)]
+/// One request before it is sent. Its body and its path may hold secrets.
+#[derive(Clone)]
 pub(crate) struct Ask {
     pub(crate) method: Method,
     /// With its query.
@@ -72,8 +72,7 @@ pub(crate) struct Ask {
     pub(crate) body: Bytes,
 }
 
-/// A whole answer.
-#[derive(Debug)]
+/// A whole answer. Its body may hold secrets.
 pub(crate) struct Answered {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
@@ -95,7 +94,7 @@ impl Ask {
 }
 
 impl Ask {
-    /// Whether the same request may be sent again: it was not carried out, or it changes nothing.
+    /// True if the same request may be sent again: it was not carried out, or it changes nothing.
     pub(crate) fn may_be_repeated(&self, answered: &Result<Answered, (Failure, String)>) -> bool {
         match answered {
             Err((Failure::Unsent, _)) => true,
@@ -138,7 +137,7 @@ impl Http {
             .body(Full::new(ask.body.clone()))
             .map_err(|error| (Failure::Unsent, error.to_string()))?;
         self.pool.request(request).await.map_err(|error| match connection_failure(&error) {
-            Some(complaint) => (Failure::Unsent, complaint.said.clone()),
+            Some(error) => (Failure::Unsent, error.said.clone()),
             None if error.is_connect() => (Failure::Unsent, self.said(&error)),
             None => (Failure::Unknown, self.said(&error)),
         })
@@ -173,11 +172,13 @@ impl Http {
 }
 
 /// Why no connection was made, if that is what the error is about.
-fn connection_failure<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Complaint> {
+fn connection_failure<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a ConnectError> {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if let Some(NoConnection(complaint)) = error.downcast_ref() {
-            return Some(complaint);
+        if let Some(NoConnection(error)) = error.downcast_ref() {
+            return Some(error);
         }
         cause = error.source();
     }
@@ -199,7 +200,7 @@ impl Answered {
         self.status.is_success()
     }
 
-    /// What was asked for, or why not.
+    /// Decodes the answer, or the refusal.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Error> {
         if !self.is_success() {
             return Err(self.refusal());

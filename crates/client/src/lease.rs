@@ -8,12 +8,12 @@ use leasehold_api::{Claim, Happened};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::belief::Belief;
 use crate::client::Client;
 use crate::driver::Order;
 use crate::error::{Error, LostBy, Result};
-use crate::machine::{Key, Standing, State};
+use crate::machine::{Key, LeaseWindow, State};
 use crate::payload::{Granted, Payload};
+use crate::view::LeaseView;
 
 /// A lock, or a set of them, that is held. Dropping it gives it back in the background.
 ///
@@ -38,7 +38,7 @@ struct Inner {
     key: Key,
     payload: Arc<Payload>,
     granted: Arc<Granted>,
-    belief: Arc<Belief>,
+    view: Arc<LeaseView>,
 }
 
 impl LeaseHandle {
@@ -47,9 +47,9 @@ impl LeaseHandle {
         key: Key,
         payload: Arc<Payload>,
         granted: Arc<Granted>,
-        belief: Arc<Belief>,
+        view: Arc<LeaseView>,
     ) -> LeaseHandle {
-        LeaseHandle { inner: Arc::new(Inner { client, key, payload, granted, belief }) }
+        LeaseHandle { inner: Arc::new(Inner { client, key, payload, granted, view }) }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -60,8 +60,8 @@ impl LeaseHandle {
         self.inner.key
     }
 
-    pub(crate) fn belief(&self) -> &Belief {
-        &self.inner.belief
+    pub(crate) fn view(&self) -> &LeaseView {
+        &self.inner.view
     }
 
     /// Show this with every write to what the lock guards: see [`Fence`](crate::Fence).
@@ -74,7 +74,7 @@ impl LeaseHandle {
         &self.inner.granted.lease_id
     }
 
-    /// Who holds it.
+    /// Owner of the lease.
     pub fn owner(&self) -> &str {
         &self.inner.payload.owner
     }
@@ -85,17 +85,17 @@ impl LeaseHandle {
         self.inner.granted.lock.as_deref().unwrap_or_else(asked)
     }
 
-    /// What was asked for.
+    /// Locks as they were requested.
     pub fn locks(&self) -> &[Claim] {
         self.inner.payload.locks()
     }
 
-    /// How long it stood in line.
+    /// Duration of its wait in line.
     pub fn waited(&self) -> Duration {
         self.inner.granted.waited
     }
 
-    /// Whether it was granted to an earlier try of the same request.
+    /// True if it was granted to an earlier try of the same request.
     pub fn is_replayed(&self) -> bool {
         self.inner.granted.replayed
     }
@@ -105,44 +105,44 @@ impl LeaseHandle {
         self.inner.granted.epoch
     }
 
-    /// How long it stands without a renewal.
+    /// Duration of the lease without a renewal.
     pub fn ttl(&self) -> Duration {
-        self.inner.belief.standing().ttl()
+        self.inner.view.window().ttl()
     }
 
-    /// What may be believed now. It reads the clock, so it is right even if nothing of this client ran for a while.
+    /// Current state. It reads the clock, so it is right even if no part of this client ran for a while.
     pub fn state(&self) -> State {
-        self.inner.belief.state()
+        self.inner.view.state()
     }
 
-    /// Whether the work may go on.
+    /// True while the work may go on.
     pub fn is_valid(&self) -> bool {
         self.state() == State::Valid
     }
 
     /// The lease as it stands: what it counts from, on the client's clock, and how long it is.
-    pub fn standing(&self) -> Standing {
-        self.inner.belief.standing()
+    pub fn window(&self) -> LeaseWindow {
+        self.inner.view.window()
     }
 
     /// Follows what becomes of it, from now on.
     pub fn changes(&self) -> Changes {
-        Changes { handle: self.clone(), seen: (self.state(), self.standing()) }
+        Changes { handle: self.clone(), seen: (self.state(), self.window()) }
     }
 
-    /// How long the work may go on if no further renewal is confirmed.
+    /// Time until jeopardy if no further renewal is confirmed.
     pub fn time_to_work(&self) -> Duration {
-        self.inner.belief.time_to_work()
+        self.inner.view.time_to_work()
     }
 
-    /// How long until somebody else may hold the lock.
+    /// Time until another owner may hold the lock.
     pub fn time_left(&self) -> Duration {
-        self.inner.belief.time_left()
+        self.inner.view.time_left()
     }
 
     /// Ends when the work must stop: in jeopardy, or lost.
     pub async fn jeopardy(&self) {
-        self.inner.belief.until(State::Jeopardy).await;
+        self.inner.view.until(State::Jeopardy).await;
     }
 
     /// A token that is cancelled when the work must stop: in jeopardy, lost, or given back. For work that takes one, and for parts
@@ -160,18 +160,18 @@ impl LeaseHandle {
     /// # Ok(()) }
     /// ```
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.inner.belief.cancellation_token()
+        self.inner.view.cancellation_token()
     }
 
     /// Ends when the lease is over. The work should have stopped before: see [`LeaseHandle::jeopardy`].
     pub async fn lost(&self) -> LostBy {
-        self.inner.belief.until(State::Lost).await;
+        self.inner.view.until(State::Lost).await;
         self.lost_by()
     }
 
     /// Why it is over, or about to be.
     pub fn lost_by(&self) -> LostBy {
-        self.inner.belief.lost_by()
+        self.inner.view.lost_by()
     }
 
     /// An error unless the lease is valid: to be asked right before each write.
@@ -194,18 +194,18 @@ impl LeaseHandle {
     }
 }
 
-/// What becomes of a lease: see [`LeaseHandle::changes`].
+/// Stream of changes of a lease: see [`LeaseHandle::changes`].
 #[derive(Clone, Debug)]
 pub struct Changes {
     handle: LeaseHandle,
-    seen: (State, Standing),
+    seen: (State, LeaseWindow),
 }
 
-/// What became of a lease.
+/// Change of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A heartbeat was confirmed.
-    Renewed(Standing),
+    Renewed(LeaseWindow),
     /// The work must stop.
     Jeopardy,
     Lost(LostBy),
@@ -218,10 +218,10 @@ impl Changes {
             std::future::pending::<()>().await;
         }
         let before = self.seen.0;
-        self.seen = self.handle.inner.belief.other_than(self.seen).await;
+        self.seen = self.handle.inner.view.other_than(self.seen).await;
         match self.seen {
-            (State::Valid, standing) => Change::Renewed(standing),
-            (State::Jeopardy, standing) if before == State::Jeopardy => Change::Renewed(standing),
+            (State::Valid, window) => Change::Renewed(window),
+            (State::Jeopardy, window) if before == State::Jeopardy => Change::Renewed(window),
             (State::Jeopardy, _) => Change::Jeopardy,
             (State::Lost, _) => Change::Lost(self.handle.lost_by()),
         }
@@ -286,7 +286,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if !self.is_given_back {
             let inner = &self.handle.inner;
-            inner.belief.lost(LostBy::Released);
+            inner.view.lost(LostBy::Released);
             let _ = inner.client.order(Order::Abandon(inner.key));
         }
     }

@@ -48,7 +48,7 @@ pub mod blocking;
 mod error;
 
 mod driver;
-mod belief;
+mod view;
 mod payload;
 mod http;
 mod stream;
@@ -71,7 +71,7 @@ pub use layer::{FENCING_TOKEN, FenceLayer, Fenced};
 pub use lease::{Change, Changes, Lease, LeaseHandle};
 pub use leasehold_api as wire;
 pub use lock::{LockRequest, Retry};
-pub use machine::{HeartbeatInterval, Standing, State};
+pub use machine::{HeartbeatInterval, LeaseWindow, State};
 pub use session::{Session, SessionRequest};
 pub use surroundings::{Bytes, Connecting, Place, Stall, Surroundings, Task};
 pub use tokio_util::sync::CancellationToken;

@@ -1,23 +1,24 @@
 //! Asking for locks.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_api::{Claim, Happened, Metadata, Mode};
 use tokio::sync::oneshot;
 
-use crate::belief::Belief;
 use crate::client::Client;
 use crate::driver::{Got, Item, Order};
 use crate::error::{Error, LostBy, Result};
 use crate::lease::{Lease, LeaseHandle};
 use crate::machine::{Ask, Key, State, Wait};
 use crate::payload::{Payload, What, claim};
+use crate::view::LeaseView;
 
 /// A lease that nobody set the length of.
 const TTL: Duration = Duration::from_secs(30);
 
-/// How a lock, or a set of them, is asked for.
+/// Builder of a request for a lock or a set of locks.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked before `acquire`, `try_acquire` or `run`"]
 pub struct LockRequest {
@@ -33,14 +34,21 @@ pub struct LockRequest {
 }
 
 /// The session that a grant is to stand under.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Under {
     pub(crate) key: Key,
+    /// A secret.
     pub(crate) id: String,
-    pub(crate) belief: Arc<Belief>,
+    pub(crate) view: Arc<LeaseView>,
 }
 
-/// How often and how long [`LockRequest::acquire_with_retry`] tries.
+impl fmt::Debug for Under {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Under").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// Bounds of [`LockRequest::acquire_with_retry`].
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
     pub attempts: u32,
@@ -76,14 +84,14 @@ impl LockRequest {
         self
     }
 
-    /// Who asks: one thread of control. Conflicts and deadlocks are between owners. A name of its own for each request
+    /// Sets the owner: one thread of control. Conflicts and deadlocks are between owners. A name of its own for each request
     /// if it is not set.
     pub fn owner(mut self, owner: &str) -> LockRequest {
         self.owner = Some(owner.into());
         self
     }
 
-    /// How long the lease stands without a renewal; 30 s if not set. Under a session its ttl counts.
+    /// Sets the ttl, the duration of the lease without a renewal; 30 s if not set. Under a session, the session's ttl counts.
     pub fn ttl(mut self, ttl: Duration) -> LockRequest {
         self.ttl = ttl;
         self
@@ -101,7 +109,7 @@ impl LockRequest {
         self
     }
 
-    /// How all of it is to be held; exclusive if it is not set.
+    /// Sets the mode of all locks of the request; exclusive if not set.
     pub fn mode(mut self, mode: Mode) -> LockRequest {
         self.each_claim(|one| *one = claim(&one.lock, mode, one.permits));
         self
@@ -126,13 +134,13 @@ impl LockRequest {
         }
     }
 
-    /// What others see with the grant.
+    /// Sets the metadata that is shown with the grant.
     pub fn metadata(mut self, metadata: Metadata) -> LockRequest {
         self.metadata = Some(metadata);
         self
     }
 
-    /// How long after the lease lapsed only this owner may take the lock back.
+    /// Sets the reclaim window: the duration after a lapse in which only this owner may acquire the lock.
     pub fn reclaim_window(mut self, window: Duration) -> LockRequest {
         self.reclaim_window = window;
         self
@@ -164,9 +172,9 @@ impl LockRequest {
             Some(session) => Ask::Under { session: session.key, wait: self.wait },
             None => Ask::Lease { ttl: self.ttl, wait: self.wait, is_kept: self.is_kept },
         };
-        let belief = client.belief(self.session.map(|session| session.belief));
-        let got = ask_for(&client, payload.clone(), ask, belief.clone()).await?;
-        Ok(Lease::new(LeaseHandle::new(client, got.key, payload, got.granted, belief)))
+        let view = client.view(self.session.map(|session| session.view));
+        let got = ask_for(&client, payload.clone(), ask, view.clone()).await?;
+        Ok(Lease::new(LeaseHandle::new(client, got.key, payload, got.granted, view)))
     }
 
     /// Asks once, without waiting. `None` if somebody else has it.
@@ -275,33 +283,33 @@ pub(crate) async fn ask_for(
     client: &Client,
     payload: Arc<Payload>,
     ask: Ask,
-    belief: Arc<Belief>,
+    view: Arc<LeaseView>,
 ) -> Result<Got> {
     let (sender, acquired) = oneshot::channel();
     let item = Item {
         payload,
         granted: client.shared.nothing.clone(),
-        belief: belief.clone(),
+        view: view.clone(),
         acquired: Some(sender),
         released: None,
     };
     client.order(Order::Acquire { item: Box::new(item), ask })?;
-    let mut pending = Pending { client, belief: Some(belief) };
+    let mut pending = Pending { client, view: Some(view) };
     let got = acquired.await.map_err(|_| Error::Closed)?;
-    pending.belief = None;
+    pending.view = None;
     got
 }
 
 /// An acquire that somebody waits for. When the caller goes, so does the request.
 struct Pending<'a> {
     client: &'a Client,
-    belief: Option<Arc<Belief>>,
+    view: Option<Arc<LeaseView>>,
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        if let Some(belief) = self.belief.take() {
-            let _ = self.client.order(Order::AbandonRequest(belief));
+        if let Some(view) = self.view.take() {
+            let _ = self.client.order(Order::AbandonRequest(view));
         }
     }
 }

@@ -1,5 +1,6 @@
-//! What is asked of a server for one lease, in the words of each transport.
+//! Requests for one lease, encoded for each transport.
 
+use std::fmt;
 use std::time::Duration;
 
 use leasehold_api::{
@@ -25,8 +26,8 @@ pub(crate) enum What {
     },
 }
 
-/// Everything that does not change between two tries.
-#[derive(Clone, Debug)]
+/// Parts of a request that are the same in every try.
+#[derive(Clone)]
 pub(crate) struct Payload {
     pub(crate) what: What,
     pub(crate) owner: String,
@@ -38,8 +39,8 @@ pub(crate) struct Payload {
     pub(crate) metadata: Option<Metadata>,
 }
 
-/// What the server said about a grant, beside how long it stands.
-#[derive(Clone, Debug, Default)]
+/// Answer to an acquire, without its times.
+#[derive(Clone, Default)]
 pub(crate) struct Granted {
     pub(crate) lease_id: String,
     pub(crate) token: u64,
@@ -51,8 +52,26 @@ pub(crate) struct Granted {
     pub(crate) session_number: Option<u64>,
 }
 
+/// Without the ids of requests and sessions: whoever knows them can take what they are about.
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Payload");
+        shown.field("what", &self.what).field("owner", &self.owner).field("ttl", &self.ttl);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// Without the id of the lease, which is a secret.
+impl fmt::Debug for Granted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Granted");
+        shown.field("token", &self.token).field("lock", &self.lock).field("epoch", &self.epoch);
+        shown.finish_non_exhaustive()
+    }
+}
+
 impl Granted {
-    /// What the server calls it when it speaks unasked.
+    /// Lease id and token, as in notices of the server.
     pub(crate) fn name(&self) -> (String, u64) {
         (self.lease_id.clone(), self.token)
     }
@@ -172,7 +191,7 @@ impl Payload {
         }
     }
 
-    /// What an answer over HTTP says; `None` if it cannot be read.
+    /// Decodes an answer over HTTP; `None` if it cannot be read.
     pub(crate) fn read_http(
         &self,
         request: &Request,
@@ -240,7 +259,12 @@ impl Payload {
         }
     }
 
-    /// What it is about, for people.
+    /// Its lock, of a set the first one, for people.
+    pub(crate) fn lock(&self) -> &str {
+        self.locks().first().map_or("(session)", |claim| &claim.lock)
+    }
+
+    /// Its locks; none for a session.
     pub(crate) fn locks(&self) -> &[Claim] {
         match &self.what {
             What::Lock(claim) => std::slice::from_ref(claim),
@@ -250,7 +274,7 @@ impl Payload {
     }
 }
 
-/// What of a set must be named to give back all of it while its session goes on: with a name or a path everything
+/// The part of a set that must be named to release all of it while its session goes on: with a name or a path everything
 /// under the same token ends, bytes of files are given back one by one.
 pub(crate) fn parts_to_release(claims: &[Claim]) -> &[Claim] {
     let named = claims.iter().position(|claim| !claim.lock.starts_with("inode:"));

@@ -15,7 +15,7 @@ use crate::payload::{Payload, What};
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// How a session is opened.
+/// Builder of a session.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened before `open`"]
 pub struct SessionRequest {
@@ -41,13 +41,13 @@ impl SessionRequest {
         }
     }
 
-    /// Who asks for what is taken under it, unless a request names another.
+    /// Sets the owner of its locks, unless a request names another.
     pub fn owner(mut self, owner: &str) -> SessionRequest {
         self.owner = Some(owner.into());
         self
     }
 
-    /// How long it stands without a heartbeat; 30 s if not set.
+    /// Sets the ttl, the duration of the session without a heartbeat; 30 s if not set.
     pub fn ttl(mut self, ttl: Duration) -> SessionRequest {
         self.ttl = ttl;
         self
@@ -59,7 +59,7 @@ impl SessionRequest {
         self
     }
 
-    /// What others see with it.
+    /// Sets the metadata that is shown with it.
     pub fn metadata(mut self, metadata: Metadata) -> SessionRequest {
         self.metadata = Some(metadata);
         self
@@ -90,13 +90,12 @@ impl SessionRequest {
             metadata: self.metadata,
         };
         let payload = Arc::new(payload);
-        let belief = client.belief(None);
+        let view = client.view(None);
         let ask = Ask::Lease { ttl: self.ttl, wait: Wait::Never, is_kept: true };
-        let got = ask_for(&client, payload.clone(), ask, belief.clone()).await?;
+        let got = ask_for(&client, payload.clone(), ask, view.clone()).await?;
         let session = got.granted.session_number.unwrap_or(0);
-        let under =
-            Under { key: got.key, id: got.granted.lease_id.clone(), belief: belief.clone() };
-        let handle = LeaseHandle::new(client.clone(), got.key, payload, got.granted, belief);
+        let under = Under { key: got.key, id: got.granted.lease_id.clone(), view: view.clone() };
+        let handle = LeaseHandle::new(client.clone(), got.key, payload, got.granted, view);
         Ok(Session { client, under, number: session, lease: Lease::new(handle) })
     }
 }

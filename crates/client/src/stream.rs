@@ -22,7 +22,7 @@ use tonic::Streaming;
 use tonic::codegen::tokio_stream::Stream;
 use tower_service::Service;
 
-use crate::access::{AbortOnDrop, Access, Complaint, Protocol};
+use crate::access::{AbortOnDrop, Access, ConnectError, Protocol};
 use crate::address::query_value;
 use crate::machine::{Answer, CallId, Request, Wait};
 use crate::payload::{Granted, Payload, What, millis, parts_to_release};
@@ -44,7 +44,7 @@ const CANCEL: u64 = 1 << 63;
 pub(crate) struct Attached {
     pub(crate) outgoing: mpsc::UnboundedSender<AttachRequest>,
     pub(crate) incoming: Streaming<AttachResponse>,
-    /// What was not sent by then is never sent: the same requests go out over the next connection.
+    /// Aborted with the stream, so that nothing leaves it later: the same requests go out over the next connection.
     _connection: AbortOnDrop,
 }
 
@@ -53,8 +53,8 @@ pub(crate) async fn attach(
     access: &Access,
     address: &str,
     namespace: &str,
-) -> Result<Attached, Complaint> {
-    let said = |error: &dyn std::error::Error| Complaint::passing(format!("{address}: {error}"));
+) -> Result<Attached, ConnectError> {
+    let said = |error: &dyn std::error::Error| ConnectError::passing(format!("{address}: {error}"));
     let io = access.connect(address, Protocol::Http2).await?;
     let (sender, connection) = Builder::new(access.clone())
         .timer(TokioTimer::new())
@@ -80,23 +80,25 @@ pub(crate) async fn attach(
     let mut incoming = answer.into_inner();
     match incoming.message().await {
         Ok(Some(_)) => Ok(Attached { outgoing, incoming, _connection: connection }),
-        Ok(None) => Err(Complaint::passing(format!("{address}: the stream ended before it began"))),
+        Ok(None) => {
+            Err(ConnectError::passing(format!("{address}: the stream ended before it began")))
+        }
         Err(status) => Err(refused(address, &status)),
     }
 }
 
-fn refused(address: &str, status: &tonic::Status) -> Complaint {
+fn refused(address: &str, status: &tonic::Status) -> ConnectError {
     let said = format!("{address}: {}", status.message());
     let code = if status.code() == tonic::Code::Unauthenticated {
         Code::Unauthenticated
     } else if status.code() == tonic::Code::PermissionDenied {
         Code::PermissionDenied
     } else {
-        return Complaint::passing(said);
+        return ConnectError::passing(said);
     };
     // Whoever stands before the server and lets nobody in need not speak as it does.
     let problem = grpc::problem_of(status).unwrap_or_else(|| Problem::new(code, status.message()));
-    Complaint::denied(said, problem)
+    ConnectError::denied(said, problem)
 }
 
 /// One HTTP/2 connection as a service.
@@ -124,7 +126,7 @@ impl Service<HttpRequest<tonic::body::Body>> for Connection {
     }
 }
 
-/// What is to be sent, as it comes.
+/// Outgoing messages.
 #[derive(Debug)]
 struct Messages(mpsc::UnboundedReceiver<AttachRequest>);
 
@@ -273,10 +275,10 @@ fn whole(length: Duration) -> prost_types::Duration {
     grpc::length(Duration::from_millis(millis(length)))
 }
 
-/// What the server says to a command.
+/// Reply to a command.
 pub(crate) enum Told {
     Answer(CallId, Answer, Option<Granted>),
-    /// Something that cannot be an answer to what was asked.
+    /// A reply that does not fit the command.
     Nonsense(CallId),
     /// News of a cancel that changes nothing.
     Nothing,

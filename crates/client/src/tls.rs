@@ -9,7 +9,7 @@ use rustls::{CertificateError, ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::access::{Complaint, Protocol};
+use crate::access::{ConnectError, Protocol};
 use crate::address::host;
 use crate::error::Error;
 use crate::surroundings::Bytes;
@@ -45,16 +45,16 @@ impl Tls {
         server: &str,
         tcp: Box<dyn Bytes>,
         protocol: Protocol,
-    ) -> Result<Protected, Complaint> {
+    ) -> Result<Protected, ConnectError> {
         let config = match protocol {
             Protocol::Http1 => &self.http1,
             Protocol::Http2 => &self.http2,
         };
         let name = ServerName::try_from(host(server)).map_err(|_| {
-            Complaint::lasting(format!("{server}: not a name that a certificate can be for"))
+            ConnectError::lasting(format!("{server}: not a name that a certificate can be for"))
         })?;
         let connected = TlsConnector::from(config.clone()).connect(name.to_owned(), tcp).await;
-        connected.map(Box::new).map_err(|error| complaint(server, &error))
+        connected.map(Box::new).map_err(|error| connect_error(server, &error))
     }
 }
 
@@ -83,10 +83,10 @@ fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, Error> {
 
 /// Why the handshake failed, in words that say what to do about it.
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is rare is said in the words of rustls")]
-fn complaint(server: &str, error: &io::Error) -> Complaint {
+fn connect_error(server: &str, error: &io::Error) -> ConnectError {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let said = match cause {
-        None => return Complaint::passing(format!("{server}: {error}")),
+        None => return ConnectError::passing(format!("{server}: {error}")),
         Some(rustls::Error::InvalidCertificate(certificate)) => match certificate {
             // One that calls itself as one that is trusted, with another key, is none of them.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
@@ -106,5 +106,5 @@ fn complaint(server: &str, error: &io::Error) -> Complaint {
         Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS".into(),
         Some(other) => format!("TLS: {other}"),
     };
-    Complaint::lasting(format!("{server}: {said}"))
+    ConnectError::lasting(format!("{server}: {said}"))
 }

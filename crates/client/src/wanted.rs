@@ -34,8 +34,8 @@ impl LeaseHandle {
     /// ```
     pub async fn wanted(&self) {
         tokio::select! {
-            () = self.belief().until_wanted() => {}
-            () = self.find_out() => self.belief().wanted(),
+            () = self.view().until_wanted() => {}
+            () = self.find_out() => self.view().wanted(),
         }
     }
 
@@ -46,7 +46,7 @@ impl LeaseHandle {
         }
     }
 
-    /// What the server says unasked may be lost with a connection, and says nothing of those who waited before us.
+    /// Follows notices of waiters, and asks with each heartbeat: a notice may be lost with its connection, and there is none of earlier waiters.
     async fn ask_with_each_heartbeat(&self) {
         let _ = self.client().order(Order::Listen(self.key()));
         let mut changes = self.changes();
@@ -106,7 +106,7 @@ impl LeaseHandle {
     }
 }
 
-/// What the names of everything that could be in conflict with these locks begin with.
+/// Longest common prefix of all names that could conflict with these locks.
 fn prefix_of_all<'a>(mut locks: impl Iterator<Item = &'a str>) -> &'a str {
     let Some(first) = locks.next() else { return "" };
     locks.fold(prefix_of(first), |prefix, lock| {

@@ -45,19 +45,19 @@ pub(crate) struct Feed {
     events: mpsc::Sender<Result<Event, Error>>,
     namespace: String,
     prefix: String,
-    /// Everything up to here has been told.
+    /// Cursor of the last event that was delivered.
     after: Option<Cursor>,
-    /// Something between what was told and what comes next is missing, and that is still to be said.
+    /// Events are missing after the cursor, which is still to be reported.
     has_gap: bool,
     begun: Option<oneshot::Sender<()>>,
 }
 
-/// What a feed needs of the client it belongs to.
+/// Parts of the client that a feed needs.
 #[derive(Debug)]
 pub(crate) struct Way {
     pub(crate) server: watch::Receiver<Http>,
     pub(crate) arrivals: mpsc::UnboundedSender<Arrived>,
-    /// How long the first connection is tried for.
+    /// Timeout of the first connection.
     pub(crate) patience: Duration,
 }
 

@@ -190,7 +190,7 @@ impl Judge {
     /// A holder is told that it has lost what by its own clock it still has.
     pub(crate) fn lost(&mut self, owner: &str, handle: &LeaseHandle, why: &str) {
         self.counts.losses += 1;
-        let left = handle.standing().lapses_at().since(clock::now());
+        let left = handle.window().lapses_at().since(clock::now());
         self.say(format_args!("{owner} lost it, {left:?} before its end: {why}"));
         if !left.is_zero() {
             self.broken(format!("{owner} lost its lease {left:?} early: {why}"));

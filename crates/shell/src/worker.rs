@@ -155,11 +155,11 @@ impl Worker {
             tokio::select! {
                 biased;
                 change = changes.next() => match change {
-                    Change::Renewed(standing) => {
-                        let sent = Duration::from_nanos(standing.since().as_nanos());
+                    Change::Renewed(window) => {
+                        let sent = Duration::from_nanos(window.since().as_nanos());
                         let what = (&wish.locks[..], lease.fencing_token());
                         let mut judge = self.judge.borrow_mut();
-                        judge.renewed(self.client_number, what, (sent, standing.ttl()));
+                        judge.renewed(self.client_number, what, (sent, window.ttl()));
                     }
                     Change::Jeopardy => return,
                     Change::Lost(by) => {

@@ -2,6 +2,7 @@
 //!
 //! Every answer makes the next request of its worker; what came in one message goes out in one message.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use leasehold_api::grpc::sessions_client::SessionsClient;
@@ -118,6 +119,35 @@ pub(crate) fn release(worker: u64, wish: &Wish, lease_id: String, fencing_token:
     Command { id: worker, ask: Some(Ask::Release(release)) }
 }
 
+/// As a program asks: each acquire has a request id, and a name that no acquire had before.
+struct Turns {
+    prefix: u64,
+    number: Vec<Cell<u64>>,
+}
+
+impl Turns {
+    fn new() -> Turns {
+        Turns { prefix: fresh(), number: vec![Cell::new(0); WORKERS] }
+    }
+
+    fn wish(&self, worker: u64) -> (Wish, u64) {
+        let number = self.number[usize::try_from(worker).expect("there are few workers")].get();
+        let lock = format!("bench/{}/{worker}/{number}", self.prefix);
+        (Wish { lock, owner: format!("worker-{worker}") }, number)
+    }
+
+    fn acquire(&self, worker: u64) -> Command {
+        let cell = &self.number[usize::try_from(worker).expect("there are few workers")];
+        cell.set(cell.get() + 1);
+        let (wish, number) = self.wish(worker);
+        let mut command = acquire(worker, &wish, false);
+        if let Some(Ask::Acquire(acquire)) = &mut command.ask {
+            acquire.request_id = Some(format!("{:016x}-{worker}-{number}", self.prefix));
+        }
+        command
+    }
+}
+
 fn fresh_wishes() -> Wishes {
     let prefix = fresh();
     Wishes::new(|worker| format!("bench/{prefix}/lock-{worker}"))
@@ -125,12 +155,12 @@ fn fresh_wishes() -> Wishes {
 
 /// Each worker takes and gives back a lock of its own.
 pub(crate) async fn own_locks(server: u32, link: &mut Link) -> Result<Load, String> {
-    let wishes = fresh_wishes();
+    let turns = Turns::new();
     measure(
         server,
         link,
-        |worker| acquire(worker, wishes.of(worker), false),
-        |worker, lease, token| release(worker, wishes.of(worker), lease, token),
+        |worker| turns.acquire(worker),
+        |worker, lease, token| release(worker, &turns.wish(worker).0, lease, token),
     )
     .await
 }

@@ -72,6 +72,12 @@ impl Load {
     pub(crate) fn server_micros(&self) -> f64 {
         self.server.as_secs_f64() * 1e6 / self.done.max(1) as f64
     }
+
+    /// What client and server have used of the processors, in µs a pair.
+    #[allow(dead_code, reason = "a benchmark that shares this file prints it otherwise")]
+    pub(crate) fn processor(&self) -> String {
+        format!("{:.1} + {:.1}", self.server_micros(), self.client_micros())
+    }
 }
 
 /// The same measured several times, in turns with others.
@@ -100,6 +106,13 @@ impl Row {
 
     pub(crate) fn median(&self) -> Option<Load> {
         self.loads.get(self.loads.len() / 2).copied().filter(|_| self.fault.is_none())
+    }
+
+    /// Pairs a second of the slowest turn, the median and the quickest.
+    #[allow(dead_code, reason = "a benchmark that shares this file prints it otherwise")]
+    pub(crate) fn rates(&self) -> Option<[f64; 3]> {
+        let (slowest, quickest) = (self.loads.first()?, self.loads.last()?);
+        Some([slowest.rate(), self.median()?.rate(), quickest.rate()])
     }
 
     /// From the slowest to the quickest.

@@ -1,46 +1,69 @@
-//! How fast clients get and give back locks, beside Redis and etcd on the same machine in the same minutes.
+//! How fast clients acquire and release locks, beside Redis and etcd on the same machine in the same minutes.
 //!
-//! All of them do the same: 64 workers in one process over one connection, each taking a lock of its own and giving it
-//! back, over and over; the server is a process of its own. Nothing here can fail; a peer that is not installed is named.
+//! All of them do the same: workers in one process, each acquiring a lock that nobody has had before and releasing it, over and over; the
+//! server is a process of its own. Leasehold is measured three times: through the SDK, as programs use it; over HTTP and JSON, with a
+//! connection for each worker; and over its stream by a client that is made of nothing but messages, which shows what the server can do.
+//! The peers' clients are made by hand too. Nothing here can fail; a peer that is not installed is named.
 //!
 //! All take turns, several times, and the median counts. A disk is slower in one minute than in the next; and which of a
 //! client, a server and its writer share one of two processors is chance, stays so for seconds, and makes a fifth.
 
 #[allow(dead_code, reason = "shared with a benchmark that asks for more")]
 mod etcd;
+mod http;
 mod link;
 mod load;
+mod machine;
+mod page;
+mod plot;
 mod process;
 mod redis;
 mod sdk;
 mod stream;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use load::{Load, Row};
+use page::Limits;
 use process::Folder;
 
-/// How many requests are in flight.
+/// How many requests are in flight, unless the row says otherwise.
 const WORKERS: usize = 64;
 
 /// What is measured: its name in the arguments, and in the table.
-const ROWS: [(&str, &str); 9] = [
-    ("sqlite", "leasehold, stream, SQLite"),
-    ("memory", "leasehold, stream, memory"),
-    ("session", "leasehold, stream, SQLite, one session"),
-    ("sdk", "leasehold, library for Rust, SQLite"),
-    ("redis-durable", "redis, appendfsync always"),
-    ("redis", "redis, without persistence"),
-    ("etcd", "etcd, lock service"),
-    ("hot", "hand-overs of one lock, 64 waiters, SQLite"),
-    ("renew", "renewals, 64 in flight, SQLite"),
+const ROWS: [(&str, &str); 14] = [
+    ("sdk", "Leasehold, SDK for Rust"),
+    ("http", "Leasehold, HTTP and JSON, 64 connections"),
+    ("raw", "Leasehold, bare stream"),
+    ("session", "Leasehold, bare stream, one session"),
+    ("memory", "Leasehold, bare stream, memory store, not durable"),
+    ("redis-durable", "Redis, `appendfsync always`"),
+    ("redis", "Redis, not durable"),
+    ("etcd", "etcd, its lock service"),
+    ("lone-sdk", "one worker: Leasehold, SDK for Rust"),
+    ("lone-http", "one worker: Leasehold, HTTP and JSON"),
+    ("lone-redis", "one worker: Redis, `appendfsync always`"),
+    ("hot-sdk", "one lock for 64 workers: Leasehold, SDK for Rust"),
+    ("hot", "one lock for 64 workers: Leasehold, bare stream"),
+    ("renew", "renewals, 64 in flight: Leasehold, bare stream"),
 ];
 
-/// What our pairs are compared with, and what is wanted.
-const PEERS: [(&str, &str, &str); 3] = [
-    ("redis-durable", "against redis, appendfsync always", ">= 2"),
-    ("redis", "against redis, without persistence", ">= 1"),
-    ("etcd", "against etcd's lock service", ">= 20"),
+/// What is measured with more and more workers.
+const GROWTH: [(&str, &str); 4] = [
+    ("sdk", "Leasehold, SDK for Rust"),
+    ("http", "Leasehold, HTTP and JSON"),
+    ("redis-durable", "Redis, appendfsync always"),
+    ("redis", "Redis, not durable"),
+];
+const GROWTH_WORKERS: [usize; 6] = [1, 4, 16, 64, 256, 1024];
+const GROWTH_NAME: &str = "growth";
+
+/// What our rows are compared with, and what is wanted of the SDK and of the bare stream.
+const PEERS: [(&str, &str, [&str; 2]); 3] = [
+    ("redis-durable", "against Redis, appendfsync always", [">= 2", ">= 2"]),
+    ("redis", "against Redis, not durable", [">= 0.5", ">= 0.85"]),
+    ("etcd", "against etcd's lock service", [">= 15", ">= 20"]),
 ];
 
 fn main() {
@@ -57,88 +80,125 @@ fn run() -> Duration {
     Duration::from_secs(load::setting("LEASEHOLD_BENCH_SECONDS", 2))
 }
 
+/// A contender with more and more workers.
+struct Growth {
+    key: &'static str,
+    name: &'static str,
+    rows: Vec<(usize, Row)>,
+}
+
 async fn compare() {
     let only: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let wants = |name: &str| only.is_empty() || only.iter().any(|wanted| wanted == name);
     let wanted = ROWS.into_iter().filter(|(key, _)| wants(key));
     let mut rows: Vec<_> = wanted.map(|(key, name)| (key, Row::new(name))).collect();
+    let grows = GROWTH.into_iter().filter(|_| wants(GROWTH_NAME));
+    let steps = |name| GROWTH_WORKERS.map(|workers| (workers, Row::new(name))).into();
+    let mut growth: Vec<_> =
+        grows.map(|(key, name)| Growth { key, name, rows: steps(name) }).collect();
     let folder = Folder::new();
+    let limits = Limits::measure(&folder);
     let mut written = 0;
     for turn in 1..=load::turns() {
         eprintln!("turn {turn} of {}", load::turns());
         for (key, row) in rows.iter_mut().filter(|(_, row)| row.fault.is_none()) {
             row.take(measure(key, &folder, &mut written).await);
         }
+        for step in 0..GROWTH_WORKERS.len() {
+            for Growth { key, rows, .. } in &mut growth {
+                let (workers, row) = &mut rows[step];
+                row.take(pairs(key, &folder, *workers).await);
+            }
+        }
     }
-    show(&rows, written);
+    show(&rows, &limits, written);
+    show_growth(&growth);
+    if let Some(root) = std::env::var_os("LEASEHOLD_BENCH_WRITE").map(PathBuf::from) {
+        page::write(&root, &rows, &growth, &limits);
+    }
 }
 
 async fn measure(key: &str, folder: &Folder, written: &mut u64) -> Result<Load, String> {
     match key {
-        "sqlite" | "memory" => stream::pairs(folder, key).await,
+        "raw" => stream::pairs(folder, "sqlite").await,
+        "memory" => stream::pairs(folder, key).await,
         "session" => stream::session_pairs(folder).await,
-        "sdk" => sdk::pairs(folder).await,
-        "redis-durable" => redis::pairs(folder, true).await,
-        "redis" => redis::pairs(folder, false).await,
         "etcd" => etcd::pairs(folder).await,
+        "lone-sdk" => pairs("sdk", folder, 1).await,
+        "lone-http" => pairs("http", folder, 1).await,
+        "lone-redis" => pairs("redis-durable", folder, 1).await,
+        "hot-sdk" => sdk::pairs(folder, WORKERS, true).await,
         "hot" => stream::hot(folder).await,
-        _ => {
+        "renew" => {
             let (load, bytes) = stream::renewals(folder).await?;
             *written += bytes;
             Ok(load)
         }
+        _ => pairs(key, folder, WORKERS).await,
     }
 }
 
-fn show(rows: &[(&str, Row)], written: u64) {
-    let (turns, seconds) = (load::turns(), run().as_secs());
-    println!(
-        "acquire + release, {WORKERS} workers on one connection, {turns} turns of {seconds} s"
-    );
-    println!(
-        "{:<44} {:>10} {:>17} {:>11} {:>11}",
-        "", "pairs/s", "lowest to highest", "client CPU", "server CPU"
-    );
-    for (key, row) in rows {
-        if let Some(why) = &row.fault {
-            println!("{:<44} skipped: {why}", row.name);
-        } else if let Some(load) = row.median().filter(|_| !matches!(*key, "hot" | "renew")) {
-            println!(
-                "{:<44} {:>10.0} {:>17} {:>8.1} us {:>8.1} us",
-                row.name,
-                load.rate(),
-                row.range(),
-                load.client_micros(),
-                load.server_micros()
-            );
-        }
+async fn pairs(key: &str, folder: &Folder, workers: usize) -> Result<Load, String> {
+    match key {
+        "sdk" => sdk::pairs(folder, workers, false).await,
+        "http" => http::pairs(folder, workers).await,
+        "redis-durable" => redis::pairs(folder, true, workers).await,
+        _ => redis::pairs(folder, false, workers).await,
     }
-    let row = |wanted: &str| rows.iter().find(|(key, _)| *key == wanted).map(|(_, row)| row);
-    let rate = |key: &str| Some(row(key)?.median()?.rate());
-    for (peer, what, wanted) in PEERS {
-        for (key, what) in [("sqlite", what), ("session", "  under one session")] {
-            if let (Some(ours), Some(peer)) = (rate(key), rate(peer)) {
-                println!("{what:<44} {:>9.2}x   wanted {wanted}", ours / peer);
-            }
-        }
-    }
-    println!();
-    for (key, wanted) in [("hot", 5000), ("renew", 100_000)] {
-        let Some((row, load)) = row(key).and_then(|row| Some((row, row.median()?))) else {
+}
+
+fn show(rows: &[(&str, Row)], limits: &Limits, written: u64) {
+    println!("{}", limits.sentence());
+    println!(
+        "{:<52} {:>9} {:>17} {:>15} {:>19}",
+        "acquire + release", "pairs/s", "lowest to highest", "p50, p99 us", "CPU us a pair"
+    );
+    println!("{:>115}", "server + client");
+    for (_, row) in rows {
+        let Some(load) = row.median() else {
+            println!("{:<52} skipped: {}", row.name, row.fault.as_deref().unwrap_or("no turns"));
             continue;
         };
         println!(
-            "{:<44} {:>9.0}/s {:>17}   wanted >= {wanted}/s",
+            "{:<52} {:>9.0} {:>17} {:>15} {:>19}",
             row.name,
             load.rate(),
-            row.range()
+            row.range(),
+            page::waits(&load),
+            load.processor(),
         );
-        if key == "hot" {
-            let p50 = load.p50.as_secs_f64() * 1e6;
-            println!("{:<44} {p50:>8.0} us", "  release sent to next grant received, p50");
-        } else {
-            println!("{:<44} {written:>9} B    wanted 0", "  written to disk meanwhile");
+    }
+    let rate = |wanted: &str| {
+        let (_, row) = rows.iter().find(|(key, _)| *key == wanted)?;
+        Some(row.median()?.rate())
+    };
+    for (peer, what, wanted) in PEERS {
+        for ((key, whose), wanted) in [("sdk", "SDK"), ("raw", "bare stream")].iter().zip(wanted) {
+            if let (Some(ours), Some(peer)) = (rate(key), rate(peer)) {
+                let what = format!("{whose} {what}");
+                println!("{what:<52} {:>8.2}x   wanted {wanted}", ours / peer);
+            }
+        }
+    }
+    for (key, wanted) in [("hot", 5000), ("renew", 100_000)] {
+        if let Some(rate) = rate(key) {
+            println!("{key:<52} {rate:>8.0}/s  wanted >= {wanted}/s");
+        }
+    }
+    if rate("renew").is_some() {
+        println!("{:<52} {written:>8} B   wanted 0", "written to disk by renewals");
+    }
+}
+
+fn show_growth(growth: &[Growth]) {
+    for Growth { name, rows, .. } in growth {
+        for (workers, row) in rows {
+            if let Some(load) = row.median() {
+                let (rate, waits) = (load.rate(), page::waits(&load));
+                let cpu = load.processor();
+                println!("{name:<40} {workers:>11} {rate:>9.0} {waits:>33} {cpu:>19}");
+            }
         }
     }
 }

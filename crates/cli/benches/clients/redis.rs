@@ -5,26 +5,25 @@
 use std::collections::VecDeque;
 use std::io::Write as _;
 use std::process::Command as Program;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::link::{Wish, Wishes};
 use crate::load::{Load, Meter};
 use crate::process::{Folder, Server, free_port, is_installed};
-use crate::{WORKERS, run};
+use crate::run;
 
 const RELEASE: &str =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
 #[derive(Clone, Copy)]
 enum Asked {
-    Acquire(u64),
-    Release(u64),
+    Acquire(usize),
+    Release(usize),
 }
 
-pub(crate) async fn pairs(folder: &Folder, durable: bool) -> Result<Load, String> {
+pub(crate) async fn pairs(folder: &Folder, durable: bool, workers: usize) -> Result<Load, String> {
     if !is_installed("redis-server") {
         return Err("redis-server is not installed (Debian package redis-server)".into());
     }
@@ -37,10 +36,10 @@ pub(crate) async fn pairs(folder: &Folder, durable: bool) -> Result<Load, String
         false => ["--appendonly", "no", "--appendfsync", "no"],
     });
     let server = Server::start(&mut program, port).await?;
-    drive(&server, port).await.map_err(|error| error.to_string())
+    drive(&server, port, workers).await.map_err(|error| error.to_string())
 }
 
-async fn drive(server: &Server, port: u16) -> std::io::Result<Load> {
+async fn drive(server: &Server, port: u16, workers: usize) -> std::io::Result<Load> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.set_nodelay(true)?;
     let (mut out, mut input) = (Vec::new(), Vec::new());
@@ -58,11 +57,12 @@ async fn drive(server: &Server, port: u16) -> std::io::Result<Load> {
     };
     let mut asked = VecDeque::new();
     out.clear();
-    let wishes = Wishes::new(|worker| format!("bench/lock-{worker}"));
-    for worker in 0..WORKERS as u64 {
-        acquire(&mut out, wishes.of(worker));
+    let mut turns = vec![(0, Instant::now()); workers];
+    for worker in 0..workers {
+        acquire(&mut out, worker, 0);
         asked.push_back(Asked::Acquire(worker));
     }
+    let mut waits = Vec::new();
     stream.write_all(&out).await?;
     let mut meter = Meter::start(server.id());
     let (mut pairs, mut warm) = (0, false);
@@ -77,12 +77,15 @@ async fn drive(server: &Server, port: u16) -> std::io::Result<Load> {
         while let Some((kind, text, used)) = reply(&input[at..]) {
             match asked.pop_front() {
                 Some(Asked::Acquire(worker)) if kind == b'+' => {
-                    release(&mut out, &sha, wishes.of(worker));
+                    let (turn, since) = turns[worker];
+                    waits.push(since.elapsed());
+                    release(&mut out, &sha, worker, turn);
                     asked.push_back(Asked::Release(worker));
                 }
                 Some(Asked::Release(worker)) if text == b"1" => {
                     pairs += 1;
-                    acquire(&mut out, wishes.of(worker));
+                    turns[worker] = (turns[worker].0 + 1, Instant::now());
+                    acquire(&mut out, worker, turns[worker].0);
                     asked.push_back(Asked::Acquire(worker));
                 }
                 Some(_) | None => {
@@ -96,19 +99,27 @@ async fn drive(server: &Server, port: u16) -> std::io::Result<Load> {
         stream.write_all(&out).await?;
         if !warm && meter.elapsed() > Duration::from_millis(500) {
             (meter, pairs, warm) = (Meter::start(server.id()), 0, true);
+            waits.clear();
         }
         if warm && meter.elapsed() > run() {
-            return Ok(meter.stop(pairs));
+            return Ok(meter.stop(pairs).with_waits(waits));
         }
     }
 }
 
-fn acquire(out: &mut Vec<u8>, wish: &Wish) {
-    command(out, &["SET", &wish.lock, &wish.owner, "NX", "PX", "30000"]);
+/// Each turn of a worker has a name that none had before.
+fn names(worker: usize, turn: u64) -> (String, String) {
+    (format!("bench/{worker}/{turn}"), format!("worker-{worker}"))
 }
 
-fn release(out: &mut Vec<u8>, sha: &str, wish: &Wish) {
-    command(out, &["EVALSHA", sha, "1", &wish.lock, &wish.owner]);
+fn acquire(out: &mut Vec<u8>, worker: usize, turn: u64) {
+    let (lock, owner) = names(worker, turn);
+    command(out, &["SET", &lock, &owner, "NX", "PX", "30000"]);
+}
+
+fn release(out: &mut Vec<u8>, sha: &str, worker: usize, turn: u64) {
+    let (lock, owner) = names(worker, turn);
+    command(out, &["EVALSHA", sha, "1", &lock, &owner]);
 }
 
 fn command(out: &mut Vec<u8>, words: &[&str]) {

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use leasehold_api::{CheckRequest, Claim, Metadata, Mode};
-use leasehold_client::machine::Standing;
 use leasehold_client::{Change, Changes, Lease, LockRequest};
 
 use super::{Answered, process_owner, waiting};
@@ -159,11 +158,11 @@ impl<'a> Work<'a> {
     /// Runs the command until it ends or the lease does, and gives the lock back. Nothing of the command is left then.
     pub(super) async fn run(&self, lease: Box<Lease>) -> Result<Done, Failure> {
         let changes = lease.changes();
-        let standing = lease.standing();
+        let window = lease.window();
         let command = self.args.command();
         let environment = self.environment(&lease);
         let supervised =
-            Supervised::start(&command, &environment, self.args.plan(), deadlines(standing));
+            Supervised::start(&command, &environment, self.args.plan(), Deadlines::of(window));
         let mut supervised = match supervised {
             Ok(supervised) => supervised,
             Err(error) => {
@@ -195,7 +194,7 @@ impl<'a> Work<'a> {
                     News::Ended(ended) => return ended,
                 },
                 change = changes.next() => match change {
-                    Change::Renewed(standing) => supervised.keep(deadlines(standing)),
+                    Change::Renewed(window) => supervised.keep(Deadlines::of(window)),
                     Change::Jeopardy => supervised.stop(),
                     Change::Lost(by) => {
                         why = format!("the lock is lost: {by}; stopping the command");
@@ -240,10 +239,6 @@ impl<'a> Work<'a> {
     fn say(&self, text: &str) {
         self.server.out.say(&format!("leasehold: {text}"));
     }
-}
-
-fn deadlines(standing: Standing) -> Deadlines {
-    Deadlines::of(standing.since().as_nanos(), standing.ttl())
 }
 
 fn cannot_start(command: &[OsString], errno: i32) -> Failure {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold_client::LeaseWindow;
+
 /// A moment on `CLOCK_BOOTTIME`, in nanoseconds.
 pub(crate) type Nanos = u64;
 
@@ -36,12 +38,12 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Of a lease that counts from `since`.
-    pub(crate) fn of(since: Nanos, ttl: Duration) -> Deadlines {
-        let margin = (ttl / KILL_MARGIN_PART).min(KILL_MARGIN_MAX);
+    /// Of a lease in this window.
+    pub(crate) fn of(window: LeaseWindow) -> Deadlines {
+        let margin = (window.ttl() / KILL_MARGIN_PART).min(KILL_MARGIN_MAX);
         Deadlines {
-            stop_at: since.saturating_add(nanos(ttl / 2)),
-            kill_at: since.saturating_add(nanos(ttl.saturating_sub(margin))),
+            stop_at: window.jeopardy_at().as_nanos(),
+            kill_at: window.lapses_at().minus(margin).as_nanos(),
         }
     }
 
@@ -60,9 +62,15 @@ pub(super) fn nanos(length: Duration) -> Nanos {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_client::machine::Moment;
+
     use super::*;
 
     const MS: u64 = 1_000_000;
+
+    fn deadlines(since: u64, ttl: Duration) -> Deadlines {
+        Deadlines::of(LeaseWindow::counted(Moment::from_nanos(since), ttl, ttl))
+    }
 
     fn millis(of: Deadlines) -> (u64, u64) {
         (of.stop_at / MS, of.kill_at / MS)
@@ -70,14 +78,14 @@ mod tests {
 
     #[test]
     fn command_is_told_at_half_of_the_ttl_and_killed_well_before_its_end() {
-        assert_eq!(millis(Deadlines::of(0, Duration::from_secs(2))), (1000, 1500));
-        assert_eq!(millis(Deadlines::of(1000 * MS, Duration::from_secs(30))), (16_000, 26_000));
-        assert_eq!(millis(Deadlines::of(0, Duration::from_mins(10))), (300_000, 595_000));
+        assert_eq!(millis(deadlines(0, Duration::from_secs(2))), (1000, 1500));
+        assert_eq!(millis(deadlines(1000 * MS, Duration::from_secs(30))), (16_000, 26_000));
+        assert_eq!(millis(deadlines(0, Duration::from_mins(10))), (300_000, 595_000));
     }
 
     #[test]
     fn grace_is_given_as_far_as_the_lease_allows() {
-        let deadlines = Deadlines::of(0, Duration::from_secs(30));
+        let deadlines = deadlines(0, Duration::from_secs(30));
         let plan = Plan { on_lost: OnLost::Term, grace: Duration::from_secs(5) };
         assert_eq!(deadlines.kill_after(15_000 * MS, plan), 20_000 * MS);
         assert_eq!(deadlines.kill_after(24_000 * MS, plan), 25_000 * MS);

@@ -27,7 +27,7 @@ impl Alarm {
         self.set = None;
     }
 
-    /// Whether it rings; then it is no longer set.
+    /// True if it rings; then it is no longer set.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> bool {
         let Some((_, sleep)) = &mut self.set else { return false };
         let Poll::Ready(()) = sleep.as_mut().poll(context) else { return false };

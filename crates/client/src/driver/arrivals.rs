@@ -1,4 +1,4 @@
-//! What comes from the network.
+//! Messages and results from the network.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use leasehold_api::grpc::{self, AttachResponse, push};
 use leasehold_api::{Code, Problem};
 
 use super::{Arrived, Driver, Open};
-use crate::access::Complaint;
+use crate::access::ConnectError;
 use crate::http::Answered;
 use crate::machine::{Answer, CallId, Failure, Key, Moment, Request};
 use crate::payload::Granted;
@@ -19,7 +19,7 @@ impl Driver {
             Ok(message) => message,
             Err(said) => {
                 if let Some(open) = self.open.take() {
-                    self.take_in(Arrived::Down(open.link, Complaint::passing(said)));
+                    self.take_in(Arrived::Down(open.link, ConnectError::passing(said)));
                 }
                 return;
             }
@@ -32,7 +32,7 @@ impl Driver {
                     {
                         item.granted = Arc::new(granted);
                     }
-                    self.machine.answer(now, call, answer);
+                    self.hand_in(now, call, answer);
                 }
                 Told::Nonsense(call) => self.machine.failed(now, call, Failure::Unknown),
                 Told::Nothing => {}
@@ -60,7 +60,7 @@ impl Driver {
         let of_grant = self.listening.get(&name);
         name.1 = 0;
         let of_session = self.listening.get(&name);
-        of_grant.into_iter().chain(of_session).for_each(|belief| belief.wanted());
+        of_grant.into_iter().chain(of_session).for_each(|view| view.wanted());
     }
 
     /// It is rare enough to look for it.
@@ -87,16 +87,18 @@ impl Driver {
                 self.take_in(Arrived::Up(link));
             }
             Arrived::Up(link) => {
+                tracing::debug!(link = link.0, "connected");
                 self.is_up = true;
                 self.machine.up(now, link);
                 for done in self.waiting_for_up.drain(..) {
                     let _ = done.send(Ok(()));
                 }
             }
-            Arrived::Down(link, complaint) => {
+            Arrived::Down(link, error) => {
+                tracing::debug!(link = link.0, error = error.said, "no connection");
                 self.is_up = false;
-                let is_hopeless = complaint.is_lasting && self.machine.servers_len() == 1;
-                self.complaint = complaint;
+                let is_hopeless = error.is_lasting && self.machine.servers_len() == 1;
+                self.connect_error = error;
                 self.machine.down(now, link);
                 self.give_up_connecting(now, is_hopeless);
             }
@@ -120,7 +122,7 @@ impl Driver {
     pub(super) fn give_up_connecting(&mut self, now: Moment, is_hopeless: bool) {
         if is_hopeless || now >= self.up_until {
             for done in self.waiting_for_up.drain(..) {
-                let _ = done.send(Err(self.complaint.as_error()));
+                let _ = done.send(Err(self.connect_error.as_error()));
             }
         }
     }
@@ -136,7 +138,7 @@ impl Driver {
         let answered = match result {
             Ok(answered) => answered,
             Err((failure, said)) => {
-                self.complaint = Complaint::passing(said);
+                self.connect_error = ConnectError::passing(said);
                 self.machine.failed(now, call, failure);
                 return;
             }
@@ -161,6 +163,19 @@ impl Driver {
             && let (Some(granted), Some(item)) = (granted, self.machine.data_mut(key))
         {
             item.granted = Arc::new(granted);
+        }
+        self.hand_in(now, call, answer);
+    }
+
+    /// Hands an answer to the machine, which follows whatever leader it names: so it is not to see one that must not be followed.
+    fn hand_in(&mut self, now: Moment, call: CallId, mut answer: Answer) {
+        if let Answer::Refused(problem) = &mut answer
+            && let Some(hint) = problem.leader.take()
+        {
+            problem.leader = self.access.leader(self.machine.server(), &hint);
+            if problem.leader.is_none() {
+                tracing::debug!(hint, "the leader is not a configured server, and not followed");
+            }
         }
         self.machine.answer(now, call, answer);
     }

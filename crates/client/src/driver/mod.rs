@@ -3,7 +3,7 @@
 //! ```text
 //!  workers ──orders──► driver ──batch──► connection ──► server
 //!     ▲                  │  ▲                │
-//!     └── oneshot/belief─┘  └── replies ─────┘        clock: one alarm for all leases
+//!     └── oneshot/view─┘  └── replies ─────┘        clock: one alarm for all leases
 //! ```
 //!
 //! The driver is a value that is polled, by a task on the caller's runtime or by the client's own thread: see [`shared`].
@@ -25,10 +25,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tonic::codegen::tokio_stream::Stream;
+use tracing::Span;
 
-use crate::access::{Access, Complaint};
+use crate::access::{Access, ConnectError};
 use crate::address::query_value;
-use crate::belief::Belief;
 use crate::client::Transport;
 use crate::clock::Clock;
 use crate::error::Error;
@@ -37,32 +37,33 @@ use crate::machine::{Action, CallId, Failure, Key, LinkId, Machine, Moment, Requ
 use crate::payload::{Granted, Payload};
 use crate::stream::{Attached, Batch};
 use crate::surroundings::Place;
+use crate::view::LeaseView;
 use alarm::Alarm;
 pub(crate) use orders::Order;
 pub(crate) use shared::{Attention, SharedDriver};
 
-/// What is kept with each lease.
+/// State kept with each lease.
 pub(crate) struct Item {
     pub(crate) payload: Arc<Payload>,
     pub(crate) granted: Arc<Granted>,
-    pub(crate) belief: Arc<Belief>,
+    pub(crate) view: Arc<LeaseView>,
     pub(crate) acquired: Option<Caller<Got>>,
     pub(crate) released: Option<Caller<()>>,
 }
 
-/// Somebody who waits for what comes of a request.
+/// Caller that waits for the result of a request.
 pub(crate) type Caller<T> = oneshot::Sender<Result<T, Error>>;
 
-/// What the one who asked gets.
+/// Result of an acquire.
 pub(crate) struct Got {
     pub(crate) key: Key,
     pub(crate) granted: Arc<Granted>,
 }
 
-/// Something that came from the network.
+/// Event from the network.
 pub(crate) enum Arrived {
     Up(LinkId),
-    Down(LinkId, Complaint),
+    Down(LinkId, ConnectError),
     AskAgain(Asked),
     /// A watch could not connect to this server.
     Unreachable(String),
@@ -86,7 +87,7 @@ pub(crate) struct Asked {
 const ORDERS_MAX: usize = 256;
 /// Messages that are read before what follows from them is done.
 const MESSAGES_MAX: usize = 8;
-/// How often other tasks may run, and order more, before what was ordered is sent. Requests that leave together are answered
+/// Rounds in which other tasks may order more before a batch is sent. Requests that leave together are answered
 /// together, and their commits share a write.
 const GATHER_MAX: u32 = 8;
 
@@ -99,14 +100,16 @@ struct Open {
 
 pub(crate) struct Driver {
     clock: Arc<dyn Clock>,
+    /// Of all that is logged about this client.
+    span: Span,
     machine: Machine<Box<Item>>,
     place: Place,
     orders: mpsc::UnboundedReceiver<Order>,
     /// Reused: what was ordered and is not yet obeyed.
     ordered: Vec<Order>,
-    /// Whether anything can still be ordered.
+    /// True until all clients and leases are dropped.
     is_open: bool,
-    /// How often others have run since the first order that is not sent yet.
+    /// Rounds since the first order that is not sent yet.
     gathered: u32,
     alarm: Alarm,
     arrived: mpsc::UnboundedReceiver<Arrived>,
@@ -114,7 +117,7 @@ pub(crate) struct Driver {
     transport: Transport,
     access: Access,
     open: Option<Open>,
-    /// What goes by HTTP; its connections belong to the place.
+    /// HTTP connections of this place.
     http: Http,
     /// The same for requests of tools and for watches, which run on the guard's runtime.
     tools: watch::Sender<Http>,
@@ -122,22 +125,22 @@ pub(crate) struct Driver {
     namespace: String,
     query: String,
     running: HashMap<CallId, AbortHandle>,
-    /// Who wants to hear that somebody waits, by lease and token; a session has no token of its own.
-    listening: HashMap<(String, u64), Arc<Belief>>,
+    /// Views that are told of waiters, by lease and token; a session has no token of its own.
+    listening: HashMap<(String, u64), Arc<LeaseView>>,
     /// The connection in use, or the one that is being made.
     link: LinkId,
     connecting: Option<AbortHandle>,
     is_up: bool,
     /// Why the last connection failed.
-    complaint: Complaint,
+    connect_error: ConnectError,
     /// Until when who waits for the first connection goes on waiting.
     up_until: Moment,
     waiting_for_up: Vec<Caller<()>>,
     flushing: Vec<oneshot::Sender<()>>,
-    /// What is not given back by then lapses by itself.
+    /// End of the flush: a lease not released by then lapses.
     flush_until: Option<Moment>,
     sleeping: Vec<(Moment, oneshot::Sender<()>)>,
-    /// What callers wait for, gathered until all that arrived together is read.
+    /// Results for callers, gathered until all messages that arrived together are read.
     acquired: Vec<(Caller<Got>, Got)>,
     released: Vec<(Caller<()>, Result<(), Error>)>,
 }
@@ -159,6 +162,7 @@ impl Driver {
         let up_until = clock.now().plus(machine.settings().patience);
         Driver {
             clock,
+            span: tracing::debug_span!("leasehold", namespace),
             machine,
             place,
             orders,
@@ -181,7 +185,7 @@ impl Driver {
             link: LinkId(0),
             connecting: None,
             is_up: false,
-            complaint: Complaint::passing("no server answered"),
+            connect_error: ConnectError::passing("no server answered"),
             up_until,
             waiting_for_up: Vec::new(),
             flushing: Vec::new(),
@@ -284,6 +288,7 @@ impl Driver {
 
     /// Goes on in another place: what belongs to the runtime of the one before is replaced.
     fn move_to(&mut self, place: Place) {
+        tracing::debug!(?place, "the driver moves");
         // What has come already need not be asked for again.
         let mut nobody = Context::from_waker(Waker::noop());
         self.take_in_what_arrived(&mut nobody);
@@ -328,12 +333,12 @@ impl Driver {
     }
 }
 
-/// What to do after everything has been done that could be done.
+/// Outcome of a poll that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Let others run, and poll again: they may have more to send.
     Yield,
-    /// Nobody can order anything any more, and everything is given back.
+    /// All clients are dropped, and all leases are released.
     End,
 }
 

@@ -1,4 +1,4 @@
-//! What the program around it asks of the driver.
+//! Orders from clients and leases to the driver.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use leasehold_api::Happened;
 use tokio::sync::oneshot;
 
 use super::{Arrived, Asked, Caller, Driver, Item};
-use crate::belief::Belief;
 use crate::error::{Error, LostBy};
 use crate::http::{Answered, Ask as HttpAsk};
 use crate::machine::{Ask, Failure, Key, Moment};
+use crate::view::LeaseView;
 use crate::watch::Way;
 
 /// Between two tries of a request that was not carried out.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What the driver is told to do.
+/// Order to the driver.
 pub(crate) enum Order {
     Acquire {
         item: Box<Item>,
@@ -26,13 +26,13 @@ pub(crate) enum Order {
         key: Key,
         done: Caller<()>,
     },
-    /// Nobody holds the guard any more, or waits for it.
+    /// The guard was dropped, or the caller that waited for it.
     Abandon(Key),
     /// The caller of an acquire went away before it knew its key.
-    AbandonRequest(Arc<Belief>),
+    AbandonRequest(Arc<LeaseView>),
     Renew(Key),
     StartHeartbeat(Key),
-    /// Wants to hear when somebody waits for what it holds.
+    /// Asks for notices of waiters.
     Listen(Key),
     Http {
         ask: HttpAsk,
@@ -56,14 +56,14 @@ impl Driver {
             Order::Acquire { item, ask } => {
                 // The caller may be gone already.
                 if item.acquired.as_ref().is_some_and(|sender| !sender.is_closed()) {
-                    let belief = item.belief.clone();
-                    belief.asked_as(self.machine.acquire(now, item, ask));
+                    let view = item.view.clone();
+                    view.asked_as(self.machine.acquire(now, item, ask));
                 }
             }
             Order::Release { key, done } => self.release(now, key, done),
             Order::Abandon(key) => self.machine.abandon(now, key),
-            Order::AbandonRequest(belief) => {
-                if let Some(key) = belief.key() {
+            Order::AbandonRequest(view) => {
+                if let Some(key) = view.key() {
                     self.machine.abandon(now, key);
                 }
             }
@@ -71,7 +71,7 @@ impl Driver {
             Order::StartHeartbeat(key) => self.machine.start_heartbeat(now, key),
             Order::Listen(key) => {
                 if let Some(item) = self.machine.data(key) {
-                    self.listening.insert(item.granted.name(), item.belief.clone());
+                    self.listening.insert(item.granted.name(), item.view.clone());
                 }
             }
             Order::Http { ask, done } => {
@@ -102,7 +102,7 @@ impl Driver {
             let _ = done.send(Err(Error::lost(LostBy::Lapse, Happened::NotApplied)));
             return;
         };
-        item.belief.lost(LostBy::Released);
+        item.view.lost(LostBy::Released);
         item.released = Some(done);
         if !self.machine.release(now, key)
             && let Some(done) = self.machine.data_mut(key).and_then(|item| item.released.take())
@@ -115,7 +115,7 @@ impl Driver {
         let now = self.clock.now();
         for key in self.machine.keys() {
             if let Some(item) = self.machine.data_mut(key) {
-                item.belief.lost(LostBy::Released);
+                item.view.lost(LostBy::Released);
                 if let Some(acquired) = item.acquired.take() {
                     let _ = acquired.send(Err(Error::Closed));
                 }
@@ -124,7 +124,7 @@ impl Driver {
         }
     }
 
-    /// What cannot be given back by then lapses by itself.
+    /// Bounds a flush by the patience. A lease not released by then lapses.
     pub(super) fn stop_flushing_later(&mut self) {
         let until = self.clock.now().plus(self.machine.settings().patience);
         self.flush_until.get_or_insert(until);

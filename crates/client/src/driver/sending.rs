@@ -1,4 +1,4 @@
-//! How requests leave: over the stream, or by HTTP if there is none.
+//! Sending of requests, over the stream or by HTTP.
 
 use super::{Arrived, Driver};
 use crate::access::{Access, Protocol};
@@ -10,6 +10,7 @@ use crate::surroundings::Place;
 
 impl Driver {
     pub(super) fn connect(&mut self, link: LinkId, address: String) {
+        tracing::debug!(server = address, link = link.0, place = ?self.place, "connecting");
         self.is_up = false;
         self.link = link;
         if let Some(before) = self.connecting.take() {
@@ -80,6 +81,6 @@ impl Driver {
 async fn probe(access: &Access, link: LinkId, address: &str) -> Arrived {
     match access.connect(address, Protocol::Http1).await {
         Ok(_) => Arrived::Up(link),
-        Err(complaint) => Arrived::Down(link, complaint),
+        Err(error) => Arrived::Down(link, error),
     }
 }

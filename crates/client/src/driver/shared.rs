@@ -1,4 +1,4 @@
-//! Who drives: a task on the caller's runtime, or the guard, which is the client's own thread.
+//! Hand-over of the driver between a task on the caller's runtime and the guard, which is the client's own thread.
 //!
 //! ```text
 //!            ┌──────────── task ──► poll ─┐
@@ -29,7 +29,7 @@ use crate::clock::Clock;
 use crate::machine::Moment;
 use crate::surroundings::Place;
 
-/// How long an order may lie there before the task counts as stopped.
+/// Age of an order at which the task counts as stopped.
 const ORDERS_LATE: Duration = Duration::from_millis(100);
 
 /// Calls the guard when something was ordered. While orders are frequent the guard looks by itself, and calling it costs nothing.
@@ -40,7 +40,7 @@ pub(crate) struct Attention {
 }
 
 impl Attention {
-    /// Something was ordered, or nothing can be any more.
+    /// Notes an order, or the end of all orders.
     pub(crate) fn ordered(&self) {
         // Either the guard sees the order after it has ended its patrol, or it is seen here that it has.
         fence(Ordering::SeqCst);
@@ -62,7 +62,7 @@ pub(crate) struct SharedDriver {
 struct Seat {
     /// Until it has come to its end.
     driver: Option<Box<Driver>>,
-    /// Whether there is a task that could drive.
+    /// True while there is a task that could drive.
     has_task: bool,
     task: Option<Waker>,
     guard: Option<Waker>,
@@ -72,7 +72,7 @@ struct Seat {
     guard_until: Moment,
 }
 
-/// What the guard has seen when it looked last.
+/// Findings of the guard's last look.
 #[derive(Default)]
 struct Seen {
     polls: u64,
@@ -126,10 +126,17 @@ impl SharedDriver {
                 Look::SleepUntil(until) => tokio::select! {
                     biased;
                     () = self.attention.called.notified() => {}
-                    () = self.clock.sleep_until(until) => {}
+                    () = self.sleep_until(until) => {}
                 },
             }
         }
+    }
+
+    async fn sleep_until(&self, until: Moment) {
+        if until == Moment::MAX {
+            std::future::pending::<()>().await;
+        }
+        self.clock.sleep_until(until).await;
     }
 
     /// Drives until the end, or until it is somebody else's turn.
@@ -146,6 +153,8 @@ impl SharedDriver {
         let mut seat = self.seat();
         let seat = &mut *seat;
         let Some(driver) = &mut seat.driver else { return Poll::Ready(None) };
+        let span = driver.span.clone();
+        let _entered = span.enter();
         let (mine, other) = match place {
             Place::Caller => (&mut seat.task, &mut seat.guard),
             Place::Guard => (&mut seat.guard, &mut seat.task),
@@ -186,6 +195,8 @@ impl SharedDriver {
         let mut seat = self.seat();
         let seat = &mut *seat;
         let Some(driver) = &mut seat.driver else { return Look::End };
+        let span = driver.span.clone();
+        let _entered = span.enter();
         let overdue_at = driver.overdue_at();
         let limit = if overdue_at <= now {
             Some(driver.machine.slack())
@@ -230,7 +241,7 @@ impl SharedDriver {
 }
 
 impl Driver {
-    /// When so much is overdue that whoever should drive does not. Never, if nothing is due.
+    /// Moment at which a driver that has not run counts as stopped; the end of time if nothing is due.
     fn overdue_at(&self) -> Moment {
         self.next_wake().map_or(Moment::MAX, |at| at.plus(self.machine.slack()))
     }

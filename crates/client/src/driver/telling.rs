@@ -1,4 +1,4 @@
-//! What those hear who wait for something.
+//! Delivery of results to callers.
 
 use leasehold_api::{Code, Happened, Problem};
 
@@ -24,19 +24,28 @@ impl Driver {
     pub(super) fn tell(&mut self, key: Key, news: News) {
         let Some(item) = self.machine.data_mut(key) else { return };
         match news {
-            News::Granted(standing) => {
-                item.belief.stands(standing);
+            News::Granted(window) => {
+                tracing::trace!(lock = item.payload.lock(), token = item.granted.token, "granted");
+                item.view.set_window(window);
                 let got = Got { key, granted: item.granted.clone() };
                 match item.acquired.take() {
                     Some(caller) => self.acquired.push((caller, got)),
                     None => self.machine.abandon(self.clock.now(), key),
                 }
             }
-            News::Renewed(standing) => item.belief.stands(standing),
-            News::Jeopardy => item.belief.in_jeopardy(),
+            News::Renewed(window) => item.view.set_window(window),
+            News::Jeopardy => {
+                let token = item.granted.token;
+                tracing::debug!(
+                    lock = item.payload.lock(),
+                    token,
+                    "no renewal in time: the work must stop"
+                );
+                item.view.in_jeopardy();
+            }
             News::GaveUp => {
                 if let Some(acquired) = item.acquired.take() {
-                    let said = format!("no answer came in time; {}", self.complaint.said);
+                    let said = format!("no answer came in time; {}", self.connect_error.said);
                     let _ = acquired.send(Err(Error::unanswered(said)));
                 }
             }
@@ -44,7 +53,7 @@ impl Driver {
     }
 
     pub(super) fn end(&mut self, mut item: Item, how: Ended) {
-        let (belief, released) = match &how {
+        let (loss, released) = match &how {
             // A release may be on its way when the session is closed that it stands under.
             Ended::Lost(loss) | Ended::NeverAsked(loss) => {
                 let by = lost_by(loss);
@@ -62,7 +71,7 @@ impl Driver {
                 (by.clone(), Err(Error::lost(by, outcome)))
             }
             Ended::ReleaseUnanswered => {
-                let said = format!("no answer came to the release; {}", self.complaint.said);
+                let said = format!("no answer came to the release; {}", self.connect_error.said);
                 (LostBy::Lapse, Err(Error::unanswered(said)))
             }
             Ended::Refused(_) | Ended::Unreachable => (LostBy::Lapse, Ok(())),
@@ -70,16 +79,19 @@ impl Driver {
         if !self.listening.is_empty() {
             self.listening.remove(&item.granted.name());
         }
-        item.belief.lost(belief.clone());
+        if matches!(how, Ended::Lost(_)) {
+            tracing::debug!(lock = item.payload.lock(), token = item.granted.token, %loss, "lost");
+        }
+        item.view.lost(loss.clone());
         if let Some(caller) = item.released.take() {
             self.released.push((caller, released));
         }
         if let Some(acquired) = item.acquired.take() {
             let error = match how {
                 Ended::Refused(problem) => Error::Refused(problem),
-                Ended::Lost(_) => Error::lost(belief, Happened::Unknown),
-                Ended::NeverAsked(_) => Error::lost(belief, Happened::NotApplied),
-                Ended::Unreachable => self.complaint.as_error(),
+                Ended::Lost(_) => Error::lost(loss, Happened::Unknown),
+                Ended::NeverAsked(_) => Error::lost(loss, Happened::NotApplied),
+                Ended::Unreachable => self.connect_error.as_error(),
                 Ended::Released
                 | Ended::NotReleased(_)
                 | Ended::ReleaseUnanswered

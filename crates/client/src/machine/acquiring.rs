@@ -8,8 +8,8 @@ use super::entry::{Abandoned, Acquiring, Ask, Beat, Entry, Held, Phase, Releasin
 use super::jitter::doubled;
 use super::machine::{Action, Call, Ended, Machine, News, Request};
 use super::slab::Key;
-use super::standing::Standing;
 use super::time::Moment;
+use super::window::LeaseWindow;
 
 impl<T> Machine<T> {
     /// Asks for a lease, a session, or a grant under one.
@@ -122,7 +122,7 @@ impl<T> Machine<T> {
         self.end(key, how);
     }
 
-    /// Nobody wants the answer to an acquire any more, or the grant that it got.
+    /// Gives up an acquire, or the grant that it got, without a caller to tell.
     pub fn abandon(&mut self, now: Moment, key: Key) {
         self.work_off(now);
         let Some(entry) = self.entries.get_mut(key) else { return };
@@ -161,7 +161,7 @@ impl<T> Machine<T> {
 
     fn ttl_of(&self, session: Key) -> Duration {
         let session = self.entries.get(session);
-        session.and_then(Entry::standing).map_or(Duration::ZERO, |standing| standing.ttl())
+        session.and_then(Entry::window).map_or(Duration::ZERO, |window| window.ttl())
     }
 
     /// The same request again, without a wait: if it was granted before, this is that grant, and it can be released.
@@ -225,11 +225,11 @@ impl<T> Machine<T> {
             (Phase::Acquiring(_), Ask::Lease { .. }) => {
                 let late = planted!("lease-counted-from-the-answer");
                 let since = if late { now } else { call.sent };
-                let standing = Standing::counted(since, ttl, left);
-                self.leased(now, call, standing);
+                let window = LeaseWindow::counted(since, ttl, left);
+                self.leased(now, call, window);
             }
             (Phase::Abandoned(abandoned), _) => {
-                let until = abandoned.until.max(Standing::counted(now, ttl, left).lapses_at());
+                let until = abandoned.until.max(LeaseWindow::counted(now, ttl, left).lapses_at());
                 entry.phase = Phase::Releasing(Releasing::until(until, true));
                 self.send_release(now, key);
             }
@@ -246,30 +246,30 @@ impl<T> Machine<T> {
     }
 
     fn joined(&mut self, now: Moment, key: Key, session: Key) {
-        let standing = self.entries.get(session).and_then(Entry::standing);
-        let Some(standing) = standing else {
+        let window = self.entries.get(session).and_then(Entry::window);
+        let Some(window) = window else {
             // The session is on its way out, and this grant with it.
             self.end(key, Ended::Lost(super::Loss::SessionClosed));
             return;
         };
         self.entries.get_mut(key).expect("it was there").phase = Phase::Joined;
-        self.tell(key, News::Granted(standing));
-        if standing.state(now) != super::State::Valid {
+        self.tell(key, News::Granted(window));
+        if window.state(now) != super::State::Valid {
             self.tell(key, News::Jeopardy);
         }
     }
 
-    fn leased(&mut self, now: Moment, call: Call, standing: Standing) {
+    fn leased(&mut self, now: Moment, call: Call, window: LeaseWindow) {
         let key = call.key;
-        let beat = self.next_beat(standing);
-        let heartbeat_at = standing.heartbeat_at(self.settings.heartbeat);
-        self.ttl_least = self.ttl_least.min(standing.ttl());
+        let beat = self.next_beat(window);
+        let heartbeat_at = window.heartbeat_at(self.settings.heartbeat);
+        self.ttl_least = self.ttl_least.min(window.ttl());
         let entry = self.entries.get_mut(key).expect("it was there");
         let beat = if entry.ask.is_kept() { beat } else { Beat::NONE };
-        let held = Held { standing, sent: call.sent, beat };
+        let held = Held { window, sent: call.sent, beat };
         if now < heartbeat_at {
             entry.phase = Phase::Held(held);
-            self.tell(key, News::Granted(standing));
+            self.tell(key, News::Granted(window));
             return;
         }
         // It came late, after a wait in line: nobody knows how much of the lease is left.
@@ -277,15 +277,15 @@ impl<T> Machine<T> {
         let Phase::Acquiring(mut acquiring) = std::mem::replace(&mut entry.phase, before) else {
             unreachable!("only an acquire is granted");
         };
-        acquiring.next = Some(now.plus(standing.ttl()));
+        acquiring.next = Some(now.plus(window.ttl()));
         entry.phase = Phase::Confirming(Box::new(acquiring), held);
         self.send_beat(now, key);
     }
 
     /// The next heartbeat of a lease: early rather than late.
-    pub(super) fn next_beat(&mut self, standing: Standing) -> Beat {
-        let interval = self.settings.heartbeat.of(standing.ttl());
-        let at = standing.since().plus(self.jitter.shortened(interval));
+    pub(super) fn next_beat(&mut self, window: LeaseWindow) -> Beat {
+        let interval = self.settings.heartbeat.of(window.ttl());
+        let at = window.since().plus(self.jitter.shortened(interval));
         Beat { at, tries: 0, first_sent: None }
     }
 
@@ -351,7 +351,7 @@ pub fn says_nothing_of_the_lease(problem: &Problem) -> bool {
     is_undecided(problem) || problem.code == Code::QuotaExceeded
 }
 
-/// Whether the refusal says nothing about the lock: the same request may be decided a little later, or elsewhere.
+/// True if the refusal does not depend on the lock: the same request may be decided a little later, or by another server.
 pub fn is_undecided(problem: &Problem) -> bool {
     let is_decided = matches!(
         problem.code,

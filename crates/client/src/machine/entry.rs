@@ -6,10 +6,10 @@ use std::time::Duration;
 use leasehold_api::Problem;
 
 use super::slab::{CallId, Key};
-use super::standing::Standing;
 use super::time::Moment;
+use super::window::LeaseWindow;
 
-/// How long to wait for what is not free.
+/// Longest wait in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     Never,
@@ -17,7 +17,7 @@ pub enum Wait {
     Forever,
 }
 
-/// What is asked for, as far as time is concerned.
+/// Request for a lease or a grant, as far as time is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// A grant with a lease of its own; a session, which is a lease that nothing stands under yet.
@@ -48,13 +48,13 @@ pub(super) struct Entry<T> {
     pub(super) data: T,
     pub(super) ask: Ask,
     pub(super) phase: Phase,
-    /// When it is next looked at.
+    /// Moment of its timer.
     pub(super) timer: Option<Moment>,
     /// The request that was sent last, if its answer is still to come.
     pub(super) call: Option<CallId>,
     /// It has something to send and waits for a connection.
     pub(super) is_in_line: bool,
-    /// What stands under it, if it is a session.
+    /// Grants under it, if it is a session.
     pub(super) members: BTreeSet<Key>,
 }
 
@@ -64,27 +64,27 @@ pub(super) enum Phase {
     /// Granted, but so long ago that it must be confirmed before anybody relies on it.
     Confirming(Box<Acquiring>, Held),
     Held(Held),
-    /// Nothing is renewed any more.
-    Jeopardy(Standing),
+    /// No heartbeat is sent any more.
+    Jeopardy(LeaseWindow),
     /// Held under a session.
     Joined,
     Releasing(Releasing),
-    /// Nobody wants it any more; what it may have got must not stay behind.
+    /// The caller is gone; a grant it may have got must be released.
     Abandoned(Abandoned),
 }
 
 #[derive(Debug)]
 pub(super) struct Acquiring {
-    /// When the caller is told that no answer came.
+    /// Moment at which the caller is told that no answer came.
     pub(super) give_up: Option<Moment>,
-    /// When the waiting in line is over.
+    /// End of the wait in the queue.
     pub(super) wait_until: Option<Moment>,
     /// Keeps the place in the queue.
     pub(super) ticket: Option<String>,
-    /// Something was sent of which nobody knows what came.
+    /// The outcome of an earlier try is unknown.
     pub(super) is_in_doubt: bool,
     pub(super) tries: u32,
-    /// When to send again: after a failure, or because the answer is overdue.
+    /// Moment of the next try: after a failure, or because the answer is overdue.
     pub(super) next: Option<Moment>,
     /// Why the last try failed.
     pub(super) last: Option<Box<Problem>>,
@@ -92,8 +92,8 @@ pub(super) struct Acquiring {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
-    pub(super) standing: Standing,
-    /// When the request was sent that the standing is the answer to.
+    pub(super) window: LeaseWindow,
+    /// Moment at which the request was sent that the window is the answer to.
     pub(super) sent: Moment,
     pub(super) beat: Beat,
 }
@@ -113,7 +113,7 @@ pub(super) struct Releasing {
     pub(super) is_in_doubt: bool,
     pub(super) tries: u32,
     pub(super) next: Option<Moment>,
-    /// Nobody asked for it: it cleans up.
+    /// Cleanup without a caller.
     pub(super) is_quiet: bool,
 }
 
@@ -130,7 +130,7 @@ impl Beat {
 }
 
 impl<T> Entry<T> {
-    /// When something must be done about it, whatever else happens.
+    /// Moment of its next action, unless an input comes first.
     pub(super) fn due_at(&self) -> Option<Moment> {
         // What waits for a connection is sent when there is one, not at a time.
         let unless_in_line = |at: Option<Moment>| at.filter(|_| !self.is_in_line);
@@ -142,9 +142,9 @@ impl<T> Entry<T> {
                 earliest(acquiring.next, unless_in_line(Some(held.beat.at)))
             }
             Phase::Held(held) => {
-                earliest(Some(held.standing.jeopardy_at()), unless_in_line(Some(held.beat.at)))
+                earliest(Some(held.window.jeopardy_at()), unless_in_line(Some(held.beat.at)))
             }
-            Phase::Jeopardy(standing) => Some(standing.lapses_at()),
+            Phase::Jeopardy(window) => Some(window.lapses_at()),
             Phase::Joined => None,
             Phase::Releasing(releasing) => {
                 earliest(Some(releasing.until), unless_in_line(releasing.next))
@@ -156,10 +156,10 @@ impl<T> Entry<T> {
     }
 
     /// The lease as it stands, while it is held.
-    pub(super) fn standing(&self) -> Option<Standing> {
+    pub(super) fn window(&self) -> Option<LeaseWindow> {
         match &self.phase {
-            Phase::Held(held) => Some(held.standing),
-            Phase::Jeopardy(standing) => Some(*standing),
+            Phase::Held(held) => Some(held.window),
+            Phase::Jeopardy(window) => Some(*window),
             Phase::Acquiring(_)
             | Phase::Confirming(..)
             | Phase::Joined

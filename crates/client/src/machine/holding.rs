@@ -10,16 +10,11 @@ use super::jitter::doubled;
 use super::link::Link;
 use super::machine::{Call, Loss, Machine, News, Request};
 use super::slab::Key;
-use super::standing::{Standing, State};
 use super::time::Moment;
+use super::window::{LeaseWindow, RESEND_PART, STALL_PART, State};
 
-/// A heartbeat that is not answered is sent again after this part of the ttl: three fit between a third and a half, six
-/// between a sixth and a half.
-const RESEND_PART: u32 = 18;
 /// No ttl that a server grants is so short that it needs more.
 const RESEND_MIN: Duration = Duration::from_millis(5);
-/// A connection over which nothing came for this part of the ttl, though a heartbeat is out, is given up.
-const STALL_PART: u32 = 9;
 
 impl<T> Machine<T> {
     fn held_mut(&mut self, key: Key) -> Option<&mut Held> {
@@ -35,10 +30,10 @@ impl<T> Machine<T> {
 
     pub(super) fn held_due(&mut self, now: Moment, key: Key) {
         let Some(held) = self.held_mut(key) else { return };
-        let (standing, beat) = (held.standing, held.beat);
-        match standing.state(now) {
+        let (window, beat) = (held.window, held.beat);
+        match window.state(now) {
             State::Lost => self.lose(key, Loss::Lapsed),
-            State::Jeopardy => self.in_jeopardy(key, standing),
+            State::Jeopardy => self.in_jeopardy(key, window),
             State::Valid if beat.at <= now => self.send_beat(now, key),
             State::Valid => {}
         }
@@ -66,8 +61,8 @@ impl<T> Machine<T> {
         if let Ask::Lease { is_kept, .. } = &mut entry.ask {
             *is_kept = true;
         }
-        if let Phase::Held(Held { standing, beat: Beat::NONE, .. }) = entry.phase {
-            let beat = self.next_beat(standing);
+        if let Phase::Held(Held { window, beat: Beat::NONE, .. }) = entry.phase {
+            let beat = self.next_beat(window);
             if let Some(held) = self.held_mut(key) {
                 held.beat = beat;
             }
@@ -75,9 +70,9 @@ impl<T> Machine<T> {
         }
     }
 
-    fn in_jeopardy(&mut self, key: Key, standing: Standing) {
+    fn in_jeopardy(&mut self, key: Key, window: LeaseWindow) {
         let entry = self.entries.get_mut(key).expect("it was there");
-        entry.phase = Phase::Jeopardy(standing);
+        entry.phase = Phase::Jeopardy(window);
         let members: Vec<Key> = entry.members.iter().copied().collect();
         self.tell(key, News::Jeopardy);
         for member in members {
@@ -90,7 +85,7 @@ impl<T> Machine<T> {
     pub(super) fn send_beat(&mut self, now: Moment, key: Key) {
         self.give_up_stalled_link(now, key);
         let Some(held) = self.held_mut(key) else { return };
-        let resend = (held.standing.ttl() / RESEND_PART).max(RESEND_MIN);
+        let resend = (held.window.ttl() / RESEND_PART).max(RESEND_MIN);
         let resend = self.jitter.spread(resend);
         if self.send(now, key, Request::Renew)
             && let Some(held) = self.held_mut(key)
@@ -107,7 +102,7 @@ impl<T> Machine<T> {
         let Some(held) = self.held_mut(key) else { return };
         let Some(first) = held.beat.first_sent else { return };
         let silence = now.since(first.max(heard));
-        if silence >= held.standing.ttl() / STALL_PART {
+        if silence >= held.window.ttl() / STALL_PART {
             held.beat.first_sent = None;
             self.servers.rotate();
             self.drop_link(now);
@@ -117,9 +112,9 @@ impl<T> Machine<T> {
     pub(super) fn renewed(&mut self, now: Moment, call: Call, ttl: Duration, left: Duration) {
         let key = call.key;
         let since = if planted!("lease-counted-from-the-answer") { now } else { call.sent };
-        let standing = Standing::counted(since, ttl, left);
-        self.ttl_least = self.ttl_least.min(standing.ttl());
-        let beat = self.next_beat(standing);
+        let window = LeaseWindow::counted(since, ttl, left);
+        self.ttl_least = self.ttl_least.min(window.ttl());
+        let beat = self.next_beat(window);
         let Some(entry) = self.entries.get_mut(key) else { return };
         let is_kept = entry.ask.is_kept();
         match &mut entry.phase {
@@ -127,13 +122,13 @@ impl<T> Machine<T> {
             // it ends a little earlier, so they are told apart by when they were asked for.
             Phase::Held(held) if held.sent <= call.sent => {
                 let beat = if is_kept { beat } else { Beat::NONE };
-                *held = Held { standing, sent: call.sent, beat };
-                self.tell(key, News::Renewed(standing));
+                *held = Held { window, sent: call.sent, beat };
+                self.tell(key, News::Renewed(window));
             }
-            Phase::Confirming(..) if standing.state(now) == State::Valid => {
+            Phase::Confirming(..) if window.state(now) == State::Valid => {
                 let beat = if is_kept { beat } else { Beat::NONE };
-                entry.phase = Phase::Held(Held { standing, sent: call.sent, beat });
-                self.tell(key, News::Granted(standing));
+                entry.phase = Phase::Held(Held { window, sent: call.sent, beat });
+                self.tell(key, News::Granted(window));
             }
             // In jeopardy the work has been told to stop: it is too late to go on.
             Phase::Held(_)
@@ -149,7 +144,7 @@ impl<T> Machine<T> {
     pub(super) fn beat_failed(&mut self, now: Moment, key: Key, at_least: Option<Duration>) {
         let first = self.settings.backoff_first;
         let Some(held) = self.held_mut(key) else { return };
-        let (tries, most) = (held.beat.tries, held.standing.ttl() / RESEND_PART);
+        let (tries, most) = (held.beat.tries, held.window.ttl() / RESEND_PART);
         let pause = self.jitter.spread(doubled(first, tries, most.max(first).min(first * 25)));
         let pause = at_least.map_or(pause, |at_least| pause.max(at_least).min(most));
         if let Some(held) = self.held_mut(key) {

@@ -20,7 +20,7 @@ pub(super) enum Link {
         id: LinkId,
         until: Moment,
     },
-    /// Something came over it at `heard`.
+    /// The last message came at `heard`.
     Up {
         id: LinkId,
         heard: Moment,
@@ -58,7 +58,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// What carried the connection has stopped, and something else drives the machine from here on. The next connection is made at
+    /// Replaces the connection, because another thread or task drives the machine from here on. The next one is made at
     /// once, to the same server, and what was sent over this one is sent again.
     pub fn relink(&mut self, now: Moment) {
         let (Link::Up { id, .. } | Link::Connecting { id, .. }) = self.link else {
@@ -71,7 +71,7 @@ impl<T> Machine<T> {
         self.fail_calls_of(now, id);
     }
 
-    /// What keeps leases goes first: a crowd of waiters must not cost a holder its lease.
+    /// Sends heartbeats and releases first: many waiters must not cost a holder its lease.
     fn send_what_is_in_line(&mut self, now: Moment) {
         let line: Vec<Key> = self.line.drain(..).collect();
         let (keeping, others): (Vec<Key>, Vec<Key>) =
@@ -143,7 +143,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Something that was asked beside the machine failed: another server may do better, if there is one.
+    /// Notes that a request beside the machine failed: another server may do better, if there is one.
     pub fn suspect(&mut self, now: Moment) {
         self.work_off(now);
         if let Link::Up { id, .. } = self.link {

@@ -10,16 +10,16 @@ use super::jitter::Jitter;
 use super::link::{Link, LinkId};
 use super::servers::Servers;
 use super::slab::{CallId, Key, Slab};
-use super::standing::{HeartbeatInterval, Standing};
 use super::time::Moment;
+use super::window::{HeartbeatInterval, LeaseWindow, SLACK_PART};
 
-/// How patient a client is.
+/// Timeouts of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long a request is tried before its caller is told that no server could be reached. A wait in line is not
+    /// Duration for which a request is tried before its caller is told that no server could be reached. A wait in line is not
     /// part of it.
     pub patience: Duration,
-    /// How long an answer may take, beyond the wait, before the request is sent again.
+    /// Timeout of an answer, beyond the wait, after which the request is sent again.
     pub answer_timeout: Duration,
     pub connect_timeout: Duration,
     /// The pause between two tries: doubled each time, and jittered.
@@ -41,11 +41,9 @@ impl Default for Settings {
     }
 }
 
-/// The part of the shortest ttl that is [`Machine::slack`].
-const SLACK_PART: u32 = 32;
 const SLACK_MAX: Duration = Duration::from_secs(1);
 
-/// What is to be done.
+/// Action for the driver.
 #[derive(Debug)]
 pub enum Action<T> {
     /// Make a connection to this server, say `up` or `down`, and let the one before go.
@@ -54,7 +52,7 @@ pub enum Action<T> {
     Send { call: CallId, key: Key, request: Request },
     /// The answer is of no interest any more, so the request should not wait any longer. One must follow all the same.
     Cancel { call: CallId, key: Key },
-    /// Something changed for the one who asked.
+    /// A change that the caller is told of.
     Tell { key: Key, news: News },
     /// It is over, and the machine has forgotten the key.
     End { key: Key, data: T, how: Ended },
@@ -71,18 +69,18 @@ pub enum Request {
     Release,
 }
 
-/// What is told about a lease that goes on.
+/// News of a lease that goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    Granted(Standing),
-    Renewed(Standing),
+    Granted(LeaseWindow),
+    Renewed(LeaseWindow),
     /// Stop.
     Jeopardy,
     /// No answer came to an acquire. Whether it was granted is unknown; what it may have got is being given back.
     GaveUp,
 }
 
-/// How it ended.
+/// End of a lease or a request.
 #[derive(Debug)]
 pub enum Ended {
     /// The server said no to an acquire.
@@ -128,7 +126,7 @@ pub enum Loss {
     SessionClosed,
 }
 
-/// What a server said.
+/// Answer of a server.
 #[derive(Debug)]
 pub enum Answer {
     /// To an acquire or the opening of a session. `left` is how long the lease still stands.
@@ -172,7 +170,7 @@ pub struct Machine<T> {
     pub(super) entries: Slab<Entry<T>>,
     pub(super) calls: Slab<Call>,
     pub(super) timers: BTreeSet<(Moment, Key)>,
-    /// What has something to send and no connection.
+    /// Entries that have a request to send and no connection.
     pub(super) line: Vec<Key>,
     pub(super) actions: VecDeque<Action<T>>,
     pub(super) jitter: Jitter,
@@ -211,12 +209,12 @@ impl<T> Machine<T> {
         machine
     }
 
-    /// What to do next; `None` when all is done for now.
+    /// Takes the next action; `None` when all is done for now.
     pub fn next_action(&mut self) -> Option<Action<T>> {
         self.actions.pop_front()
     }
 
-    /// When `wake` must be called at the latest.
+    /// Latest moment of the next call of `wake`.
     pub fn next_wake(&self) -> Option<Moment> {
         let lease = self.timers.first().map(|(at, _)| *at);
         match (lease, self.link_due()) {
@@ -225,13 +223,13 @@ impl<T> Machine<T> {
         }
     }
 
-    /// How late a wake may be before whatever drives the machine counts as stopped. Twice that after a heartbeat was due there is
+    /// Delay of a wake after which the driver of the machine counts as stopped. Twice that after a heartbeat was due there is
     /// still time to send it over another connection.
     pub fn slack(&self) -> Duration {
         (self.ttl_least / SLACK_PART).min(SLACK_MAX)
     }
 
-    /// When something is next due. A wake is asked for then or earlier: a timer may be left of something that has happened.
+    /// Moment of the next action. A wake is asked for then or earlier: a timer may be left of an entry that has changed since.
     pub fn next_due(&self) -> Option<Moment> {
         let entries = self.entries.iter().filter_map(|(_, entry)| entry.due_at());
         entries.chain(self.link_due()).min()
@@ -249,7 +247,7 @@ impl<T> Machine<T> {
         self.work_off(now);
     }
 
-    /// What a request on its way is about.
+    /// Key that a request on its way belongs to.
     pub fn key_of(&self, call: CallId) -> Option<Key> {
         self.calls.get(call.0).map(|call| call.key)
     }
@@ -263,15 +261,15 @@ impl<T> Machine<T> {
     }
 
     /// The lease that the key's grant stands under, while it is held.
-    pub fn standing(&self, key: Key) -> Option<Standing> {
+    pub fn window(&self, key: Key) -> Option<LeaseWindow> {
         let entry = self.entries.get(key)?;
         match (&entry.phase, entry.ask) {
-            (Phase::Joined, Ask::Under { session, .. }) => self.entries.get(session)?.standing(),
-            _ => entry.standing(),
+            (Phase::Joined, Ask::Under { session, .. }) => self.entries.get(session)?.window(),
+            _ => entry.window(),
         }
     }
 
-    /// How many keys are in use.
+    /// Number of keys in use.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -289,7 +287,7 @@ impl<T> Machine<T> {
         self.entries.iter().map(|(key, _)| key).collect()
     }
 
-    /// How many servers there are to choose from.
+    /// Number of known servers.
     pub fn servers_len(&self) -> usize {
         self.servers.len()
     }
@@ -496,7 +494,7 @@ impl<T> Machine<T> {
     }
 }
 
-/// Whether no server can have seen the acquire.
+/// True if no server can have seen the acquire.
 fn was_never_asked(phase: &Phase, call: Option<CallId>) -> bool {
     match phase {
         Phase::Acquiring(acquiring) => call.is_none() && !acquiring.is_in_doubt,

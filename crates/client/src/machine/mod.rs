@@ -14,7 +14,7 @@
 //!
 //! The rules, each with a test of its own:
 //!
-//! - A lease counts from the moment before the request was sent that got or renewed it, see [`Standing`].
+//! - A lease counts from the moment before the request was sent that got or renewed it, see [`LeaseWindow`].
 //! - A heartbeat goes out after a third of the ttl at the latest, or after a sixth: see [`HeartbeatInterval`]. What fails
 //!   by transport is sent again until half of the ttl is over; what the server refuses ends the lease at once.
 //! - Half of the ttl after the last confirmed request was sent the work must stop (jeopardy), and does not start again.
@@ -27,7 +27,7 @@
 //!   followed.
 
 mod time;
-mod standing;
+mod window;
 mod servers;
 mod slab;
 mod jitter;
@@ -49,5 +49,5 @@ pub use jitter::Jitter;
 pub use link::LinkId;
 pub use machine::{Action, Answer, Ended, Failure, Loss, Machine, News, Request, Settings};
 pub use slab::{CallId, Key};
-pub use standing::{HeartbeatInterval, Standing, State};
 pub use time::Moment;
+pub use window::{HeartbeatInterval, LeaseWindow, State};

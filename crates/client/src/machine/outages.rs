@@ -1,4 +1,4 @@
-//! How long an outage a lease survives, wherever between two heartbeats it begins.
+//! Longest outage that a lease survives, for every beginning between two heartbeats.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use super::*;
 const TTL: u64 = 30_000;
 /// There and back.
 const ROUND_TRIP: u64 = 40;
-/// What TCP does with a connection that nobody answers.
+/// Behaviour of TCP on a connection without answers.
 const RETRANSMISSION: u64 = 1000;
 /// The pause before a reconnect at most: a retransmission, and what is left of the client's own pause.
 const RECONNECT: u64 = 1500;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Nothing gets through, and nobody is told.
+    /// All packets are lost without a notice.
     Silent,
     /// Connections break at its beginning, and each new one is refused.
     Broken,

@@ -35,8 +35,8 @@ impl<T> Machine<T> {
     pub(super) fn start_release(&mut self, now: Moment, key: Key, is_quiet: bool) {
         let until = match self.entries.get(key).map(|entry| (&entry.phase, entry.ask)) {
             Some((Phase::Joined, Ask::Under { session, .. })) => self.lapse_of(session),
-            Some((Phase::Confirming(_, held), _)) => Some(held.standing.lapses_at()),
-            Some(_) => self.entries.get(key).and_then(Entry::standing).map(|s| s.lapses_at()),
+            Some((Phase::Confirming(_, held), _)) => Some(held.window.lapses_at()),
+            Some(_) => self.entries.get(key).and_then(Entry::window).map(|s| s.lapses_at()),
             None => None,
         };
         let Some(entry) = self.entries.get_mut(key) else { return };
@@ -50,7 +50,7 @@ impl<T> Machine<T> {
     }
 
     fn lapse_of(&self, session: Key) -> Option<Moment> {
-        self.entries.get(session).and_then(Entry::standing).map(|standing| standing.lapses_at())
+        self.entries.get(session).and_then(Entry::window).map(|window| window.lapses_at())
     }
 
     pub(super) fn send_release(&mut self, now: Moment, key: Key) {

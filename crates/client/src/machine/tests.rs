@@ -193,8 +193,8 @@ fn a_lease_counts_from_when_it_was_asked_for_not_from_the_answer() {
     assert_eq!(said, "a acquire Never");
     hands.at(4000);
     assert_eq!(hands.answer(granted()), "a granted");
-    let standing = hands.machine.standing(key).unwrap();
-    assert_eq!(standing.lapses_at(), Moment::from_millis(30_000));
+    let window = hands.machine.window(key).unwrap();
+    assert_eq!(window.lapses_at(), Moment::from_millis(30_000));
 }
 
 #[test]
@@ -220,8 +220,8 @@ fn a_renewal_counts_from_when_it_was_sent() {
     let (sent, _) = hands.until_said();
     hands.at(sent + 900);
     hands.answer(renewed());
-    let standing = hands.machine.standing(key).unwrap();
-    assert!(standing.since() <= Moment::from_millis(sent + 1), "{standing:?}");
+    let window = hands.machine.window(key).unwrap();
+    assert!(window.since() <= Moment::from_millis(sent + 1), "{window:?}");
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn a_refused_renewal_ends_the_lease_at_once() {
         let (mut hands, key) = Hands::hold("a");
         hands.until_said();
         assert_eq!(hands.refuse(code), format!("a lost: {code}"));
-        assert!(hands.machine.standing(key).is_none());
+        assert!(hands.machine.window(key).is_none());
     }
 }
 
@@ -368,9 +368,9 @@ fn an_answer_that_was_overtaken_does_not_shorten_the_lease() {
     hands.until_said();
     hands.until_said();
     assert_eq!(hands.answer(renewed()), "a renewed");
-    let standing = hands.machine.standing(key).unwrap();
+    let window = hands.machine.window(key).unwrap();
     assert_eq!(hands.answer_oldest(renewed()), "");
-    assert_eq!(hands.machine.standing(key).unwrap(), standing);
+    assert_eq!(hands.machine.window(key).unwrap(), window);
 }
 
 #[test]
@@ -380,11 +380,11 @@ fn a_grant_that_waited_long_is_confirmed_before_it_is_believed() {
     assert_eq!(said, "a acquire Forever");
     hands.at(100_000);
     assert_eq!(hands.answer(granted()), "a renew");
-    assert!(hands.machine.standing(key).is_none());
+    assert!(hands.machine.window(key).is_none());
     hands.at(100_200);
     assert_eq!(hands.answer(renewed()), "a granted");
-    let standing = hands.machine.standing(key).unwrap();
-    assert_eq!(standing.since(), Moment::from_millis(100_000));
+    let window = hands.machine.window(key).unwrap();
+    assert_eq!(window.since(), Moment::from_millis(100_000));
 }
 
 #[test]
@@ -407,8 +407,8 @@ fn a_replayed_grant_counts_from_what_is_left_of_it() {
     let sent = hands.now;
     let left = TTL - Duration::from_secs(4);
     assert_eq!(hands.answer(Answer::Granted { ttl: TTL, left }), "a granted");
-    let standing = hands.machine.standing(key).unwrap();
-    assert_eq!(standing.lapses_at(), sent.plus(left));
+    let window = hands.machine.window(key).unwrap();
+    assert_eq!(window.lapses_at(), sent.plus(left));
 }
 
 #[test]
@@ -664,7 +664,7 @@ fn one_heartbeat_keeps_a_session_and_all_under_it() {
     let (_, said) = hands.until_said();
     assert_eq!(said, "session renew");
     hands.answer(renewed());
-    assert_eq!(hands.machine.standing(one), hands.machine.standing(session));
+    assert_eq!(hands.machine.window(one), hands.machine.window(session));
     hands.machine.release(hands.now, two);
     assert_eq!(hands.done(), "two release");
     assert_eq!(hands.answer(Answer::Released), "two released");
@@ -728,7 +728,7 @@ fn one_lock_of_a_session_can_be_lost_alone() {
     hands.answer(granted());
     hands.machine.lost(hands.now, one, Box::new(lost()));
     assert_eq!(hands.done(), "one lost: lease_lost");
-    assert!(hands.machine.standing(session).is_some());
+    assert!(hands.machine.window(session).is_some());
 }
 
 #[test]
@@ -759,6 +759,45 @@ fn the_next_server_is_tried_when_one_cannot_be_reached() {
     assert_eq!(said, "connect http://a:1");
     assert!((10..=20).contains(&at), "{at}");
     assert_eq!(hands.up(), "a acquire Never");
+}
+
+#[test]
+fn whatever_drives_the_machine_next_has_a_connection_of_its_own_at_once() {
+    let mut hands = Hands::with(&["http://a:1", "http://b:1"]);
+    hands.acquire("a", Wait::Never);
+    hands.up();
+    hands.answer(granted());
+    hands.acquire("b", Wait::Forever);
+    // A heartbeat is overdue, and goes out over the new connection; so does what waits for an answer.
+    hands.now = Moment::from_millis(11_000);
+    hands.machine.relink(hands.now);
+    assert_eq!(hands.done(), "connect http://a:1");
+    assert_eq!(hands.up(), "a renew");
+    assert_eq!(hands.answer(renewed()), "a renewed");
+    let (at, said) = hands.until_said();
+    assert!((11_010..=11_020).contains(&at), "{at}");
+    assert_eq!(said, "b acquire Forever");
+}
+
+#[test]
+fn whatever_drives_the_machine_may_be_late_by_a_part_of_the_shortest_lease() {
+    let mut hands = Hands::connected();
+    let most = hands.machine.slack();
+    hands.acquire("a", Wait::Never);
+    hands.answer(granted());
+    assert!(hands.machine.slack() < TTL / 30 && hands.machine.slack() <= most);
+    hands.acquire("b", Wait::Never);
+    let ttl = Duration::from_millis(320);
+    hands.answer(Answer::Granted { ttl, left: ttl });
+    assert_eq!(hands.machine.slack(), Duration::from_millis(10));
+    // Twice that after a heartbeat was due, the work need not stop yet.
+    assert!(ttl / 3 + hands.machine.slack() * 2 < ttl / 2 - ttl / 16);
+    for key in hands.machine.keys() {
+        hands.machine.release(hands.now, key);
+        hands.done();
+        hands.answer(Answer::Released);
+    }
+    assert_eq!(hands.machine.slack(), most);
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Moment {
         Moment(self.0.saturating_sub(nanos(length)))
     }
 
-    /// How long ago `earlier` was; zero if it was not.
+    /// Duration since `earlier`; zero if it is later.
     pub const fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

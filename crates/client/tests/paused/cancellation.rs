@@ -15,7 +15,7 @@ async fn it_fires_half_of_a_ttl_after_the_last_renewal_that_was_confirmed() {
     sleep(TTL * 10).await;
     assert!(!stop.is_cancelled(), "the heartbeats keep it");
     server.is_now(SILENT);
-    let since = lease.standing().since();
+    let since = lease.window().since();
     stop.cancelled().await;
     assert_eq!(lease.state(), State::Jeopardy);
     let after = server.now().since(since);

@@ -5,3 +5,4 @@ mod server;
 
 mod cancellation;
 mod guard;
+mod secrets;

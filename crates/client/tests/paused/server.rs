@@ -23,6 +23,9 @@ use tokio::time::{Instant, sleep};
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 pub(crate) const ANSWERS: u8 = 0;
+/// The one lease id that is ever given out.
+pub(crate) const LEASE_ID: &str = "0123-geheim";
+
 /// It takes requests and never answers.
 pub(crate) const SILENT: u8 = 1;
 /// It knows no lease.
@@ -108,7 +111,7 @@ impl Server {
 fn granted(path: &str, asked: &Value) -> Value {
     let ttl = u64::try_from(TTL.as_millis()).unwrap();
     json!({
-        "lock": path, "owner_id": asked["owner_id"], "lease_id": "lease", "session_id": "lease",
+        "lock": path, "owner_id": asked["owner_id"], "lease_id": LEASE_ID, "session_id": LEASE_ID,
         "session": 1, "adapter": "http", "fencing_token": 7, "mode": "exclusive", "ttl_ms": ttl,
         "expires_in_ms": ttl, "lease_expiry_ms": ttl, "expires_at": "", "acquired_at": "",
         "waited_ms": 0, "replayed": false, "released": true, "epoch": 1,

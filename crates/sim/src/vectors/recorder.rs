@@ -341,7 +341,7 @@ impl Recorder {
 
     fn changed_standing(&mut self) -> Option<BTreeMap<String, Standing>> {
         let stands = |(name, key): (&String, &Key)| {
-            let standing = self.machine.standing(*key)?;
+            let standing = self.machine.window(*key)?;
             let standing = Standing {
                 since: millis(standing.since()),
                 jeopardy_at: millis(standing.jeopardy_at()),

@@ -161,7 +161,7 @@ impl Worker {
         self.counts.acquired += 1;
         self.counts.waited += u64::from(!lease.waited().is_zero());
         let token = lease.fencing_token();
-        self.judge.took(SystemClock.now(), lock, token, lease.standing().lapses_at());
+        self.judge.took(SystemClock.now(), lock, token, lease.window().lapses_at());
         if !self.hold.is_zero() {
             self.hold(lock, token, &lease).await;
         }
@@ -201,8 +201,8 @@ impl Worker {
                 () = &mut end => return,
                 () = told(&mut self.stop) => return,
                 change = changes.next() => match change {
-                    Change::Renewed(standing) => {
-                        self.judge.keeps(lock, token, standing.lapses_at());
+                    Change::Renewed(window) => {
+                        self.judge.keeps(lock, token, window.lapses_at());
                     }
                     Change::Jeopardy | Change::Lost(_) => return,
                 },

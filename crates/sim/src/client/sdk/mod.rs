@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use leasehold_api::{Code, Problem};
 use leasehold_client::machine::{
-    Action, Answer, CallId, Ended, HeartbeatInterval, Key, LinkId, Machine, Moment as Own, News,
-    Settings, Standing,
+    Action, Answer, CallId, Ended, HeartbeatInterval, Key, LeaseWindow, LinkId, Machine,
+    Moment as Own, News, Settings,
 };
 use leasehold_core::{
     Answer as Told, Claim, Command, FencingToken, LeaseId, Namespace, Owner, Refusal, RequestId,
@@ -150,7 +150,7 @@ impl Sdk {
             Call::Command(_) | Call::Query(_) => return Vec::new(),
         };
         // What is being given back says nothing of its lease any more.
-        let is_kept = |key: &&Key| only.is_some() || self.machine.standing(**key).is_some();
+        let is_kept = |key: &&Key| only.is_some() || self.machine.window(**key).is_some();
         let items = self.keys.iter().filter(is_kept).filter_map(|key| self.machine.data(*key));
         let of_lease = items.filter(|item| item.lease == Some(lease) && item.is_granted);
         let grants = of_lease.filter_map(|item| Some((item.claims.clone(), item.fence?, item.ttl)));
@@ -281,13 +281,13 @@ impl World {
         let Some(item) = sdk.machine.data_mut(exchange.key) else { return Ok(()) };
         item.confirmed = item.confirmed.max(sent);
         let (confirmed, of_session) = (item.confirmed, item.session.is_some());
-        let Some(standing) = sdk.machine.standing(exchange.key) else { return Ok(()) };
-        let is_right = standing.jeopardy_at() <= confirmed.plus(ttl / 2)
-            && standing.lapses_at() <= confirmed.plus(ttl);
+        let Some(window) = sdk.machine.window(exchange.key) else { return Ok(()) };
+        let is_right = window.jeopardy_at() <= confirmed.plus(ttl / 2)
+            && window.lapses_at() <= confirmed.plus(ttl);
         if of_session || is_right {
             return Ok(());
         }
-        let what = format!("client-{client} counts from {:?}, asked at {confirmed:?}", standing);
+        let what = format!("client-{client} counts from {:?}, asked at {confirmed:?}", window);
         Err(Verdict::new(now, "a client counts from before it asked", what))
     }
 
@@ -327,8 +327,8 @@ impl World {
 
     fn sdk_news(&mut self, client: usize, key: Key, news: News) -> Result<(), Verdict> {
         match news {
-            News::Granted(standing) => self.sdk_granted(client, key, standing),
-            News::Renewed(standing) => {
+            News::Granted(window) => self.sdk_granted(client, key, window),
+            News::Renewed(window) => {
                 let of_session = |item: &Item| item.session == Some(key);
                 let sdk = self.clients[client].sdk.as_ref().expect("it is up");
                 let under = sdk
@@ -338,7 +338,7 @@ impl World {
                     .filter(|k| sdk.machine.data(*k).is_some_and(of_session));
                 let keys: Vec<Key> = under.chain([key]).collect();
                 let (stops, lost) =
-                    (micros_of(standing.jeopardy_at()), micros_of(standing.lapses_at()));
+                    (micros_of(window.jeopardy_at()), micros_of(window.lapses_at()));
                 for key in keys {
                     self.judge.beliefs.go_on(client, key.to_u64(), stops, lost);
                 }
@@ -356,7 +356,7 @@ impl World {
         }
     }
 
-    fn sdk_granted(&mut self, client: usize, key: Key, standing: Standing) -> Result<(), Verdict> {
+    fn sdk_granted(&mut self, client: usize, key: Key, window: LeaseWindow) -> Result<(), Verdict> {
         let now = self.now;
         let own = self.own(client);
         let Some(item) = self.sdk(client).machine.data_mut(key) else { return Ok(()) };
@@ -367,7 +367,7 @@ impl World {
         self.trace.line(
             now,
             Node::Client(client),
-            format_args!("sdk: granted, {:?}", standing.state(own)),
+            format_args!("sdk: granted, {:?}", window.state(own)),
         );
         if !item.claims.is_empty() {
             let belief = Belief {
@@ -375,8 +375,8 @@ impl World {
                 lease: item.lease,
                 fence: item.fence,
                 claims: item.claims.clone(),
-                stops_at: micros_of(standing.jeopardy_at()),
-                lost_at: micros_of(standing.lapses_at()),
+                stops_at: micros_of(window.jeopardy_at()),
+                lost_at: micros_of(window.lapses_at()),
             };
             if !self.judge.is_overruled(item.fence) {
                 self.judge.beliefs.begin(client, key.to_u64(), belief);
@@ -392,7 +392,7 @@ impl World {
                     &item.claims,
                     when,
                     fence,
-                    standing.ttl(),
+                    window.ttl(),
                     Kept::Unknown,
                 );
             }
@@ -421,7 +421,7 @@ impl World {
                 return clients[client].holds.contains_key(&hold);
             }
             let sdk = clients[client].sdk.as_ref();
-            sdk.is_some_and(|sdk| sdk.machine.standing(Key::from_u64(key)).is_some())
+            sdk.is_some_and(|sdk| sdk.machine.window(Key::from_u64(key)).is_some())
         });
     }
 

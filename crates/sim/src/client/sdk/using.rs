@@ -120,7 +120,7 @@ impl World {
         let sdk = self.sdk(client);
         let Some(item) = sdk.machine.data(key).cloned() else { return Ok(()) };
         let is_valid =
-            sdk.machine.standing(key).is_some_and(|standing| standing.state(own) == State::Valid);
+            sdk.machine.window(key).is_some_and(|window| window.state(own) == State::Valid);
         sdk.machine.release(own, key);
         if let ([claim, ..], Some(fence), true) = (item.claims.as_slice(), item.fence, is_valid) {
             self.write_to(&Namespace::default(), claim, fence);

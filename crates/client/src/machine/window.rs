@@ -1,10 +1,20 @@
-//! How long a holder may believe.
+//! The window of time in which a lease is valid, by the client's clock; all parts of the ttl that mean something.
 
 use std::time::Duration;
 
 use super::time::Moment;
 
-/// What a holder may think of its lease.
+/// The part of the ttl after which the work must stop.
+const JEOPARDY_PART: u32 = 2;
+/// The part of the ttl after which a heartbeat without an answer is sent again: three fit between a third and a half, six between a sixth
+/// and a half.
+pub(super) const RESEND_PART: u32 = 18;
+/// The part of the ttl after which a connection without any message is given up while a heartbeat is out.
+pub(super) const STALL_PART: u32 = 9;
+/// The part of the shortest ttl by which the driver of the machine may be late: see [`Machine::slack`](super::Machine::slack).
+pub(super) const SLACK_PART: u32 = 32;
+
+/// State of a lease, by the client's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// Work on.
@@ -43,17 +53,17 @@ impl HeartbeatInterval {
 /// The server counts the ttl from when it handled the request, which was after the request was sent. Counted from
 /// before the sending, the lease ends here earlier than there, however long the answer took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct LeaseWindow {
     since: Moment,
     ttl: Duration,
 }
 
-impl Standing {
+impl LeaseWindow {
     /// The lease was said to stand for another `left` of its `ttl`, in answer to a request that was sent at `sent`.
     ///
     /// Less than the ttl is left when the answer tells of a grant made earlier: then it counts from then.
-    pub fn counted(sent: Moment, ttl: Duration, left: Duration) -> Standing {
-        Standing { since: sent.minus(ttl.saturating_sub(left)), ttl }
+    pub fn counted(sent: Moment, ttl: Duration, left: Duration) -> LeaseWindow {
+        LeaseWindow { since: sent.minus(ttl.saturating_sub(left)), ttl }
     }
 
     /// The moment the lease counts from.
@@ -67,7 +77,7 @@ impl Standing {
 
     /// From here on the work must not go on.
     pub fn jeopardy_at(&self) -> Moment {
-        let part = if planted!("jeopardy-told-too-late") { 1 } else { 2 };
+        let part = if planted!("jeopardy-told-too-late") { 1 } else { JEOPARDY_PART };
         self.since.plus(self.ttl / part)
     }
 
@@ -76,7 +86,7 @@ impl Standing {
         self.since.plus(self.ttl)
     }
 
-    /// When the next heartbeat is due at the latest.
+    /// Latest moment of the next heartbeat.
     pub(super) fn heartbeat_at(&self, interval: HeartbeatInterval) -> Moment {
         self.since.plus(interval.of(self.ttl))
     }
@@ -104,23 +114,23 @@ mod tests {
 
     #[test]
     fn a_lease_goes_from_valid_to_jeopardy_at_half_of_its_ttl_and_is_lost_at_all_of_it() {
-        let standing = Standing::counted(at(1000), TTL, TTL);
-        assert_eq!(standing.state(at(15_999)), State::Valid);
-        assert_eq!(standing.state(at(16_000)), State::Jeopardy);
-        assert_eq!(standing.state(at(30_999)), State::Jeopardy);
-        assert_eq!(standing.state(at(31_000)), State::Lost);
+        let window = LeaseWindow::counted(at(1000), TTL, TTL);
+        assert_eq!(window.state(at(15_999)), State::Valid);
+        assert_eq!(window.state(at(16_000)), State::Jeopardy);
+        assert_eq!(window.state(at(30_999)), State::Jeopardy);
+        assert_eq!(window.state(at(31_000)), State::Lost);
     }
 
     #[test]
     fn an_older_grant_counts_from_when_it_was_made() {
-        let standing = Standing::counted(at(50_000), TTL, Duration::from_secs(10));
-        assert_eq!(standing.since(), at(30_000));
-        assert_eq!(standing.lapses_at(), at(60_000));
+        let window = LeaseWindow::counted(at(50_000), TTL, Duration::from_secs(10));
+        assert_eq!(window.since(), at(30_000));
+        assert_eq!(window.lapses_at(), at(60_000));
     }
 
     #[test]
     fn a_server_that_promises_more_than_the_ttl_is_not_believed() {
-        let standing = Standing::counted(at(50_000), TTL, TTL * 2);
-        assert_eq!(standing.lapses_at(), at(80_000));
+        let window = LeaseWindow::counted(at(50_000), TTL, TTL * 2);
+        assert_eq!(window.lapses_at(), at(80_000));
     }
 }

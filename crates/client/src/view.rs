@@ -1,4 +1,4 @@
-//! What a holder believes, shared between the one who works and the one who keeps the lease.
+//! The holder's view of a lease, shared between the work and the driver that keeps the lease.
 //!
 //! Reading it needs no lock and no running task: whoever asks compares the clock with the moments noted here, so a
 //! process that was stopped for a while gets the truth from its first question on.
@@ -12,35 +12,35 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::error::LostBy;
-use crate::machine::{Key, Moment, Standing, State};
+use crate::machine::{Key, LeaseWindow, Moment, State};
 
 #[derive(Debug)]
-pub(crate) struct Belief {
+pub(crate) struct LeaseView {
     clock: Arc<dyn Clock>,
-    /// The standing, in nanoseconds. The two are only written together by the driver, and a reader that meets them in
+    /// The window, in nanoseconds. The two are only written together by the driver, and a reader that meets them in
     /// between sees an older moment with the same ttl.
     since: AtomicU64,
     ttl: AtomicU64,
     told: AtomicU8,
-    /// Somebody waits for what is held.
+    /// Another owner waits for the lock.
     is_wanted: AtomicBool,
-    /// What the driver knows it as; zero before it does.
+    /// The machine's key; zero before there is one.
     key: AtomicU64,
     changed: Notify,
     lost_by: Mutex<Option<LostBy>>,
     /// Tells the work to stop, once somebody has asked for it.
     stop: Mutex<Option<CancellationToken>>,
     /// For a grant under a session: what is believed of the session.
-    session: Option<Arc<Belief>>,
+    session: Option<Arc<LeaseView>>,
 }
 
 const VALID: u8 = 0;
 const JEOPARDY: u8 = 1;
 const LOST: u8 = 2;
 
-impl Belief {
-    pub(crate) fn new(clock: Arc<dyn Clock>, session: Option<Arc<Belief>>) -> Belief {
-        Belief {
+impl LeaseView {
+    pub(crate) fn new(clock: Arc<dyn Clock>, session: Option<Arc<LeaseView>>) -> LeaseView {
+        LeaseView {
             clock,
             since: AtomicU64::new(0),
             ttl: AtomicU64::new(0),
@@ -65,10 +65,10 @@ impl Belief {
         }
     }
 
-    pub(crate) fn stands(&self, standing: Standing) {
-        let ttl = u64::try_from(standing.ttl().as_nanos()).unwrap_or(u64::MAX);
+    pub(crate) fn set_window(&self, window: LeaseWindow) {
+        let ttl = u64::try_from(window.ttl().as_nanos()).unwrap_or(u64::MAX);
         self.ttl.store(ttl, Ordering::Relaxed);
-        self.since.store(standing.since().as_nanos(), Ordering::Release);
+        self.since.store(window.since().as_nanos(), Ordering::Release);
         self.changed.notify_waiters();
     }
 
@@ -122,13 +122,13 @@ impl Belief {
         })
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn window(&self) -> LeaseWindow {
         if let Some(session) = &self.session {
-            return session.standing();
+            return session.window();
         }
         let since = Moment::from_nanos(self.since.load(Ordering::Acquire));
         let ttl = Duration::from_nanos(self.ttl.load(Ordering::Relaxed));
-        Standing::counted(since, ttl, ttl)
+        LeaseWindow::counted(since, ttl, ttl)
     }
 
     pub(crate) fn state(&self) -> State {
@@ -139,29 +139,29 @@ impl Belief {
         };
         let under = match &self.session {
             Some(session) => session.state(),
-            None => self.standing().state(self.clock.now()),
+            None => self.window().state(self.clock.now()),
         };
         told.max(under)
     }
 
-    /// How long the work may go on without another renewal.
+    /// Time until jeopardy without another renewal.
     pub(crate) fn time_to_work(&self) -> Duration {
         match self.state() {
-            State::Valid => self.standing().jeopardy_at().since(self.clock.now()),
+            State::Valid => self.window().jeopardy_at().since(self.clock.now()),
             State::Jeopardy | State::Lost => Duration::ZERO,
         }
     }
 
-    /// How long until the lease is over.
+    /// Time until the lease lapses.
     pub(crate) fn time_left(&self) -> Duration {
         match self.state() {
-            State::Valid | State::Jeopardy => self.standing().lapses_at().since(self.clock.now()),
+            State::Valid | State::Jeopardy => self.window().lapses_at().since(self.clock.now()),
             State::Lost => Duration::ZERO,
         }
     }
 
     /// Waits until there is something else to believe than what was seen.
-    pub(crate) async fn other_than(&self, seen: (State, Standing)) -> (State, Standing) {
+    pub(crate) async fn other_than(&self, seen: (State, LeaseWindow)) -> (State, LeaseWindow) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             let session = self.session.as_ref().map(|session| session.changed.notified());
@@ -170,7 +170,7 @@ impl Belief {
             if let Some(session) = session.as_mut().as_pin_mut() {
                 session.enable();
             }
-            let now = (self.state(), self.standing());
+            let now = (self.state(), self.window());
             if now != seen {
                 return now;
             }
@@ -196,7 +196,7 @@ impl Belief {
         }
     }
 
-    /// Waits until the belief is that bad. The driver wakes those who wait; it has its own alarm.
+    /// Waits until the state is that bad. The driver wakes the waiters; it has its own alarm.
     pub(crate) async fn until(&self, state: State) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());

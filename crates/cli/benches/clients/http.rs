@@ -1,0 +1,96 @@
+//! Our own server over HTTP and JSON: a connection for each worker, requests written and answers read by hand.
+
+use std::time::Instant;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::LocalSet;
+
+use crate::load::Load;
+use crate::process::Folder;
+use crate::sdk::Count;
+use crate::stream;
+
+/// Each worker acquires and releases a lock that nobody has had before, over and over.
+pub(crate) async fn pairs(folder: &Folder, workers: usize) -> Result<Load, String> {
+    let (server, port) = stream::serve(folder, "sqlite").await?;
+    let (count, tasks) = (Count::default(), LocalSet::new());
+    let running =
+        (0..workers).map(|worker| tasks.spawn_local(work(port, worker, count.clone()))).collect();
+    count.measure(server.id(), &tasks, running).await
+}
+
+async fn work(port: u16, worker: usize, count: Count) -> Result<(), String> {
+    let mut connection = Connection::open(port).await.map_err(|error| error.to_string())?;
+    let mut turn = 0;
+    while !count.is_over() {
+        turn += 1;
+        let path = format!("/v1/locks/bench/{worker}/{turn}");
+        let since = Instant::now();
+        let ask = serde_json::json!({
+            "owner_id": format!("worker-{worker}"), "ttl_ms": 30_000, "request_id": format!("{worker}-{turn}"),
+        });
+        let grant = connection.post(&format!("{path}/acquire"), &ask).await?;
+        count.waited(since);
+        let ask = serde_json::json!({
+            "owner_id": grant["owner_id"], "lease_id": grant["lease_id"],
+            "fencing_token": grant["fencing_token"],
+        });
+        connection.post(&format!("{path}/release"), &ask).await?;
+        count.done();
+    }
+    Ok(())
+}
+
+/// A connection that is kept alive.
+struct Connection {
+    stream: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Connection {
+    async fn open(port: u16) -> std::io::Result<Connection> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.set_nodelay(true)?;
+        Ok(Connection { stream, read: Vec::new() })
+    }
+
+    async fn post(
+        &mut self,
+        path: &str,
+        body: &serde_json::Value,
+    ) -> Result<serde_json::Value, String> {
+        let body = body.to_string();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let sent = self.stream.write_all(request.as_bytes()).await;
+        sent.map_err(|error| error.to_string())?;
+        self.read.clear();
+        loop {
+            if let Some((head, end)) = answer(&self.read) {
+                let said = &self.read[head.len()..end];
+                if !head.starts_with(b"HTTP/1.1 200") {
+                    return Err(format!("unexpected: {}", String::from_utf8_lossy(said)));
+                }
+                return serde_json::from_slice(said).map_err(|error| error.to_string());
+            }
+            let read = self.stream.read_buf(&mut self.read).await;
+            if read.map_err(|error| error.to_string())? == 0 {
+                return Err("the server closed the connection".into());
+            }
+        }
+    }
+}
+
+/// The head of a whole answer, and where the answer ends.
+fn answer(read: &[u8]) -> Option<(&[u8], usize)> {
+    let head = read.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let text = std::str::from_utf8(&read[..head]).ok()?;
+    let length = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    })?;
+    (read.len() >= head + length).then_some((&read[..head], head + length))
+}
