@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_nobody_configured_is_followed_if_a_pinned_authority_vouches_for_it() {
+    fn a_leader_that_is_not_configured_is_followed_if_a_pinned_authority_has_signed_it() {
         let pinned = of(&["https://a:1"], true);
         assert_eq!(pinned.leader("https://a:1", "https://c:1").as_deref(), Some("https://c:1"));
         assert_eq!(pinned.leader("https://a:1", "c:1").as_deref(), Some("https://c:1"));

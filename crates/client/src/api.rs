@@ -82,7 +82,7 @@ impl<'a> Api<'a> {
         self.of_lock(lock, "break", request).await
     }
 
-    /// One lock: its state, its holders, who waits.
+    /// One lock: its state, its holders, its waiters.
     pub async fn get(&self, lock: &str) -> Result<Lock> {
         self.read(Ask::get(self.path(&format!("/v1/locks/{}", path_part(lock))))).await
     }
@@ -130,7 +130,7 @@ impl<'a> Api<'a> {
         self.read(Ask::delete(self.path(&format!("/v1/sessions/{}", path_part(id))))).await
     }
 
-    /// Ends a session by its number, as lists tell it, for everybody.
+    /// Ends a session by its number, as lists show it; for operators.
     pub async fn break_session(
         &self,
         number: u64,

@@ -51,7 +51,7 @@ impl Client {
         wait(request.acquire())
     }
 
-    /// Asks once; `None` if somebody else has it.
+    /// Asks once; `None` if another owner holds it.
     pub fn try_acquire(&self, request: LockRequest) -> Result<Option<Lease>> {
         wait(request.try_acquire())
     }

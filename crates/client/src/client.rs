@@ -137,7 +137,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sends the token over `http://` to other machines too, where everybody on the way can read it. For networks that encrypt by
+    /// Sends the token over `http://` to other machines too, where every host on the way can read it. For networks that encrypt by
     /// themselves.
     #[must_use]
     pub fn allow_cleartext_token(mut self) -> ClientBuilder {
@@ -321,7 +321,7 @@ impl Client {
         SessionRequest::new(self.clone())
     }
 
-    /// An election: whoever holds the lock of that name leads.
+    /// An election: the holder of the lock of that name leads.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold_client::Client) -> leasehold_client::Result<()> {

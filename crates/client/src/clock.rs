@@ -44,7 +44,7 @@ impl Clock for SystemClock {
         #[cfg(target_os = "linux")]
         if let Ok(alarm) = alarm(at) {
             return Box::pin(async move {
-                // An alarm that fails is a short sleep: whoever wakes looks at the clock again.
+                // An alarm that fails is a short sleep: the driver looks at the clock again.
                 if alarm.readable().await.is_err() {
                     tokio::time::sleep(LOOK_AGAIN).await;
                 }

@@ -1,4 +1,4 @@
-//! Elections: whoever holds the lock of that name leads.
+//! Elections: the holder of the lock of that name leads.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -130,7 +130,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Who leads: at once for the first time, then whenever that has changed. `None` is nobody. While no server can
+    /// The leader: at once for the first time, then after each change. `None` if there is none. While no server can
     /// be reached it waits for one.
     pub async fn next(&mut self) -> Result<Option<Leader>> {
         loop {

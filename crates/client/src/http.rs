@@ -218,7 +218,7 @@ impl Answered {
 
     pub(crate) fn problem(&self) -> Option<Box<Problem>> {
         let said = serde_json::from_slice(&self.body).ok();
-        // Whoever stands before the server and lets nobody in need not speak as it does.
+        // A proxy in front of the server need not answer as it does.
         let denied = match self.status {
             StatusCode::UNAUTHORIZED => Some(Code::Unauthenticated),
             StatusCode::FORBIDDEN => Some(Code::PermissionDenied),

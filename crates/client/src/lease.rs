@@ -69,7 +69,7 @@ impl LeaseHandle {
         self.inner.granted.token
     }
 
-    /// A secret: whoever knows it can renew and release.
+    /// A secret: it is all that is needed to renew and release.
     pub fn lease_id(&self) -> &str {
         &self.inner.granted.lease_id
     }
@@ -244,7 +244,7 @@ impl Lease {
         self.give_back().await
     }
 
-    /// As [`Lease::release`], for a lease that somebody else may have given back: the first time counts, and what was
+    /// As [`Lease::release`], for a lease that may have been released elsewhere: the first time counts, and what was
     /// given back or lost before is no error.
     pub async fn release_once(&mut self) -> Result<()> {
         if self.is_given_back {

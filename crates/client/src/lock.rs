@@ -15,7 +15,7 @@ use crate::machine::{Ask, Key, State, Wait};
 use crate::payload::{Payload, What, claim};
 use crate::view::LeaseView;
 
-/// A lease that nobody set the length of.
+/// Default ttl of a lease.
 const TTL: Duration = Duration::from_secs(30);
 
 /// Builder of a request for a lock or a set of locks.
@@ -177,7 +177,7 @@ impl LockRequest {
         Ok(Lease::new(LeaseHandle::new(client, got.key, payload, got.granted, view)))
     }
 
-    /// Asks once, without waiting. `None` if somebody else has it.
+    /// Asks once, without waiting. `None` if another owner holds it.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold_client::Client) -> leasehold_client::Result<()> {
@@ -197,7 +197,7 @@ impl LockRequest {
     }
 
     /// Tries again when it is refused for something that passes, so often and no more. It pauses as long as the server
-    /// recommends. To stand in line, where nobody can overtake, use [`LockRequest::wait`].
+    /// recommends. To wait in the FIFO queue use [`LockRequest::wait`].
     ///
     /// ```no_run
     /// # async fn example(client: leasehold_client::Client) -> leasehold_client::Result<()> {
@@ -234,7 +234,7 @@ impl LockRequest {
     }
 
     /// Runs the work while the lock is held, and always gives it back. When the lease is in jeopardy the work is
-    /// dropped where it stands, which is early enough: nobody else can have the lock yet.
+    /// dropped where it stands, which is early enough: no other owner can be granted the lock yet.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold_client::Client) -> leasehold_client::Result<()> {
@@ -260,7 +260,7 @@ impl LockRequest {
                 done = work => Some(done),
             }
         };
-        // Work that ended while nobody looked, because the process was stopped, ended too late.
+        // Work that ended while the process was stopped ended too late.
         let lost = (handle.state() == State::Lost).then(|| handle.lost_by());
         match (done, lost) {
             (Some(done), None) => {
@@ -300,7 +300,7 @@ pub(crate) async fn ask_for(
     got
 }
 
-/// An acquire that somebody waits for. When the caller goes, so does the request.
+/// An acquire with a caller. When the caller goes, so does the request.
 struct Pending<'a> {
     client: &'a Client,
     view: Option<Arc<LeaseView>>,

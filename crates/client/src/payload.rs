@@ -52,7 +52,7 @@ pub(crate) struct Granted {
     pub(crate) session_number: Option<u64>,
 }
 
-/// Without the ids of requests and sessions: whoever knows them can take what they are about.
+/// Without the ids of requests and sessions: they are secrets.
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Payload");

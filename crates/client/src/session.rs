@@ -127,7 +127,7 @@ impl Session {
         self.client.claims(claims).under(self.under.clone(), self.lease.owner())
     }
 
-    /// A secret: whoever knows it can use and end the session.
+    /// A secret: it is all that is needed to use and end the session.
     pub fn id(&self) -> &str {
         &self.under.id
     }

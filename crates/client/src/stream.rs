@@ -96,7 +96,7 @@ fn refused(address: &str, status: &tonic::Status) -> ConnectError {
     } else {
         return ConnectError::passing(said);
     };
-    // Whoever stands before the server and lets nobody in need not speak as it does.
+    // A proxy in front of the server need not answer as it does.
     let problem = grpc::problem_of(status).unwrap_or_else(|| Problem::new(code, status.message()));
     ConnectError::denied(said, problem)
 }

@@ -1,6 +1,6 @@
 //! The holder's view of a lease, shared between the work and the driver that keeps the lease.
 //!
-//! Reading it needs no lock and no running task: whoever asks compares the clock with the moments noted here, so a
+//! Reading it needs no lock and no running task: the reader compares the clock with the moments noted here, so a
 //! process that was stopped for a while gets the truth from its first question on.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ pub(crate) struct LeaseView {
     key: AtomicU64,
     changed: Notify,
     lost_by: Mutex<Option<LostBy>>,
-    /// Tells the work to stop, once somebody has asked for it.
+    /// Tells the work to stop; made by the first caller that asks for a token.
     stop: Mutex<Option<CancellationToken>>,
     /// For a grant under a session: what is believed of the session.
     session: Option<Arc<LeaseView>>,
@@ -97,7 +97,7 @@ impl LeaseView {
         }
     }
 
-    /// A token of its own for each who asks: none of them can stop the work of another with it.
+    /// A token of its own for each caller: none can stop the work of another with it.
     pub(crate) fn cancellation_token(&self) -> CancellationToken {
         let token = {
             let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
@@ -184,7 +184,7 @@ impl LeaseView {
         }
     }
 
-    /// Waits until somebody else waits.
+    /// Waits until another owner waits for the lock.
     pub(crate) async fn until_wanted(&self) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());

@@ -1,4 +1,4 @@
-//! Hearing that somebody waits for what is held.
+//! Notices that another owner waits for the lock.
 //!
 //! ```text
 //!  stream: the server says so at once, and with each heartbeat it is asked whether nothing was missed
@@ -18,15 +18,15 @@ use crate::lease::{Change, LeaseHandle};
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl LeaseHandle {
-    /// Ends when somebody waits in line for what this lease holds, or for a part of it: a good moment to give it back
-    /// early. Whoever waits may have left again meanwhile. Of a session, it ends when anything under it is wanted.
+    /// Ends when another owner waits for what this lease holds, or for a part of it: a good moment to release it
+    /// early. The waiter may have left again meanwhile. Of a session, it ends when anything under it is wanted.
     ///
     /// ```no_run
     /// # async fn example(lease: leasehold_client::Lease) -> leasehold_client::Result<()> {
     /// tokio::select! {
     ///     () = index_everything() => {}
     ///     () = lease.jeopardy() => {}
-    ///     () = lease.wanted() => {} // the rest another time: somebody has something to do
+    ///     () = lease.wanted() => {} // the rest another time
     /// }
     /// lease.release().await?;
     /// # async fn index_everything() {}
@@ -64,7 +64,7 @@ impl LeaseHandle {
     async fn follow_the_queue(&self) {
         let prefix = prefix_of_all(self.locks().iter().map(|claim| claim.lock.as_str()));
         loop {
-            // Watched before it is looked at, so that nobody comes in between.
+            // Watched before it is looked at, so that no waiter is missed.
             if let Ok(mut watch) = self.client().watch(prefix, None).await {
                 let mut is_news = true;
                 while is_news {

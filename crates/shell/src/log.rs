@@ -61,8 +61,9 @@ impl Log {
                 let owner = session_of(opened.owner.as_str());
                 self.grants.push(Grant { owner, fence: FencingToken::ZERO, over: None });
             }
-            // Only the simple lock has a reclaim window.
+            // Only the simple lock has a reclaim window, and no lease here has more than one range.
             Transition::LeaseLapsed { lease, ending, .. }
+            | Transition::RangeEnded { lease, ending, .. }
             | Transition::LeaseEnded { lease, ending, .. } => {
                 for at in self.open.remove(&lease).unwrap_or_default() {
                     self.end(now, at, &ending);
@@ -77,7 +78,6 @@ impl Log {
             }
             // One key of a set is never given back alone here.
             Transition::KeyEnded { .. }
-            | Transition::RangeEnded { .. }
             | Transition::EpochBegan { .. }
             | Transition::Jumped { .. }
             | Transition::TtlChanged { .. }

@@ -51,7 +51,7 @@ impl Driver {
         }
     }
 
-    /// It comes with every request that has to wait, and hardly anybody wants to hear it.
+    /// It comes with every request that has to wait, and hardly any holder listens.
     fn take_in_wanted(&self, wanted: grpc::Wanted) {
         if self.listening.is_empty() {
             return;
@@ -158,7 +158,7 @@ impl Driver {
         answer: Answer,
         granted: Option<Granted>,
     ) {
-        // An answer that nobody waits for any more may tell of an older grant.
+        // An answer to an earlier try may tell of an older grant.
         if self.machine.key_of(call) == Some(key)
             && let (Some(granted), Some(item)) = (granted, self.machine.data_mut(key))
         {

@@ -133,7 +133,7 @@ pub(crate) struct Driver {
     is_up: bool,
     /// Why the last connection failed.
     connect_error: ConnectError,
-    /// Until when who waits for the first connection goes on waiting.
+    /// End of the wait for the first connection.
     up_until: Moment,
     waiting_for_up: Vec<Caller<()>>,
     flushing: Vec<oneshot::Sender<()>>,
@@ -196,7 +196,7 @@ impl Driver {
         }
     }
 
-    /// Does everything that can be done now. Whoever polls is woken for what comes next.
+    /// Takes in what came, carries out what follows, and sends. The waker of the context is called for the next input.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Step> {
         loop {
             let has_heard = self.take_in_what_arrived(context) | self.take_in_messages(context);
@@ -290,9 +290,9 @@ impl Driver {
     fn move_to(&mut self, place: Place) {
         tracing::debug!(?place, "the driver moves");
         // What has come already need not be asked for again.
-        let mut nobody = Context::from_waker(Waker::noop());
-        self.take_in_what_arrived(&mut nobody);
-        self.take_in_messages(&mut nobody);
+        let mut context = Context::from_waker(Waker::noop());
+        self.take_in_what_arrived(&mut context);
+        self.take_in_messages(&mut context);
         self.place = place;
         self.alarm.clear();
         self.access = self.access.at(place);

@@ -15,6 +15,9 @@ use crate::watch::Way;
 
 /// Between two tries of a request that was not carried out.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// Longest time for an answer to a request of a tool: the longest wait that the server allows in one request, and a little more. A peer
+/// that has vanished would never answer.
+const ANSWER_MAX: Duration = Duration::from_secs(70);
 
 /// Order to the driver.
 pub(crate) enum Order {
@@ -148,8 +151,10 @@ impl Driver {
             (self.tools.borrow().clone(), self.arrivals.clone(), self.clock.clone());
         drop(self.tools_runtime.spawn(async move {
             let mut asked = asked;
+            let late = clock.sleep_until(clock.now().plus(ANSWER_MAX));
             let answered = tokio::select! {
                 answered = http.send(&asked.ask) => answered,
+                () = late => Err((Failure::Unknown, format!("no answer in {ANSWER_MAX:?}"))),
                 () = asked.done.closed() => return,
             };
             if clock.now() < asked.until && asked.ask.may_be_repeated(&answered) {

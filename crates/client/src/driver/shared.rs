@@ -7,7 +7,7 @@
 //!  thread ─────── guard ──► look ─────────┘    only if something is overdue and the task has not run
 //! ```
 //!
-//! On the caller's runtime nobody has to be woken on another thread, which is most of what a request costs. But a program may
+//! On the caller's runtime an order and its answer wake no other thread, which is most of what a request costs. But a program may
 //! block its runtime, leave it without running it, or drop it. So the guard sleeps until the driver's next moment is past by
 //! [`Machine::slack`](crate::machine::Machine::slack), looks whether the task has run, waits that long once more, and then takes
 //! over. It makes a connection of its own: that of the task is driven by the caller's runtime, which does not run. Requests on their
@@ -52,7 +52,7 @@ impl Attention {
     }
 }
 
-/// The driver, and whoever may poll it.
+/// The driver, and the two that may poll it.
 pub(crate) struct SharedDriver {
     clock: Arc<dyn Clock>,
     attention: Arc<Attention>,
@@ -139,7 +139,7 @@ impl SharedDriver {
         self.clock.sleep_until(until).await;
     }
 
-    /// Drives until the end, or until it is somebody else's turn.
+    /// Drives until the end, or until the other takes over.
     async fn drive(&self, place: Place) {
         loop {
             match std::future::poll_fn(|context| self.poll(place, context)).await {

@@ -1,4 +1,4 @@
-//! Asking for a lease until there is an answer, and cleaning up when nobody wants it any more.
+//! Asking for a lease until there is an answer, and cleaning up after an abandoned one.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// The answer is overdue. The request goes out again; should the old answer come, nobody waits for it. Says whether
+    /// The answer is overdue. The request goes out again; should the old answer come, it is ignored. Says whether
     /// there was one to come.
     pub(super) fn forget_call(&mut self, now: Moment, key: Key) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
@@ -272,7 +272,7 @@ impl<T> Machine<T> {
             self.tell(key, News::Granted(window));
             return;
         }
-        // It came late, after a wait in line: nobody knows how much of the lease is left.
+        // It came late, after a wait in line: it is unknown how much of the lease is left.
         let before = Phase::Held(held);
         let Phase::Acquiring(mut acquiring) = std::mem::replace(&mut entry.phase, before) else {
             unreachable!("only an acquire is granted");
@@ -320,7 +320,7 @@ impl<T> Machine<T> {
         } else if problem.code == Code::TicketNotFound && acquiring.ticket.take().is_some() {
             self.send_acquire(now, key);
         } else {
-            // This try came to nothing. What came of one that was never answered, nobody knows: it may have been granted, and
+            // This try came to nothing. The outcome of one that was never answered is unknown: it may have been granted, and
             // its lease be over by now.
             if acquiring.is_in_doubt {
                 problem.outcome = Happened::Unknown;

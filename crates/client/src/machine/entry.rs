@@ -61,7 +61,7 @@ pub(super) struct Entry<T> {
 #[derive(Debug)]
 pub(super) enum Phase {
     Acquiring(Acquiring),
-    /// Granted, but so long ago that it must be confirmed before anybody relies on it.
+    /// Granted, but so long ago that it must be confirmed before the caller relies on it.
     Confirming(Box<Acquiring>, Held),
     Held(Held),
     /// No heartbeat is sent any more.

@@ -96,7 +96,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// A server that answers others is slow. One that answers nobody is gone, and another may be there.
+    /// A server that answers others is slow. One without any answer is gone, and another may be there.
     fn give_up_stalled_link(&mut self, now: Moment, key: Key) {
         let Link::Up { heard, .. } = self.link else { return };
         let Some(held) = self.held_mut(key) else { return };
@@ -181,7 +181,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// The grant was over before anybody could be told of it.
+    /// The grant was over before the caller could be told of it.
     fn ask_anew(&mut self, now: Moment, key: Key) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let Phase::Confirming(mut acquiring, _) =

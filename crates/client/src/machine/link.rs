@@ -159,7 +159,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// The answer to a request is overdue. A server that answers others is slow. One that answers nobody is gone, and
+    /// The answer to a request is overdue. A server that answers others is slow. One without any answer is gone, and
     /// another may be there. If something is held, its heartbeats decide that: a session can end with its connection.
     pub(super) fn overdue(&mut self, now: Moment, call: CallId) {
         let Some(&Call { sent, link, .. }) = self.calls.get(call.0) else { return };

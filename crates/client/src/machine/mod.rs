@@ -19,11 +19,11 @@
 //!   by transport is sent again until half of the ttl is over; what the server refuses ends the lease at once.
 //! - Half of the ttl after the last confirmed request was sent the work must stop (jeopardy), and does not start again.
 //!   When the ttl is over the lease is lost.
-//! - A grant that comes so late that a heartbeat is due is confirmed by one before anybody is told.
+//! - A grant that comes so late that a heartbeat is due is confirmed by one before the caller is told.
 //! - An acquire is sent again, under the same request id, after a broken connection and when a server cannot decide
 //!   just now; a release is too, as long as the lease could still stand.
-//! - An acquire that nobody wants any more leaves nothing behind: it is cancelled, and what it may have got is released.
-//! - With several servers, the next one is tried when one cannot be reached, answers nobody or does not lead; a hint is
+//! - An abandoned acquire leaves nothing behind: it is cancelled, and what it may have got is released.
+//! - With several servers, the next one is tried when one cannot be reached, does not answer or does not lead; a hint is
 //!   followed.
 
 mod time;

@@ -42,7 +42,7 @@ impl<T> Machine<T> {
         let Some(entry) = self.entries.get_mut(key) else { return };
         entry.phase = Phase::Releasing(Releasing::until(until.unwrap_or(now), is_quiet));
         entry.call = None;
-        // Whoever stands under it must not believe in it from here on.
+        // The grants under it end with it from here on.
         for member in std::mem::take(&mut entry.members) {
             self.end(member, Ended::Lost(Loss::SessionClosed));
         }

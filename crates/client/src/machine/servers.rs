@@ -1,6 +1,6 @@
 //! Which server to talk to.
 
-/// More than that nobody runs, and a server that lies about the leader fills no memory.
+/// Bound of the memory that a server can fill by naming leaders; no group has as many servers.
 const LEARNED_MAX: usize = 16;
 
 #[derive(Clone, Debug)]

@@ -19,9 +19,9 @@ pub(super) const SLACK_PART: u32 = 32;
 pub enum State {
     /// Work on.
     Valid,
-    /// No renewal was confirmed for half of the ttl: stop now, nobody else can have the lock yet.
+    /// No renewal was confirmed for half of the ttl: stop now, no other owner can be granted the lock yet.
     Jeopardy,
-    /// Over. Somebody else may hold the lock.
+    /// Over. Another owner may hold the lock.
     Lost,
 }
 
@@ -81,7 +81,7 @@ impl LeaseWindow {
         self.since.plus(self.ttl / part)
     }
 
-    /// From here on somebody else may hold the lock.
+    /// From here on another owner may hold the lock.
     pub fn lapses_at(&self) -> Moment {
         self.since.plus(self.ttl)
     }
