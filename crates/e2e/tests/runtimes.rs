@@ -159,7 +159,7 @@ async fn a_runtime_that_is_not_run_keeps_nobody_waiting() -> Result<()> {
             drop(runtime.block_on(client.lock("a").owner("three").acquire())?);
             let rest = client.lock("a").owner("four").wait(TTL).acquire();
             drop(blocking::wait(rest)?);
-            drop(client);
+            blocking::wait(client.close());
         }
         Ok(())
     });

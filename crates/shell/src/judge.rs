@@ -152,6 +152,10 @@ impl Judge {
             NotGranted::NotApplied(_) => {
                 self.counts.not_applied += 1;
                 self.not_applied.insert(owner.into(), now);
+                // It got nothing, but while it stood in line it was in the way of others.
+                if waited {
+                    self.record(client, locks, (invoked, Some(now)), event(Acquired::Unknown));
+                }
             }
             NotGranted::Unknown(_) => {
                 self.counts.unknown += 1;
