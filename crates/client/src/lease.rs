@@ -262,8 +262,8 @@ impl Lease {
         let inner = &self.handle.inner;
         inner.client.order(Order::Release { key: inner.key, done })?;
         let came = released.await.map_err(|_| Error::Closed)?;
-        // A lease that has ended is forgotten by the machine; only its belief still knows how it did.
-        match (came, inner.belief.lost_by()) {
+        // A lease that has ended is forgotten by the machine; only its view still knows how it did.
+        match (came, inner.view.lost_by()) {
             (Err(Error::LeaseLost { by: LostBy::Lapse, outcome }), by)
                 if by != LostBy::Released =>
             {

@@ -1,6 +1,6 @@
 //! Our own server over HTTP and JSON: a connection for each worker, requests written and answers read by hand.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -11,13 +11,30 @@ use crate::process::Folder;
 use crate::sdk::Count;
 use crate::stream;
 
+const READY_MAX: Duration = Duration::from_secs(10);
+const READY_PAUSE: Duration = Duration::from_millis(20);
+
 /// Each worker acquires and releases a lock that nobody has had before, over and over.
 pub(crate) async fn pairs(folder: &Folder, workers: usize) -> Result<Load, String> {
     let (server, port) = stream::serve(folder, "sqlite").await?;
+    until_it_leads(port).await?;
     let (count, tasks) = (Count::default(), LocalSet::new());
     let running =
         (0..workers).map(|worker| tasks.spawn_local(work(port, worker, count.clone()))).collect();
     count.measure(server.id(), &tasks, running).await
+}
+
+/// The server listens before it grants anything.
+async fn until_it_leads(port: u16) -> Result<(), String> {
+    let since = Instant::now();
+    let mut connection = Connection::open(port).await.map_err(|error| error.to_string())?;
+    let ask = serde_json::json!({ "owner_id": "first", "ttl_ms": 30_000 });
+    loop {
+        match connection.post("/v1/locks/bench/first/acquire", &ask).await {
+            Err(_) if since.elapsed() < READY_MAX => tokio::time::sleep(READY_PAUSE).await,
+            answer => return answer.map(drop),
+        }
+    }
 }
 
 async fn work(port: u16, worker: usize, count: Count) -> Result<(), String> {
