@@ -18,7 +18,7 @@ use leasehold_client::{
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
@@ -124,7 +124,7 @@ impl Clock for Server {
     }
 
     fn sleep_until(&self, at: Moment) -> Sleep {
-        Box::pin(sleep(at.since(self.now())))
+        Box::pin(sleep_until(self.started + at.since(Moment::ZERO)))
     }
 }
 
