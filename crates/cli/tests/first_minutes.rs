@@ -55,6 +55,14 @@ fn cron_job_that_runs_elsewhere_is_silent() {
         text(&output.stderr)
             .starts_with("leasehold: could not acquire job: held by other (lease expires in ")
     );
+    // A program reads the same, whichever verb it was.
+    let keys = |args: &[&str]| -> Vec<String> {
+        let said = text(&server.run(args).stdout);
+        let problem: serde_json::Value = serde_json::from_str(&said).unwrap();
+        problem.as_object().unwrap().keys().cloned().collect()
+    };
+    let run = keys(&["run", "-n", "job", "-o", "json", "--", "true"]);
+    assert_eq!(run, keys(&["acquire", "job", "-o", "json"]));
     // A server that is away is another matter.
     let nowhere = [
         "run",

@@ -803,7 +803,8 @@ impl Attached {
     }
 
     fn refuse(&mut self, id: u64, failure: &Failure) {
-        let problem = read::reworded(convert::problem(self.app.now(), failure));
+        let mut problem = read::reworded(convert::problem(self.app.now(), failure));
+        problem.request_id = self.caller.request_id.as_ref().into();
         let weight = LIGHT_BYTES * 4 * (1 + problem.holders.as_ref().map_or(0, Vec::len));
         self.push(id, Answered::Problem(Box::new(Problem::from(&problem))), weight);
     }
