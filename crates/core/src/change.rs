@@ -10,7 +10,7 @@ use crate::lease::{
     ByteRequest, Extra, Grant, Held, Lapse, Lease, LeaseIdx, LeaseState, Session, SetRanges,
     request_of,
 };
-use crate::namespace::{Known, NamespaceIdx};
+use crate::namespace::{Known, NamespaceIdx, UnderWay};
 use crate::owners::OwnerIdx;
 use crate::range::ByteRange;
 use crate::scope::{Key, Scope};
@@ -80,6 +80,13 @@ impl LockTable {
             Transition::LeaseLapsed { namespace, lease, ending } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
                 self.lapse(space, lease, ending, listener);
+            }
+            Transition::LeaseEnding { namespace, lease, ending } => {
+                let (space, lease) = self.locate(namespace, *lease)?;
+                if self.space(space).lease(lease).is_over() {
+                    return Err(self.unfit("a lease that is over"));
+                }
+                self.begin_to_end(space, lease, ending, listener);
             }
             Transition::LeaseEnded { namespace, lease, ending } => {
                 let (space, lease) = self.locate(namespace, *lease)?;
@@ -460,6 +467,7 @@ impl LockTable {
         let held = at.lease_mut(lease).held.many();
         held.pieces.insert((inode, owner, piece.range.start()));
         held.count_tokens(&piece.tokens);
+        held.count_window(piece.reclaim_window);
         let token = piece.fence();
         let is_first = held.shown_with(token).next().is_none();
         held.shown.insert((token, inode, owner, piece.range.start()));
@@ -478,6 +486,7 @@ impl LockTable {
         let held = at.lease_mut(party.lease).held.many();
         held.pieces.remove(&(inode, party.owner, start));
         held.uncount_tokens(&piece.tokens);
+        held.uncount_window(piece.reclaim_window);
         let token = piece.fence();
         held.shown.remove(&(token, inode, party.owner, start));
         if held.shown_with(token).next().is_none() {
@@ -607,7 +616,7 @@ impl LockTable {
         let Some(held) = self.space(space).leases.get(lease.0) else { return };
         if held.session.is_none() && held.held.is_empty() {
             self.forget_lease(space, lease);
-        } else if held.is_over() {
+        } else if held.is_lapsed() {
             self.arm_window(space, lease);
         }
     }
@@ -620,7 +629,8 @@ impl LockTable {
         if gone.state == LeaseState::Recovering {
             self.recovering -= 1;
         }
-        if let Some(session) = &gone.session {
+        let was_ending = self.ending.remove(&(space, lease));
+        if let Some(session) = gone.session.as_ref().filter(|_| !was_ending) {
             self.session_gone(space, lease, gone.owner, session);
         }
     }
@@ -653,11 +663,41 @@ impl LockTable {
         listener: &mut Listener<'_>,
     ) {
         self.before_change(space, lease);
-        let grants = self.space(space).lease(lease).held.len();
+        let at = self.space(space);
+        let under_way = at.ending.get(&lease).map(|under_way| under_way.grants);
+        let grants = under_way.unwrap_or(at.lease(lease).held.len());
         self.end_all(space, lease, ending, false, listener);
         self.remember_lease(space, lease, grants, ending, listener);
         self.tell_session_ended(space, lease, ending, listener);
         self.forget_lease(space, lease);
+    }
+
+    /// Marks a lease as over. What stands under it counts no more, and ends in turns.
+    fn begin_to_end(
+        &mut self,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        ending: &Ending,
+        listener: &Listener<'_>,
+    ) {
+        self.before_change(space, lease);
+        let held = self.space(space).lease(lease);
+        let (owner, what) = (held.owner, What::Lease { grants: held.held.len() });
+        self.remember_what(space, Party { owner, lease }, what, ending, listener);
+        let now = self.now;
+        let at = &mut self.spaces[space.0];
+        let held = at.lease_mut(lease);
+        let was = std::mem::replace(&mut held.state, LeaseState::Ending);
+        held.deadline = held.deadline.min(now);
+        let (timer, owner, session) = (held.timer, held.owner, held.session.clone());
+        let grants = held.held.len();
+        at.ending.insert(lease, UnderWay { ending: ending.clone(), grants });
+        self.ending.insert((space, lease));
+        self.lease_timers.remove(&(timer, space, lease));
+        self.recovering -= usize::from(was == LeaseState::Recovering);
+        if let Some(session) = session {
+            self.session_gone(space, lease, owner, &session);
+        }
     }
 
     /// What has no reclaim window ends; the rest stays for its last owner to take back.
@@ -690,8 +730,9 @@ impl LockTable {
 
     /// Sets the timer of a lapsed lease to where its next reclaim window ends.
     pub(crate) fn arm_window(&mut self, space: NamespaceIdx, lease: LeaseIdx) {
-        if let Some((end, _)) = self.windows(space, lease).into_iter().min_by_key(|(end, _)| *end) {
-            self.arm(space, lease, end);
+        let held = self.space(space).lease(lease);
+        if let Some(shortest) = held.held.shortest_window() {
+            self.arm(space, lease, held.deadline.plus(shortest));
         }
     }
 

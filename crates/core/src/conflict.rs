@@ -95,6 +95,11 @@ impl Blockers {
         self.each.len() + self.permits.len()
     }
 
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Blocker) -> bool) {
+        self.each.retain(&keep);
+        self.permits.retain(&keep);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.each.is_empty() && self.permits.is_empty()
     }
@@ -353,7 +358,7 @@ impl NamespaceState {
     fn is_own(&self, party: Party, asker: Asker) -> bool {
         Some(party.owner) == asker.owner
             && (Some(party.lease) == asker.lease
-                || self.lease(party.lease).is_over()
+                || self.lease(party.lease).is_lapsed()
                 || planted!("bytes-go-by-owner-name"))
     }
 
@@ -378,7 +383,7 @@ impl NamespaceState {
     ) -> impl Iterator<Item = (Party, &'a Piece)> {
         let all = (self.lapsed_len > 0).then(|| at.in_conflict(range, Mode::Exclusive));
         let own = all.into_iter().flatten().filter(move |(_, party)| party.owner == owner);
-        let lapsed = own.filter(|(_, party)| self.lease(party.lease).is_over());
+        let lapsed = own.filter(|(_, party)| self.lease(party.lease).is_lapsed());
         lapsed.map(|(found, party)| (party, at.at(party, found)))
     }
 
@@ -438,7 +443,7 @@ impl NamespaceState {
     ) -> Option<(LeaseIdx, OwnerIdx)> {
         let held = self.lease(lease);
         let owner = held.held.get(fence, key).map_or(held.owner, |grant| grant.owner);
-        (!(held.is_over() && asker.owner == Some(owner))).then_some((lease, owner))
+        (!(held.is_lapsed() && asker.owner == Some(owner))).then_some((lease, owner))
     }
 
     /// Whether the owner has a reclaim window on exactly this key.
@@ -461,7 +466,7 @@ impl NamespaceState {
             .iter()
             .filter(|&(fence, lease)| {
                 let held = self.lease(lease);
-                held.is_over() && held.held.get(fence, key).is_some_and(|g| g.owner == owner)
+                held.is_lapsed() && held.held.get(fence, key).is_some_and(|g| g.owner == owner)
             })
             .map(|(fence, lease)| (lease, fence))
             .collect()
@@ -472,13 +477,38 @@ impl NamespaceState {
         let mut found = Vec::new();
         for (lease, _) in self.owners.holds(owner) {
             let held = self.lease(lease);
-            if held.is_over() {
+            if held.is_lapsed() {
                 let own = held.held.grants().filter(|held| held.key == *key && held.owner == owner);
                 found.extend(own.map(|grant| (lease, grant.fence)));
             }
         }
         found.sort_unstable_by_key(|&(_, fence)| fence);
         found
+    }
+
+    /// Grants in the way of a claim, and on its very key, that no longer count: those of leases that end in turns.
+    pub(crate) fn ended_in_the_way(
+        &self,
+        claim: &Claim,
+        asker: Asker,
+        len_max: usize,
+    ) -> Vec<Blocker> {
+        let is_ending = |lease: LeaseIdx| self.lease(lease).is_ending();
+        let mut found = self.blockers(claim, asker, Want::Some(len_max));
+        found.retain(|blocker| blocker.lease().is_some_and(is_ending));
+        let mut ended: Vec<Blocker> = found.each.into_iter().chain(found.permits).collect();
+        if ended.is_empty()
+            && let Scope::Key(key) = &claim.scope
+            && let Some(holders) = self.held.get(key)
+        {
+            let own = holders.iter().filter(|&(_, lease)| is_ending(lease)).take(len_max);
+            ended.extend(own.map(|(fence, lease)| {
+                let owner = self.lease(lease).owner;
+                Blocker::Grant { key: key.clone(), fence, lease, owner }
+            }));
+        }
+        ended.truncate(len_max);
+        ended
     }
 
     /// How others use a key's permits: the mode of its holders or waiters, if there are any.

@@ -12,9 +12,10 @@ use crate::inode::Party;
 use crate::lease::LeaseIdx;
 use crate::namespace::{NamespaceIdx, NamespaceState};
 use crate::read::covers;
-use crate::refusal::Gone;
+use crate::refusal::{Gone, Holder};
 use crate::scope::Scope;
 use crate::table::LockTable;
+use crate::time::Timestamp;
 use crate::transition::Ending;
 use crate::view::{EndedGrant, TokenView};
 
@@ -33,15 +34,35 @@ impl LockTable {
             (None, None) => return None,
         };
         let found = held.map(|(space, lease)| (space, self.shown_with(space, lease, fence)));
-        let holders = found
-            .iter()
-            .flat_map(|(space, found)| found.iter().filter_map(|grant| self.holder(*space, grant)));
-        Some(TokenView {
-            fence,
-            namespace,
-            holders: holders.collect(),
-            ended: ended.into_iter().filter_map(ended_grant).collect(),
-        })
+        let holders = found.into_iter().flat_map(|(space, found)| {
+            found.into_iter().filter_map(move |grant| self.holder(space, &grant))
+        });
+        let mut holders: Vec<Holder> = holders.collect();
+        let mut past = Vec::new();
+        if let Some((space, lease)) = held
+            && let Some(under_way) = self.space(space).ending.get(&lease)
+        {
+            let at = self.ended_at(space, lease);
+            past.extend(holders.drain(..).map(|held| EndedGrant {
+                scope: held.scope,
+                owner: held.owner,
+                mode: held.mode,
+                since: held.since,
+                at,
+                ending: under_way.ending.clone(),
+            }));
+        }
+        past.extend(ended.into_iter().filter_map(ended_grant));
+        Some(TokenView { fence, namespace, holders, ended: past })
+    }
+
+    /// When a lease that ends in turns was marked as over.
+    fn ended_at(&self, space: NamespaceIdx, lease: LeaseIdx) -> Timestamp {
+        let at = self.space(space);
+        let held = at.lease(lease);
+        let mut ended = self.endings.of_lease(&at.name, held.id);
+        let marked = ended.find(|ended| matches!(ended.what, What::Lease { .. }));
+        marked.map_or(held.deadline, |marked| marked.at)
     }
 
     /// What is held under a lease and shown with a token; the first of it if there is much.
@@ -64,6 +85,18 @@ impl LockTable {
         keys.chain(pieces).take(NAMED_MAX).collect()
     }
 
+    /// Whether a token that is shown is that of a grant which was good for the scope.
+    fn is_shown_on(
+        &self,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        fence: FencingToken,
+        scope: &Scope,
+    ) -> bool {
+        let found = self.shown_with(space, lease, fence);
+        found.iter().any(|grant| grant.scope().is_some_and(|held| is_about(&held, scope)))
+    }
+
     /// Why a lease that cannot be used cannot be used. To other principals none was ever known.
     pub(crate) fn why_lease_is_gone(
         &self,
@@ -71,11 +104,12 @@ impl LockTable {
         lease: LeaseId,
         principal: &Principal,
     ) -> Gone {
-        // What is in the table and no longer live has lapsed into its reclaim windows.
-        let at = self.space_named(namespace);
-        let lapsed = |at: &NamespaceState, no| at.lease(no).is_over() && at.is_of(no, principal);
-        if at.is_some_and(|at| at.lease_no(lease).is_some_and(|no| lapsed(at, no))) {
-            return Gone::Expired;
+        // What is in the table and no longer live has lapsed into its reclaim windows, or ends in turns.
+        let is_own = |at: &NamespaceState, no| at.lease(no).is_over() && at.is_of(no, principal);
+        if let Some(at) = self.space_named(namespace)
+            && let Some(no) = at.lease_no(lease).filter(|&no| is_own(at, no))
+        {
+            return at.ending.get(&no).map_or(Gone::Expired, |found| Gone::by(&found.ending));
         }
         let newest = self.endings.of_lease(namespace, lease).next();
         let newest = newest.filter(|ended| ended.owner.is_of(principal));
@@ -149,6 +183,13 @@ impl LockTable {
         lease: LeaseId,
         principal: &Principal,
     ) -> Option<usize> {
+        if let Some(at) = self.space_named(namespace)
+            && let Some(no) = at.lease_no(lease)
+            && let Some(under_way) = at.ending.get(&no)
+        {
+            let is_own = under_way.ending == Ending::Closed && at.is_of(no, principal);
+            return is_own.then_some(under_way.grants);
+        }
         let newest = self.endings.of_lease(namespace, lease).next()?;
         if !newest.owner.is_of(principal) && !planted!("closed-for-another-principal") {
             return None;
@@ -175,10 +216,17 @@ impl LockTable {
         budget: &mut Budget,
     ) -> Gone {
         let is_lease = |id: LeaseId| lease.is_none_or(|lease| lease == id);
-        if let Some(at) = self.space_named(namespace)
-            && let Some(no) = at.lease_of_token(fence)
+        if let Some(space) = self.namespace_idx(namespace)
+            && let Some(no) = self.space(space).lease_of_token(fence)
         {
-            return if is_lease(at.lease(no).id) { Gone::OtherScope } else { Gone::Unknown };
+            let at = self.space(space);
+            return match at.ending.get(&no) {
+                _ if !is_lease(at.lease(no).id) => Gone::Unknown,
+                Some(under_way) if self.is_shown_on(space, no, fence, scope) => {
+                    Gone::by(&under_way.ending)
+                }
+                Some(_) | None => Gone::OtherScope,
+            };
         }
         let ended = self.endings.of_token(fence).filter(|ended| ended.namespace == *namespace);
         let mut ended = ended.peekable();

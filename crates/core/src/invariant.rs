@@ -76,6 +76,7 @@ fn check_facts(table: &LockTable, facts: &Facts<'_>) -> Checked {
     invariant_conflicting_grants_never_coexist(facts)?;
     invariant_permits_stay_within_their_limit(facts)?;
     invariant_contenders_of_a_semaphore_agree_on_its_limit(facts)?;
+    invariant_what_ends_in_turns_counts_no_more(table)?;
     invariant_every_grant_stands_under_one_lease(table)?;
     invariant_no_lease_is_past_its_deadline_unnoticed(table)?;
     invariant_every_deadline_has_its_timer(table)?;
@@ -127,6 +128,7 @@ struct Fact {
     owner: OwnerIdx,
     lease: LeaseIdx,
     fence: FencingToken,
+    /// Only its owner may take it back.
     over: bool,
 }
 
@@ -146,7 +148,7 @@ impl<'a> Facts<'a> {
 fn facts(space: &NamespaceState) -> Vec<Fact> {
     let mut facts = Vec::with_capacity(space.grants_len);
     for (number, lease) in space.leases.iter() {
-        let over = lease.is_over();
+        let over = lease.is_lapsed();
         let lease_no = LeaseIdx(number);
         for grant in lease.held.grants() {
             let Grant { key, fence, mode, owner, .. } = grant;
@@ -158,7 +160,7 @@ fn facts(space: &NamespaceState) -> Vec<Fact> {
     for (&inode, held) in &space.inodes {
         for (&(Party { owner, lease }, _), piece) in &held.pieces {
             let Piece { range, mode, .. } = piece;
-            let over = space.lease(lease).is_over();
+            let over = space.lease(lease).is_lapsed();
             let scope = Scope::range(inode, *range);
             facts.push(Fact { scope, mode: *mode, owner, lease, fence: piece.fence(), over });
         }
@@ -271,6 +273,15 @@ pub fn invariant_every_deadline_has_its_timer(table: &LockTable) -> Checked {
     let (mut timers, mut places) = (0, 0);
     for (no, space) in spaces(table) {
         for (number, lease) in space.leases.iter() {
+            let is_queued = table.ending.contains(&(no, LeaseIdx(number)));
+            let is_known = space.ending.contains_key(&LeaseIdx(number));
+            let same = is_queued == lease.is_ending() && is_known == is_queued;
+            ensure(same, "a lease that is over is cleared in its turn", || {
+                format!("over since {}", lease.deadline)
+            })?;
+            if lease.is_ending() {
+                continue;
+            }
             timers += 1;
             let there = table.lease_timers.contains(&(lease.timer, no, LeaseIdx(number)));
             let in_time = lease.is_over() || lease.timer <= lease.deadline;
@@ -345,7 +356,8 @@ pub fn invariant_registers_hold_issued_tokens(table: &LockTable) -> Checked {
 }
 
 pub fn invariant_every_waiter_waits_for_somebody(table: &LockTable) -> Checked {
-    let withheld = table.suspended || table.is_strict_grace();
+    // Those who are still to be woken can be granted in their turn.
+    let withheld = table.suspended || table.is_strict_grace() || !table.to_wake.is_empty();
     for (_, space) in spaces(table) {
         for (&ticket, waiter) in &space.waiters {
             let mut claims = waiter.request.claims.iter();
@@ -395,7 +407,10 @@ pub fn invariant_a_waiter_has_a_live_session_and_caller(table: &LockTable) -> Ch
     for (_, space) in spaces(table) {
         for (&ticket, waiter) in &space.waiters {
             let session = match waiter.request.under {
-                crate::command::Under::Session(id) => space.live_lease(id).is_some(),
+                crate::command::Under::Session(id) => {
+                    let ends = |no: &LeaseIdx| space.lease(*no).is_ending();
+                    space.live_lease(id).is_some() || space.lease_no(id).as_ref().is_some_and(ends)
+                }
                 crate::command::Under::NewLease { .. } => true,
             };
             let calls = waiter.calls.iter().all(|call| space.calls.get(call) == Some(&ticket));
@@ -486,7 +501,7 @@ pub fn invariant_ranges_are_canonical(table: &LockTable) -> Checked {
 
 pub fn invariant_reclaim_windows_are_of_lapsed_leases(table: &LockTable) -> Checked {
     for (no, space) in spaces(table) {
-        for (number, lease) in space.leases.iter().filter(|(_, lease)| lease.is_over()) {
+        for (number, lease) in space.leases.iter().filter(|(_, lease)| lease.is_lapsed()) {
             let lease_no = LeaseIdx(number);
             let windows = table.windows(no, lease_no);
             let open = windows.iter().all(|(end, _)| *end > lease.deadline);
@@ -494,6 +509,21 @@ pub fn invariant_reclaim_windows_are_of_lapsed_leases(table: &LockTable) -> Chec
             ensure(kept, "only what may be taken back outlives its lease", || {
                 format!("lapsed at {}", lease.deadline)
             })?;
+        }
+    }
+    Ok(())
+}
+
+pub fn invariant_what_ends_in_turns_counts_no_more(table: &LockTable) -> Checked {
+    for (_, space) in spaces(table) {
+        for &lease in space.ending.keys() {
+            for grant in space.lease(lease).held.grants() {
+                let view = table.get(&space.name, &Scope::Key(grant.key.clone()));
+                let shown = view.holders.iter().any(|holder| holder.fence == grant.fence);
+                ensure(!shown, "what ends in turns counts no more", || {
+                    format!("{} with {}", grant.key.as_str(), grant.fence)
+                })?;
+            }
         }
     }
     Ok(())
@@ -613,18 +643,28 @@ fn invariant_indexes_agree_with_what_is_held(table: &LockTable, facts: &Facts<'_
             let found = space.lease_of_token(fact.fence) == Some(fact.lease);
             ensure(found, PROMISE, || format!("the lease of token {}", fact.fence))?;
         }
+        for (&lease, wanted) in &space.wanted_under {
+            let under = space.waits_under(lease).map(|ticket| &space.waiters[&ticket]);
+            let room = under.map(|waiter| crate::namespace::room_for(&waiter.request.claims));
+            let rooms: Vec<usize> = room.collect();
+            let counted =
+                rooms.len() == wanted.waiters && rooms.iter().sum::<usize>() == wanted.room;
+            ensure(counted && !rooms.is_empty(), PROMISE, || "waiters under a lease".into())?;
+        }
         invariant_owners_are_mentioned(space)?;
         invariant_tokens_are_counted(space)?;
         for (number, lease) in space.leases.iter() {
             let found = space.lease_no(lease.id) == Some(LeaseIdx(number));
             ensure(found, PROMISE, || "leases by id".into())?;
-            if let Some(session) = &lease.session {
+            if let Some(session) = lease.session.as_ref().filter(|_| !lease.is_ending()) {
                 *adapters.entry(&session.terms.adapter).or_insert(0) += 1;
                 let known = space.sessions.get(&session.terms.number) == Some(&LeaseIdx(number));
                 ensure(known, PROMISE, || "sessions by number".into())?;
             }
         }
     }
+    let waiters: usize = spaces(table).map(|(_, space)| space.waiters.len()).sum();
+    ensure(waiters == table.waiters_len, PROMISE, || "waiters in all".into())?;
     let counted = table.sessions.iter().map(|(adapter, len)| (adapter, *len));
     ensure(adapters.into_iter().eq(counted), PROMISE, || "sessions by adapter".into())
 }
@@ -744,7 +784,10 @@ pub fn invariant_leases_never_end_early(
     for transition in &step.transitions {
         let (namespace, lease): (_, LeaseId) = match transition {
             Transition::LeaseLapsed { namespace, lease, .. } => (namespace, *lease),
-            Transition::LeaseEnded { namespace, lease, ending } if lapsed(ending) => {
+            Transition::LeaseEnding { namespace, lease, ending }
+            | Transition::LeaseEnded { namespace, lease, ending }
+                if lapsed(ending) =>
+            {
                 (namespace, *lease)
             }
             Transition::EpochBegan { .. }
@@ -752,6 +795,7 @@ pub fn invariant_leases_never_end_early(
             | Transition::SessionOpened(_)
             | Transition::Granted(_)
             | Transition::TtlChanged { .. }
+            | Transition::LeaseEnding { .. }
             | Transition::LeaseEnded { .. }
             | Transition::GrantEnded { .. }
             | Transition::KeyEnded { .. }

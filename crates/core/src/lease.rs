@@ -39,6 +39,8 @@ pub(crate) enum LeaseState {
     Recovering,
     /// Over, but for reclaim windows.
     Lapsed(Lapse),
+    /// Over. So much stood under it that it is cleared in turns.
+    Ending,
 }
 
 /// How a lapsed lease came to its end.
@@ -102,6 +104,8 @@ pub(crate) struct Many {
     pub(crate) sets: BTreeMap<FencingToken, SetRanges>,
     /// The requests with an id that were granted bytes of files, by the token of their grant.
     pub(crate) requests: BTreeMap<FencingToken, ByteRequest>,
+    /// How many grants and pieces have a reclaim window of which length.
+    windows: BTreeMap<Millis, usize>,
 }
 
 /// A request that was granted bytes of files: a retry is known by it as long as any of them is held.
@@ -123,6 +127,26 @@ impl Many {
     ) -> impl Iterator<Item = (u64, OwnerIdx, u64)> + '_ {
         let all = (token, 0, OwnerIdx::MIN, 0)..=(token, u64::MAX, OwnerIdx::MAX, u64::MAX);
         self.shown.range(all).map(|&(_, inode, owner, start)| (inode, owner, start))
+    }
+
+    pub(crate) fn count_window(&mut self, window: Millis) {
+        if window > Millis::ZERO {
+            *self.windows.entry(window).or_insert(0) += 1;
+        }
+    }
+
+    pub(crate) fn uncount_window(&mut self, window: Millis) {
+        if let Some(count) = self.windows.get_mut(&window) {
+            *count -= 1;
+            if *count == 0 {
+                self.windows.remove(&window);
+            }
+        }
+    }
+
+    fn put(&mut self, grant: Grant) {
+        self.count_window(grant.reclaim_window);
+        self.grants.insert((grant.fence, grant.key.clone()), grant);
     }
 
     /// A piece with these tokens is there now.
@@ -192,8 +216,19 @@ impl Lease {
         self.session.as_ref().map(|session| session.terms.number)
     }
 
+    /// Whether nobody may act on it any more.
     pub(crate) fn is_over(&self) -> bool {
+        self.is_lapsed() || self.is_ending()
+    }
+
+    /// Whether only reclaim windows are left of it.
+    pub(crate) fn is_lapsed(&self) -> bool {
         matches!(self.state, LeaseState::Lapsed(_))
+    }
+
+    /// Whether it is cleared in turns: nothing under it counts as held.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.state == LeaseState::Ending
     }
 
     /// The deadline itself still belongs to the holder: a renewal stamped with the same millisecond must win,
@@ -238,12 +273,12 @@ impl Held {
             Held::Nothing => *self = Held::One(grant),
             Held::One(first) => {
                 let mut many = Box::new(Many::default());
-                many.grants.insert((first.fence, first.key.clone()), first);
-                many.grants.insert((grant.fence, grant.key.clone()), grant);
+                many.put(first);
+                many.put(grant);
                 *self = Held::Many(many);
             }
             Held::Many(mut many) => {
-                many.grants.insert((grant.fence, grant.key.clone()), grant);
+                many.put(grant);
                 *self = Held::Many(many);
             }
         }
@@ -259,7 +294,20 @@ impl Held {
                 }
             }
             Held::One(_) => None,
-            Held::Many(many) => many.grants.remove(&(fence, key.clone())),
+            Held::Many(many) => {
+                let gone = many.grants.remove(&(fence, key.clone()))?;
+                many.uncount_window(gone.reclaim_window);
+                Some(gone)
+            }
+        }
+    }
+
+    /// The shortest reclaim window under the lease, if anything has one.
+    pub(crate) fn shortest_window(&self) -> Option<Millis> {
+        match self {
+            Held::Nothing => None,
+            Held::One(grant) => Some(grant.reclaim_window).filter(|&window| window > Millis::ZERO),
+            Held::Many(many) => many.windows.first_key_value().map(|(&window, _)| window),
         }
     }
 
@@ -287,6 +335,9 @@ impl Held {
             Held::One(grant) => (Some(grant), None),
             Held::Many(mut many) => {
                 let grants = std::mem::take(&mut many.grants);
+                for grant in grants.values() {
+                    many.uncount_window(grant.reclaim_window);
+                }
                 *self = Held::Many(many);
                 (None, Some(grants.into_values()))
             }

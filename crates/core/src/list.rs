@@ -10,7 +10,6 @@ use crate::conflict::Blocker;
 use crate::fencing_token::FencingToken;
 use crate::id::Owner;
 use crate::inode::Piece;
-use crate::lease::LeaseIdx;
 use crate::namespace::{Holders, NamespaceIdx, NamespaceState};
 use crate::owners::OwnerIdx;
 use crate::range::ByteRange;
@@ -57,21 +56,23 @@ impl LockTable {
         let mut found = Summed::default();
         match item {
             Item::Key(key, holders) => {
-                for (grant, (_, lease)) in at.grants_on(key, holders).zip(holders.iter()) {
+                for grant in at.grants_on(key, holders) {
                     found.is_cut = looks.take(1).is_err();
                     if found.is_cut {
                         break;
                     }
-                    self.sum_up(space, &grant, lease, query, &mut found);
+                    self.sum_up(space, &grant, query, &mut found);
                 }
-                if query.wants_all() {
+                if query.wants_all() && at.ending.is_empty() {
                     found.len = holders.len();
                 }
             }
             Item::Piece(inode, owner, piece) => {
                 let (inode, range, lease) = (*inode, piece.range, piece.lease);
                 let grant = Blocker::Piece { inode, range, lease, owner: *owner };
-                self.sum_up(space, &grant, lease, query, &mut found);
+                if at.counts(lease) {
+                    self.sum_up(space, &grant, query, &mut found);
+                }
             }
         }
         let Summed { holders, len: holders_len, state, is_cut } = found;
@@ -85,16 +86,9 @@ impl LockTable {
         Some(LockSummary { scope, state, holders, holders_len, waiters_len, truncated })
     }
 
-    fn sum_up(
-        &self,
-        space: NamespaceIdx,
-        grant: &Blocker,
-        lease: LeaseIdx,
-        query: &ListQuery,
-        found: &mut Summed,
-    ) {
+    fn sum_up(&self, space: NamespaceIdx, grant: &Blocker, query: &ListQuery, found: &mut Summed) {
         let at = self.space(space);
-        let held = at.lease(lease);
+        let Some(held) = grant.lease().map(|lease| at.lease(lease)) else { return };
         if !query.wants(at.owners.name(grant.owner()), held.session_number()) {
             return;
         }

@@ -15,7 +15,7 @@ use crate::owners::{OwnerIdx, Owners};
 use crate::queue::{InQueue, KeptPlace, Queue, Waiter};
 use crate::scope::{Key, Scope, ScopeKind};
 use crate::slab::Slab;
-use crate::time::Millis;
+use crate::transition::Ending;
 
 /// A namespace's number inside the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +46,8 @@ pub(crate) struct NamespaceState {
     pub(crate) standing: [[usize; Mode::KINDS.len()]; ScopeKind::ALL.len()],
     /// Leases that are over but for their reclaim windows.
     pub(crate) lapsed_len: usize,
+    /// Leases that are over and cleared in turns.
+    pub(crate) ending: BTreeMap<LeaseIdx, UnderWay>,
 
     /// Boxed: the map moves its values about.
     pub(crate) waiters: BTreeMap<Ticket, Box<Waiter>>,
@@ -72,6 +74,14 @@ pub(crate) enum Known {
     Opened { lease: LeaseIdx, digest: u64 },
     Waiting(Ticket),
     Kept(Ticket),
+}
+
+/// The end of a lease that is cleared in turns.
+#[derive(Clone, Debug)]
+pub(crate) struct UnderWay {
+    pub(crate) ending: Ending,
+    /// How much stood under it when it ended.
+    pub(crate) grants: usize,
 }
 
 /// The waiters whose grants are to stand under one lease.
@@ -209,6 +219,7 @@ impl NamespaceState {
             kinds: [0; ScopeKind::ALL.len()],
             standing: [[0; Mode::KINDS.len()]; ScopeKind::ALL.len()],
             lapsed_len: 0,
+            ending: BTreeMap::new(),
             waiters: BTreeMap::new(),
             queues: BTreeMap::new(),
             subtrees_queued: 0,
@@ -276,7 +287,8 @@ impl NamespaceState {
 
     pub(crate) fn remove_lease(&mut self, lease: LeaseIdx) -> Lease {
         let removed = self.leases.remove(lease.0);
-        self.lapsed_len -= usize::from(removed.is_over());
+        self.lapsed_len -= usize::from(removed.is_lapsed());
+        self.ending.remove(&lease);
         self.lease_ids.remove(hash_words(self.seed, removed.id.words()), lease.0);
         self.owners.forget(removed.owner);
         removed
@@ -284,12 +296,14 @@ impl NamespaceState {
 
     /// Whether anything under the lease may be taken back after it has lapsed.
     pub(crate) fn has_window(&self, lease: LeaseIdx) -> bool {
-        let held = &self.lease(lease).held;
-        held.grants().any(|grant| grant.reclaim_window > Millis::ZERO)
-            || held.pieces().into_iter().flatten().any(|&(inode, owner, start)| {
-                let party = Party { owner, lease };
-                self.inodes[&inode].pieces[&(party, start)].reclaim_window > Millis::ZERO
-            })
+        self.lease(lease).held.shortest_window().is_some()
+    }
+
+    /// Whether what stands under the lease counts as held.
+    pub(crate) fn counts(&self, lease: LeaseIdx) -> bool {
+        self.ending.is_empty()
+            || !self.lease(lease).is_ending()
+            || planted!("ended-session-still-holds")
     }
 
     /// Whether the id of a request still leads to the grant with this token.
@@ -328,7 +342,7 @@ impl NamespaceState {
         mode: Mode,
     ) {
         self.kinds[kind as usize] += 1;
-        self.standing[kind as usize][mode.kind_no()] += usize::from(!self.lease(lease).is_over());
+        self.standing[kind as usize][mode.kind_no()] += usize::from(!self.lease(lease).is_lapsed());
         self.owners.count_hold(owner, lease);
         self.grants_len += 1;
     }
@@ -341,7 +355,7 @@ impl NamespaceState {
         mode: Mode,
     ) {
         self.kinds[kind as usize] -= 1;
-        self.standing[kind as usize][mode.kind_no()] -= usize::from(!self.lease(lease).is_over());
+        self.standing[kind as usize][mode.kind_no()] -= usize::from(!self.lease(lease).is_lapsed());
         self.owners.uncount_hold(owner, lease);
         self.grants_len -= 1;
     }

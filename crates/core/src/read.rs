@@ -11,7 +11,7 @@ use crate::id::{LeaseId, Namespace, Owner, Principal, RegisterName, Ticket};
 use crate::inode::Party;
 use crate::lease::{Lease, LeaseIdx, LeaseState, metadata_of};
 use crate::mode::Mode;
-use crate::namespace::{NamespaceIdx, NamespaceState};
+use crate::namespace::{Holders, NamespaceIdx, NamespaceState};
 use crate::owners::OwnerSet;
 use crate::range::ByteRange;
 use crate::refusal::{Gone, Holder, HolderState, Refusal};
@@ -23,7 +23,7 @@ use crate::view::{
 };
 
 /// How much a look at the graph may look at.
-const GRAPH_STEPS: usize = 20_000;
+const GRAPH_STEPS: usize = 5_000;
 /// How many grants it shows at most.
 const GRAPH_HOLDS_MAX: usize = 2_000;
 
@@ -85,7 +85,9 @@ impl LockTable {
         let lease = lease.filter(|&lease| at.is_of(lease, &principal));
         let owner = at.owners.find(owner);
         let asker = Asker { owner, lease, ticket: Ticket(u64::MAX), arriving: true };
-        let found = at.blockers(claim, asker, Want::Some(LOOK_STEPS));
+        let mut found = at.blockers(claim, asker, Want::Some(LOOK_STEPS));
+        let truncated = found.len() >= LOOK_STEPS;
+        found.retain(|blocker| blocker.lease().is_none_or(|lease| at.counts(lease)));
         let places = found.iter().filter_map(|blocker| {
             let place = (blocker.scope()?, self.fence_of(space, blocker));
             Some((place, blocker))
@@ -93,8 +95,7 @@ impl LockTable {
         let first = places.min_by(|(one, _), (other, _)| one.cmp(other));
         let conflict = first.and_then(|(_, blocker)| self.holder(space, blocker));
         self.check_limit_matches(space, claim)?;
-        let truncated = found.len() >= LOOK_STEPS;
-        Ok(Tested { free: found.is_empty(), conflict, truncated })
+        Ok(Tested { free: found.is_empty() && !truncated, conflict, truncated })
     }
 
     /// Whether this fence is a current holder's of the scope, and still good.
@@ -144,7 +145,7 @@ impl LockTable {
         let (mut found, mut is_all) = (Vec::new(), true);
         match scope {
             Scope::Key(asked) => {
-                if let Some(lease) = at.lease_of_token(fence) {
+                if let Some(lease) = at.lease_of_token(fence).filter(|&lease| at.counts(lease)) {
                     let held = &at.lease(lease).held;
                     let keys = held.stamped(fence).into_iter().filter(|key| key.overlaps(asked));
                     found.extend(keys.filter_map(|key| {
@@ -163,7 +164,8 @@ impl LockTable {
                         is_all = false;
                         break;
                     }
-                    if piece.fence() == fence || (lease.is_some() && piece.honours(fence)) {
+                    let fits = piece.fence() == fence || (lease.is_some() && piece.honours(fence));
+                    if fits && at.counts(no) {
                         let (inode, range) = (*inode, piece.range);
                         found.push(Blocker::Piece { inode, range, lease: no, owner });
                     }
@@ -408,14 +410,14 @@ impl LockTable {
     }
 
     fn deadline_shown(&self, held: &Lease, window: crate::time::Millis) -> crate::time::Timestamp {
-        if held.is_over() { held.deadline.plus(window) } else { held.deadline }
+        if held.is_lapsed() { held.deadline.plus(window) } else { held.deadline }
     }
 
     /// Once the grace is over, a grant that has not been heard of is simply a grant.
     pub(crate) fn holder_state(&self, held: &Lease) -> HolderState {
         match held.state {
             LeaseState::Recovering if self.grace.is_some() => HolderState::Recovering,
-            LeaseState::Live | LeaseState::Recovering => HolderState::Held,
+            LeaseState::Live | LeaseState::Recovering | LeaseState::Ending => HolderState::Held,
             LeaseState::Lapsed(_) => HolderState::ReclaimWindow,
         }
     }
@@ -449,7 +451,7 @@ impl LockTable {
                     if found.is_cut {
                         break;
                     }
-                    found.len += holders.len();
+                    found.len += at.counted(holders, budget);
                     found.last_fence = found.last_fence.max(Some(holders.last_fence()));
                     found.grants.extend(at.grants_on(key, holders).take(named));
                 }
@@ -463,14 +465,17 @@ impl LockTable {
                     if found.is_cut {
                         break;
                     }
-                    found.len += 1;
                     found.last_fence = found.last_fence.max(Some(piece.fence()));
+                    if !at.counts(lease) {
+                        continue;
+                    }
+                    found.len += 1;
                     if named_max > 0 {
                         let (inode, range) = (*inode, piece.range);
                         found.grants.push(Blocker::Piece { inode, range, lease, owner });
                     }
                 }
-                if *range == ByteRange::ALL {
+                if *range == ByteRange::ALL && at.ending.is_empty() {
                     found.len = file.map_or(0, |file| file.pieces.len());
                 }
             }
@@ -557,6 +562,17 @@ pub(crate) struct Waiting {
     tickets: Vec<Ticket>,
     pub(crate) len: usize,
     pub(crate) is_cut: bool,
+}
+
+impl NamespaceState {
+    /// How many of the holders of a key count, as far as the budget goes.
+    fn counted(&self, holders: &Holders, budget: &mut Budget) -> usize {
+        if self.ending.is_empty() {
+            return holders.len();
+        }
+        let looked_at = holders.iter().take_while(|_| budget.take(1).is_ok());
+        looked_at.filter(|&(_, lease)| self.counts(lease)).count()
+    }
 }
 
 impl LockState {

@@ -21,7 +21,7 @@ pub enum Refusal {
     GracePeriod { ends_in: Duration, conflict: Option<Box<Conflict>> },
     #[error("no recovery grace is active")]
     NoGrace,
-    #[error("waiting would deadlock: a cycle of {} owners", cycle.len())]
+    #[error("waiting would deadlock: {}", length_said(cycle))]
     Deadlock { cycle: Arc<[WaitEdge]> },
     /// With the reason, where the lease was shown by its holder.
     #[error("the lease {}", gone_said(*.0))]
@@ -81,6 +81,17 @@ impl Gone {
             Gone::OtherScope => "other_scope",
             Gone::Superseded => "superseded",
         }
+    }
+}
+
+/// How long a cycle is; of a long one the middle is left out.
+fn length_said(cycle: &[WaitEdge]) -> String {
+    let len = cycle.len();
+    let is_whole = cycle.windows(2).all(|steps| steps[0].blocker == steps[1].waiter);
+    if is_whole {
+        format!("a cycle of {len} owners")
+    } else {
+        format!("a cycle of more than {len} owners, of which {} and the last are shown", len - 1)
     }
 }
 

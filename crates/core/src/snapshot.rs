@@ -28,6 +28,8 @@ pub struct LeaseEntry {
     pub session: Option<SessionEntry>,
     /// Set when the lease has lapsed and only reclaim windows are left of it.
     pub lapsed: Option<Ending>,
+    /// Set when the lease is over and is cleared in turns.
+    pub ending: Option<Ending>,
     pub grants: Vec<GrantEntry>,
     pub pieces: Vec<PieceEntry>,
     pub sets: Vec<SetEntry>,

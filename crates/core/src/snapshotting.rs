@@ -13,7 +13,7 @@ use crate::lease::{
     ByteRequest, Extra, Grant, Held, Lapse, Lease, LeaseIdx, LeaseState, Session, SetRanges,
     metadata_of, request_of,
 };
-use crate::namespace::{Known, NamespaceIdx, NamespaceState};
+use crate::namespace::{Known, NamespaceIdx, NamespaceState, UnderWay};
 use crate::owners::OwnerIdx;
 use crate::snapshot::{
     ByteRequestEntry, Entry, GrantEntry, LeaseEntry, PieceEntry, SessionEntry, SetEntry,
@@ -179,7 +179,22 @@ impl LockTable {
                 kept: false,
             })
         });
+        // The session of a lease that is cleared in turns is gone already.
+        let (session, gone) = match entry.ending {
+            None => (session, None),
+            Some(_) => (None, session),
+        };
         let lease = self.add_lease(space, entry.lease, &entry.owner, entry.ttl, session)?;
+        if let Some(ending) = &entry.ending {
+            let at = &mut self.spaces[space.0];
+            let held = at.lease_mut(lease);
+            (held.state, held.session) = (LeaseState::Ending, gone);
+            let timer = held.timer;
+            let grants = entry.grants.len() + entry.pieces.len();
+            at.ending.insert(lease, UnderWay { ending: ending.clone(), grants });
+            self.ending.insert((space, lease));
+            self.lease_timers.remove(&(timer, space, lease));
+        }
         if let Some(ending) = &entry.lapsed {
             let at = self.space_mut(space);
             at.lease_mut(lease).state = LeaseState::Lapsed(Lapse::of(ending));
@@ -315,9 +330,10 @@ pub(crate) fn header_of(space: &NamespaceState, lease: &Lease) -> LeaseEntry {
             terms: session.terms.clone(),
         }),
         lapsed: match lease.state {
-            LeaseState::Live | LeaseState::Recovering => None,
+            LeaseState::Live | LeaseState::Recovering | LeaseState::Ending => None,
             LeaseState::Lapsed(lapse) => Some(lapse.ending()),
         },
+        ending: space.lease_no(lease.id).and_then(|no| Some(space.ending.get(&no)?.ending.clone())),
         grants: Vec::new(),
         pieces: Vec::new(),
         sets: Vec::new(),

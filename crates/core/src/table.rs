@@ -9,6 +9,7 @@ use crate::command::GracePolicy;
 use crate::effect::{Effect, Event, News, Step};
 use crate::endings::Endings;
 use crate::fencing_token::FencingToken;
+use crate::handle::Candidates;
 use crate::id::{Adapter, Epoch, Namespace, Owner, Revision, Ticket};
 use crate::lease::LeaseIdx;
 use crate::limits::Limits;
@@ -50,6 +51,8 @@ pub struct LockTable {
     pub(crate) wait_timers: BTreeSet<(Timestamp, Ticket, NamespaceIdx)>,
     /// When places are forgotten. All are kept equally long, so the first is the oldest.
     pub(crate) place_timers: BTreeSet<(Timestamp, Ticket, NamespaceIdx)>,
+    /// Leases that are over and cleared in turns.
+    pub(crate) ending: BTreeSet<(NamespaceIdx, LeaseIdx)>,
     pub(crate) last_ticket: Ticket,
     pub(crate) grace: Option<Grace>,
     /// Leases of the last epoch that have not come back yet.
@@ -59,6 +62,10 @@ pub struct LockTable {
 
     /// What has come free in this step: where to look for waiters that can be granted.
     pub(crate) freed: Vec<(NamespaceIdx, Scope)>,
+    /// Waiters that are still to be looked at: they were too many for one turn.
+    pub(crate) to_wake: Candidates,
+    /// How many may still be granted in this step.
+    pub(crate) wakes_left: usize,
     /// Who waits and has lost bytes of its own in this step: others may stand in its way now that did not before.
     pub(crate) weakened: BTreeSet<(Namespace, Owner)>,
     /// Waiters whose lease has ended in this step: nothing can stand under it any more.
@@ -96,11 +103,14 @@ impl LockTable {
             lease_timers: BTreeSet::new(),
             wait_timers: BTreeSet::new(),
             place_timers: BTreeSet::new(),
+            ending: BTreeSet::new(),
             last_ticket: Ticket(0),
             grace: None,
             recovering: 0,
             suspended: false,
             freed: Vec::new(),
+            to_wake: Candidates::new(),
+            wakes_left: usize::MAX,
             weakened: BTreeSet::new(),
             orphaned: Vec::new(),
             snapshotting: None,
@@ -131,8 +141,14 @@ impl LockTable {
         let wait = self.wait_timers.first().map(|&(moment, ..)| moment);
         let place = self.place_timers.first().map(|&(moment, ..)| moment);
         let grace = self.grace.map(|grace| grace.ends_at);
-        let first = [lease, wait, place, grace].into_iter().flatten().min()?;
-        Some(first.plus(Millis::new(1)))
+        let first = [lease, wait, place, grace].into_iter().flatten().min();
+        let first = first.map(|moment| moment.plus(Millis::new(1)));
+        if self.has_turns_left() { Some(self.now) } else { first }
+    }
+
+    /// Whether the next tick goes on with what was too much for one turn.
+    pub(crate) fn has_turns_left(&self) -> bool {
+        !self.suspended && (!self.ending.is_empty() || !self.to_wake.is_empty())
     }
 
     pub(crate) fn namespace_idx(&self, name: &Namespace) -> Option<NamespaceIdx> {

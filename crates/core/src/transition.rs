@@ -35,6 +35,12 @@ pub enum Transition {
         lease: LeaseId,
         ending: Ending,
     },
+    /// The lease is over, and nothing under it counts as held any more. It is so much that it ends in later turns.
+    LeaseEnding {
+        namespace: Namespace,
+        lease: LeaseId,
+        ending: Ending,
+    },
     /// The lease and everything under it ended.
     LeaseEnded {
         namespace: Namespace,

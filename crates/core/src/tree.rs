@@ -2,7 +2,7 @@
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-use crate::namespace::NamespaceState;
+use crate::namespace::{Holders, NamespaceState};
 use crate::scope::{Scope, ScopeKind};
 use crate::table::LockTable;
 use crate::view::{Branch, Tree, TreeQuery};
@@ -43,6 +43,11 @@ impl NamespaceState {
         }
     }
 
+    /// Whether any holder of a key counts.
+    fn is_held(&self, holders: &Holders) -> bool {
+        self.ending.is_empty() || holders.iter().any(|(_, lease)| self.counts(lease))
+    }
+
     fn next_key(&self, prefix: &str, after: Option<&str>) -> Option<String> {
         let end_of_branch = after.filter(|after| is_branch(after)).map(end_of);
         let start = match (&end_of_branch, after) {
@@ -50,7 +55,8 @@ impl NamespaceState {
             (None, Some(lock)) => Excluded(lock.as_bytes()),
             (None, None) => Included(prefix.as_bytes()),
         };
-        let (key, _) = self.held.range::<[u8], _>((start, Unbounded)).next()?;
+        let mut keys = self.held.range::<[u8], _>((start, Unbounded));
+        let (key, _) = keys.find(|(_, holders)| self.is_held(holders))?;
         let text = key.text();
         text.as_bytes().starts_with(prefix.as_bytes()).then(|| text.as_str().to_string())
     }
@@ -99,8 +105,13 @@ impl NamespaceState {
         let all = self.held.range::<[u8], _>(range);
         let mut inside =
             all.take_while(|(key, _)| key.text().as_bytes().starts_with(branch.as_bytes()));
-        let locks = inside.by_ref().take(*left).count();
-        *left -= locks;
+        let looked_at = inside.by_ref().take(*left).map(|(_, holders)| self.is_held(holders));
+        let (mut locks, mut steps) = (0, 0);
+        for is_held in looked_at {
+            steps += 1;
+            locks += usize::from(is_held);
+        }
+        *left -= steps;
         let is_partial = inside.next().is_some();
         Branch { text: branch, is_lock: false, locks, is_partial }
     }

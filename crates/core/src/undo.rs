@@ -24,7 +24,7 @@ use crate::snapshotting::{
 };
 use crate::table::{LockTable, Unfit};
 use crate::time::{Millis, Timestamp};
-use crate::transition::{Ending, Granted, Transition};
+use crate::transition::{Ending, Granted, Request, Transition};
 
 /// The changes that can be undone, oldest first, each with the fencing token before it.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +48,13 @@ enum Undo {
     },
     /// A lease that ended or lapsed, or what of it did.
     Ended(Box<Image>),
+    /// A lease was marked as over.
+    Ending {
+        namespace: Namespace,
+        lease: LeaseId,
+        state: LeaseState,
+        deadline: Timestamp,
+    },
     Ttl {
         namespace: Namespace,
         lease: LeaseId,
@@ -131,6 +138,9 @@ impl LockTable {
     /// Makes an ending again that was rolled back, if what it ends is there.
     pub fn end_again(&mut self, ended: Transition, step: &mut Step) {
         let is_there = match &ended {
+            Transition::LeaseEnding { namespace, lease, .. } => self
+                .find_lease(namespace, *lease)
+                .is_some_and(|(at, lease)| !at.lease(lease).is_over()),
             Transition::LeaseEnded { namespace, lease, .. }
             | Transition::GrantEnded { namespace, lease, .. } => {
                 self.find_lease(namespace, *lease).is_some()
@@ -201,6 +211,14 @@ impl LockTable {
                 let (namespace, lease) = (namespace.clone(), *lease);
                 Undo::Ttl { namespace, lease, ttl: held.ttl, deadline: held.deadline }
             }
+            Transition::LeaseEnding { namespace, lease, .. } => {
+                let Some((at, found)) = self.find_lease(namespace, *lease) else {
+                    return Undo::Never;
+                };
+                let held = at.lease(found);
+                let (namespace, lease) = (namespace.clone(), *lease);
+                Undo::Ending { namespace, lease, state: held.state, deadline: held.deadline }
+            }
             Transition::LeaseLapsed { namespace, lease, .. }
             | Transition::LeaseEnded { namespace, lease, .. }
             | Transition::GrantEnded { namespace, lease, .. }
@@ -255,6 +273,12 @@ impl LockTable {
                 self.empty(&image);
                 self.put_back(*image);
             }
+            Undo::Ending { namespace, lease, state, deadline } => {
+                let space = self.space_or_insert(&namespace);
+                if let Some(lease) = self.space(space).lease_no(lease) {
+                    self.undo_ending(space, lease, state, deadline);
+                }
+            }
             Undo::Ttl { namespace, lease, ttl, deadline } => {
                 let space = self.space_or_insert(&namespace);
                 if let Some(lease) = self.space(space).lease_no(lease) {
@@ -277,6 +301,39 @@ impl LockTable {
                 self.refuse_waiter(space, ticket, &Refusal::LeaseLost(None), step);
             }
             self.end_lease(space, lease, &Ending::Withdrawn, &mut Listener::Undoing);
+        }
+    }
+
+    /// A lease that was marked as over stands again, with everything under it.
+    fn undo_ending(
+        &mut self,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        state: LeaseState,
+        deadline: Timestamp,
+    ) {
+        self.before_change(space, lease);
+        self.ending.remove(&(space, lease));
+        let at = &mut self.spaces[space.0];
+        at.ending.remove(&lease);
+        let held = at.lease_mut(lease);
+        (held.state, held.deadline) = (state, deadline);
+        let (owner, session) = (held.owner, held.session.clone());
+        let grants: BTreeSet<OwnerIdx> = held.held.grants().map(|grant| grant.owner).collect();
+        let pieces = held.held.pieces().into_iter().flatten().map(|&(_, owner, _)| owner);
+        let owners: BTreeSet<OwnerIdx> = grants.into_iter().chain(pieces).collect();
+        if let Some(session) = session {
+            at.sessions.insert(session.terms.number, lease);
+            if let Some(Request { id, digest }) = session.terms.request {
+                at.requests.entry((owner, id)).or_insert(Known::Opened { lease, digest });
+            }
+            *self.sessions.entry(session.terms.adapter).or_insert(0) += 1;
+        }
+        self.recovering += usize::from(state == LeaseState::Recovering);
+        self.arm(space, lease, deadline);
+        for owner in owners {
+            let owner = self.space(space).owners.name(owner).clone();
+            self.note_weakened(space, &owner);
         }
     }
 
@@ -340,8 +397,10 @@ impl LockTable {
         (held.state, held.deadline) = (state, deadline);
         held.session.iter_mut().for_each(|session| session.attached = attached);
         self.recovering += usize::from(state == LeaseState::Recovering);
-        self.arm(space, lease, deadline);
-        self.arm_again(space, lease);
+        if state != LeaseState::Ending {
+            self.arm(space, lease, deadline);
+            self.arm_again(space, lease);
+        }
     }
 
     fn refill(&mut self, space: NamespaceIdx, lease: LeaseIdx, image: Image) {
@@ -359,7 +418,7 @@ impl LockTable {
     }
 
     fn arm_again(&mut self, space: NamespaceIdx, lease: LeaseIdx) {
-        if self.space(space).lease(lease).is_over() {
+        if self.space(space).lease(lease).is_lapsed() {
             self.arm_window(space, lease);
         }
     }
@@ -479,7 +538,7 @@ impl Image {
 
     /// Whether the lease has lapsed since.
     fn is_lapsed(&self, lease: &Lease) -> bool {
-        lease.is_over() && self.entry.lapsed.is_none()
+        lease.is_lapsed() && self.entry.lapsed.is_none()
     }
 }
 
@@ -515,6 +574,7 @@ fn undo_of_ending(at: &NamespaceState, lease: LeaseIdx, ended: &Transition) -> U
         | Transition::Granted(_)
         | Transition::TtlChanged { .. }
         | Transition::LeaseLapsed { .. }
+        | Transition::LeaseEnding { .. }
         | Transition::LeaseEnded { .. }
         | Transition::FenceAccepted { .. }
         | Transition::FenceDeleted { .. } => Image::whole(at, at.lease(lease)),

@@ -79,6 +79,8 @@ pub struct Engine {
     ready: Vec<Output>,
     /// What ended in unwritten transitions: nobody may be told yet that it is free.
     ended: VecDeque<(Revision, Namespace, Scope)>,
+    /// Where leases ended as a whole in unwritten transitions: any lock there may have been theirs.
+    ending: VecDeque<(Revision, Namespace)>,
     /// Leases whose ttl was changed in unwritten transitions: nobody may be told yet how long they are.
     ttls: VecDeque<(Revision, LeaseId)>,
     /// What the calls that wait will be answered about.
@@ -182,6 +184,7 @@ impl Engine {
             awaited: 0,
             ready: Vec::new(),
             ended: VecDeque::new(),
+            ending: VecDeque::new(),
             ttls: VecDeque::new(),
             waiting: BTreeMap::new(),
             step: Step::new(),
@@ -384,6 +387,9 @@ impl Engine {
         for transition in step.transitions.drain(..) {
             if let Transition::TtlChanged { lease, .. } = transition {
                 self.ttls.push_back((revision, lease));
+            }
+            if let Transition::LeaseEnding { namespace, .. } = &transition {
+                self.ending.push_back((revision, namespace.clone()));
             }
             self.unwritten.push_back(transition);
         }

@@ -64,6 +64,7 @@ impl Log {
             // Only the simple lock has a reclaim window, and no lease here has more than one range.
             Transition::LeaseLapsed { lease, ending, .. }
             | Transition::RangeEnded { lease, ending, .. }
+            | Transition::LeaseEnding { lease, ending, .. }
             | Transition::LeaseEnded { lease, ending, .. } => {
                 for at in self.open.remove(&lease).unwrap_or_default() {
                     self.end(now, at, &ending);
@@ -102,7 +103,8 @@ impl Log {
                 Done::Ttl(ttl.get().into())
             }
             Transition::FenceAccepted { register, .. } => Done::Accepted(register.to_string()),
-            Transition::LeaseEnded { lease, ending, .. }
+            Transition::LeaseEnding { lease, ending, .. }
+            | Transition::LeaseEnded { lease, ending, .. }
             | Transition::GrantEnded { lease, ending, .. }
             | Transition::KeyEnded { lease, ending, .. }
             | Transition::RangeEnded { lease, ending, .. } => {
@@ -165,6 +167,7 @@ fn shown(transition: &Transition) -> String {
         Transition::Granted(granted) => format!(" {} gets {};", granted.owner, granted.fence.get()),
         Transition::GrantEnded { fence, ending, .. } => format!(" {} {ending};", fence.get()),
         Transition::LeaseEnded { lease, ending, .. }
+        | Transition::LeaseEnding { lease, ending, .. }
         | Transition::LeaseLapsed { lease, ending, .. } => format!(" {lease:?} {ending};"),
         Transition::SessionOpened(opened) => format!(" {} opens a session;", opened.owner),
         Transition::KeyEnded { .. }

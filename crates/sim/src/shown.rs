@@ -129,6 +129,9 @@ pub fn transition(transition: &Transition) -> String {
             granted.fence
         ),
         Transition::LeaseEnded { lease: id, ending, .. } => format!("{} {ending}", lease(*id)),
+        Transition::LeaseEnding { lease: id, ending, .. } => {
+            format!("{} is over and ends in turns, {ending}", lease(*id))
+        }
         Transition::LeaseLapsed { lease: id, ending, .. } => {
             format!("{} lapsed, {ending}", lease(*id))
         }

@@ -261,6 +261,7 @@ fn lease_entry(number: u64) -> Entry {
         ttl: Millis::from_secs(30),
         session: None,
         lapsed: None,
+        ending: None,
         grants: vec![GrantEntry {
             key,
             owner: owner(number),

@@ -404,6 +404,7 @@ impl LockTable {
         step: &mut Step,
     ) -> Result<Outcome, Refusal> {
         let ticket = place.unwrap_or(Ticket(self.last_ticket.0 + 1));
+        self.clear_the_way(space, request, ticket, step);
         let strict = self.is_strict_grace() && !request.reclaim;
         let permits = request.claims.iter().any(|claim| claim.mode.permits().is_some());
         if permits || strict || self.space(space).lapsed_len > 0 {

@@ -46,16 +46,21 @@ impl LockTable {
             budget -= 1;
             self.forget_place(space, ticket);
         }
-        while budget > 0 {
+        let mut endings = self.limits.endings_per_step_max;
+        while budget > 0 && endings > 0 {
             let due = self.due_leases(budget);
             if due.is_empty() {
                 break;
             }
-            budget -= due.len();
             for (space, lease, id) in due {
                 if self.space(space).leases.get(lease.0).is_some_and(|held| held.id == id) {
-                    self.work_off_lease(space, lease, step);
+                    let ended = self.work_off_lease(space, lease, endings, step);
+                    endings = endings.saturating_sub(ended);
                     self.wake_waiters(step);
+                }
+                budget -= 1;
+                if endings == 0 {
+                    break;
                 }
             }
         }
@@ -81,16 +86,26 @@ impl LockTable {
         due.into_iter().map(|(_, _, id, space, lease)| (space, lease, id)).collect()
     }
 
-    fn work_off_lease(&mut self, space: NamespaceIdx, lease: LeaseIdx, step: &mut Step) {
+    /// Ends what is over of a lease whose timer has passed: all of it, or so many reclaim windows. Says how much it was.
+    fn work_off_lease(
+        &mut self,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        len_max: usize,
+        step: &mut Step,
+    ) -> usize {
         let held = self.space(space).lease(lease);
         if held.is_over() {
-            self.end_windows(space, lease, step);
+            self.end_windows(space, lease, len_max, step)
         } else if held.is_due(self.now) {
+            let len = held.held.len();
             self.lapse_lease(space, lease, step);
+            len
         } else {
             // It was renewed meanwhile: look again when that is over.
             let deadline = held.deadline;
             self.arm(space, lease, deadline);
+            0
         }
     }
 
@@ -100,18 +115,17 @@ impl LockTable {
         let held = at.lease(lease);
         let ending = match held.state {
             LeaseState::Recovering => Ending::GraceExpired,
-            LeaseState::Live | LeaseState::Lapsed(_) => Ending::Expired,
+            LeaseState::Live | LeaseState::Lapsed(_) | LeaseState::Ending => Ending::Expired,
         };
         let has_window = at.has_window(lease);
         let (namespace, id) = (at.name.clone(), held.id);
+        if !has_window {
+            self.tell_lost(namespace, id, None, &ending, step);
+            return self.end_now_or_in_turns(space, lease, ending, step);
+        }
         self.refuse_session_waiters(space, lease, step);
         self.tell_lost(namespace.clone(), id, None, &ending, step);
-        let over = if has_window {
-            Transition::LeaseLapsed { namespace, lease: id, ending }
-        } else {
-            Transition::LeaseEnded { namespace, lease: id, ending }
-        };
-        self.enact(over, step);
+        self.enact(Transition::LeaseLapsed { namespace, lease: id, ending }, step);
     }
 
     pub(super) fn tell_lost(
@@ -141,7 +155,13 @@ impl LockTable {
         }
     }
 
-    fn end_windows(&mut self, space: NamespaceIdx, lease: LeaseIdx, step: &mut Step) {
+    fn end_windows(
+        &mut self,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        len_max: usize,
+        step: &mut Step,
+    ) -> usize {
         let at = self.space(space);
         let (namespace, id) = (at.name.clone(), at.lease(lease).id);
         let due: Vec<Window> = self
@@ -149,7 +169,9 @@ impl LockTable {
             .into_iter()
             .filter(|&(end, _)| end < self.now)
             .map(|(_, window)| window)
+            .take(len_max)
             .collect();
+        let ended = due.len();
         for window in due {
             if !self.is_window(space, id, window) {
                 continue;
@@ -176,6 +198,7 @@ impl LockTable {
         if self.space(space).lease_no(id) == Some(lease) {
             self.arm_window(space, lease);
         }
+        ended
     }
 
     /// Whether a window is still there: a set's ranges end with its keys, and the last ending takes the lease along.

@@ -41,6 +41,7 @@ impl LockTable {
             self.forget_place(space, ticket);
         }
         self.freed.clear();
+        self.to_wake.clear();
     }
 
     /// No grace ever cuts a lease short: each runs in full from now.
@@ -52,7 +53,9 @@ impl LockTable {
         self.recovering = 0;
         for (space, lease) in leases {
             if self.space(space).lease(lease).is_over() {
-                self.restart_windows(space, lease);
+                if self.space(space).lease(lease).is_lapsed() {
+                    self.restart_windows(space, lease);
+                }
                 continue;
             }
             let deadline = self.now.plus(self.space(space).lease(lease).kept_for());

@@ -10,7 +10,10 @@ mod places;
 mod release;
 mod renew;
 mod sessions;
+mod turns;
 mod waiting;
+
+pub(crate) use waiting::Candidates;
 
 use crate::command::Command;
 use crate::effect::{Answer, Outcome, Step};
@@ -28,8 +31,13 @@ impl LockTable {
     /// At the beginning of an epoch nothing is due: the deadlines of the last one no longer count.
     pub fn handle(&mut self, now: Timestamp, command: Command, step: &mut Step) -> Outcome {
         self.now = self.now.max(now);
+        self.wakes_left = self.limits.endings_per_step_max.saturating_mul(2);
         if !matches!(command, Command::BeginEpoch(_) | Command::Jump(_)) {
             self.process_due(step);
+            if self.has_turns_left() {
+                self.end_in_turns(matches!(command, Command::Tick), step);
+                self.wake_waiters(step);
+            }
         }
         let outcome = self.carry_out(command, step);
         self.wake_waiters(step);

@@ -154,7 +154,8 @@ impl NamespaceState {
         key: &'a Key,
         holders: &'a Holders,
     ) -> impl Iterator<Item = Blocker> + 'a {
-        holders.iter().map(|(fence, lease)| {
+        let held = holders.iter().filter(|&(_, lease)| self.counts(lease));
+        held.map(|(fence, lease)| {
             let grant = self.lease(lease).held.get(fence, key);
             let owner = grant.expect("a holder has its grant").owner;
             Blocker::Grant { key: key.clone(), fence, lease, owner }
@@ -171,6 +172,7 @@ impl NamespaceState {
             Scope::Range { inode, range } => {
                 let at = self.inodes.get(inode).into_iter();
                 let pieces = at.flat_map(|at| at.overlapping(*range));
+                let pieces = pieces.filter(|(party, _)| self.counts(party.lease));
                 Box::new(pieces.map(|(Party { owner, lease }, piece)| {
                     let range = piece.range;
                     Blocker::Piece { inode: *inode, range, lease, owner }

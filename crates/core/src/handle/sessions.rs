@@ -131,11 +131,8 @@ impl LockTable {
         ending: Ending,
         step: &mut Step,
     ) -> usize {
-        self.refuse_session_waiters(space, lease, step);
-        let at = self.space(space);
-        let held = at.lease(lease);
-        let (namespace, id, grants) = (at.name.clone(), held.id, held.held.len());
-        self.enact(Transition::LeaseEnded { namespace, lease: id, ending }, step);
+        let grants = self.space(space).lease(lease).held.len();
+        self.end_now_or_in_turns(space, lease, ending, step);
         grants
     }
 

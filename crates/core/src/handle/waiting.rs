@@ -21,7 +21,10 @@ use crate::time::{Millis, Timestamp};
 use super::places::id_of;
 
 /// How much the deadlock check of one request may look at. A check that would need more refuses the wait.
-const CHECK_STEPS: usize = 40_000;
+const CHECK_STEPS: usize = 8_000;
+
+/// What it takes to grant a waiter, in looks at one.
+const GRANT_STEPS: usize = 3;
 
 impl LockTable {
     /// Puts a request into the queues, unless that would lock up or be one too many.
@@ -324,22 +327,27 @@ impl LockTable {
         Ok(Answer::Cancelled { waiting: true })
     }
 
-    /// Grants every waiter that what has come free allows, lowest ticket first, and no other.
+    /// Grants every waiter that what has come free allows, lowest ticket first, and no other. If they are too many for
+    /// one step, the next ticks go on.
     pub(super) fn wake_waiters(&mut self, step: &mut Step) {
         self.refuse_orphans(step);
         if self.suspended || self.is_strict_grace() {
             self.freed.clear();
+            self.to_wake.clear();
             return;
         }
-        let mut candidates = BTreeSet::new();
+        let mut candidates = std::mem::take(&mut self.to_wake);
         loop {
             while let Some((space, scope)) = self.freed.pop() {
                 self.space(space).add_candidates(space, &scope, &mut candidates);
             }
+            if self.wakes_left == 0 {
+                break;
+            }
             let Some((ticket, space, lane)) = candidates.pop_first() else {
-                return;
+                break;
             };
-            let at = self.space(space);
+            let Some(at) = self.spaces.get(space.0) else { continue };
             let Some(waiter) = at.waiters.get(&ticket) else {
                 continue;
             };
@@ -348,7 +356,9 @@ impl LockTable {
                 Lane::Alone => None,
             };
             let verdict = at.verdict(waiter, ticket, &lane, self.now);
+            self.wakes_left = self.wakes_left.saturating_sub(1);
             if verdict == Verdict::Granted {
+                self.wakes_left = self.wakes_left.saturating_sub(GRANT_STEPS);
                 self.grant_waiter(space, ticket, step);
             }
             let goes_on = verdict != Verdict::BlockedHere;
@@ -356,6 +366,7 @@ impl LockTable {
                 candidates.insert((next, space, lane));
             }
         }
+        self.to_wake = candidates;
     }
 
     /// A plain lease ends with the last that stands under it, and those who wait to stand under it are told.
@@ -424,7 +435,7 @@ impl LockTable {
 
 /// Why a waiter is looked at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Lane {
+pub(crate) enum Lane {
     /// It is next in the queue of a scope that something came free in.
     Queue(Scope),
     /// For its own sake.
@@ -439,7 +450,8 @@ enum Verdict {
     BlockedElsewhere,
 }
 
-type Candidates = BTreeSet<(Ticket, NamespaceIdx, Lane)>;
+/// Waiters that can perhaps be granted, in the order of their tickets.
+pub(crate) type Candidates = BTreeSet<(Ticket, NamespaceIdx, Lane)>;
 
 impl NamespaceState {
     /// The first waiter of each queue that what has come free may concern.
@@ -517,7 +529,7 @@ impl NamespaceState {
             return ControlFlow::Continue(());
         }
         // A reclaim window does not block its own owner, who may stand further back.
-        let over = |lease| self.lease(lease).is_over();
+        let over = |lease| self.lease(lease).is_lapsed();
         let windows = blockers.iter().any(|blocker| blocker.lease().is_some_and(over));
         ControlFlow::Break(!windows)
     }

@@ -206,3 +206,129 @@ fn operator_ends_so_much_at_a_time() {
         "#]],
     );
 }
+
+#[test]
+fn session_with_much_under_it_is_over_at_once_and_cleared_in_turns() {
+    check_with(
+        |limits| limits.endings_per_step_max = 2,
+        "
+        0s a open s ttl=60s
+        0s a acquire job/1 session=s
+        0s a acquire job/2 session=s
+        0s a acquire job/3 session=s
+        0s a acquire inode:1@0..10 session=s
+        0s a acquire inode:1@20..30 session=s
+        0s b acquire job/3 wait
+        0s c acquire inode:1@0..30 wait
+        1s a close s
+        1s get job/2
+        1s get inode:1
+        1s list
+        1s a keepalive s
+        1s a renew job/1
+        1s d acquire job/2
+        1s a close s
+        1s tick
+        1s tick
+        1s tick
+        1s get inode:1
+        ",
+        expect![[r#"
+            0s s opened until 60s
+            0s a granted job/1 fence=1 until 60s
+            0s a granted job/2 fence=2 until 60s
+            0s a granted job/3 fence=3 until 60s
+            0s a granted inode:1@0..10 fence=4 until 60s
+            0s a granted inode:1@20..30 fence=5 until 60s
+            0s b queued job/3 at 1
+            0s c queued inode:1@0..30 at 1
+            1s s closed grants=5
+            1s a closed job/1 fence=1
+            1s a closed job/2 fence=2
+            1s get job/2: free; last fence=2
+            1s a closed job/3 fence=3
+            1s a closed inode:1@0..10 fence=4
+            1s b granted job/3 fence=6 until 11s waited 1s
+            1s get inode:1: free; c waits for inode:1@0..30 since 0s; last fence=5
+            1s a closed inode:1@20..30 fence=5
+            1s s of a closed
+            1s c granted inode:1@0..30 fence=7 until 11s waited 1s
+            1s list inode:1@0..30 held by c fence=7 since 1s until 11s
+            1s list job/3 held by b fence=6 since 1s until 11s
+            1s list end
+            1s s refused session_not_found (released)
+            1s a refused lease_lost (released)
+            1s d granted job/2 fence=8 until 11s
+            1s s closed grants=5, as before
+            1s get inode:1: held by c inode:1@0..30 fence=7 since 1s until 11s
+        "#]],
+    );
+}
+
+#[test]
+fn waiters_of_a_session_that_ends_in_turns_are_told_in_turns() {
+    check_with(
+        |limits| limits.endings_per_step_max = 1,
+        "
+        0s z acquire job/x ttl=60s
+        0s a open s ttl=1s
+        0s a acquire job/1 session=s
+        0s a acquire job/2 session=s
+        0s a acquire job/x session=s wait
+        0s b acquire job/x wait
+        2s tick
+        2s z release job/x
+        2s tick
+        2s tick
+        2s tick
+        2s get job/x
+        ",
+        expect![[r#"
+            0s z granted job/x fence=1 until 60s
+            0s s opened until 1s
+            0s a granted job/1 fence=2 until 1s
+            0s a granted job/2 fence=3 until 1s
+            0s a queued job/x at 1
+            0s b queued job/x at 2
+            2s a refused lease_lost
+            2s a expired job/1 fence=2
+            2s z released job/x held 2s
+            2s b granted job/x fence=4 until 12s waited 2s
+            2s a expired job/2 fence=3
+            2s s of a expired
+            2s get job/x: held by b fence=4 since 2s until 12s
+        "#]],
+    );
+}
+
+#[test]
+fn waiters_that_can_be_granted_at_once_are_granted_in_turns() {
+    check_with(
+        |limits| limits.endings_per_step_max = 2,
+        "
+        0s a acquire job/x
+        0s b acquire job/x shared wait
+        0s c acquire job/x shared wait
+        0s d acquire job/x shared wait
+        0s e acquire job/x wait
+        1s a release job/x
+        1s f acquire job/x
+        1s deadline
+        1s deadline
+        ",
+        expect![[r#"
+            0s a granted job/x fence=1 until 10s
+            0s b queued job/x at 1
+            0s c queued job/x at 2
+            0s d queued job/x at 3
+            0s e queued job/x at 4
+            1s a released job/x held 1s
+            1s b granted job/x fence=2 until 11s waited 1s
+            1s c granted job/x fence=3 until 11s waited 1s
+            1s f refused held: job/x by b shared fence=2 since 1s until 11s and c shared fence=3 since 1s until 11s, 2 waiting
+            1s d granted job/x fence=4 until 11s waited 1s
+            1s next deadline 1s
+            1s next deadline 11.001s
+        "#]],
+    );
+}

@@ -319,6 +319,7 @@ impl Config {
                 | Transition::GrantEnded { ending, .. }
                 | Transition::KeyEnded { ending, .. }
                 | Transition::RangeEnded { ending, .. }
+                | Transition::LeaseEnding { ending, .. }
                 | Transition::LeaseLapsed { ending, .. } => Some(ending),
                 Transition::EpochBegan { .. }
                 | Transition::Jumped { .. }

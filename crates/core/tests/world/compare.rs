@@ -148,6 +148,9 @@ fn changes(step: &Step) -> Vec<String> {
         | Transition::RangeEnded { namespace, lease, ending, .. } => {
             ended(namespace, lease, ending)
         }
+        Transition::LeaseEnding { namespace, lease, ending } => {
+            format!("{} ends", ended(namespace, lease, ending))
+        }
         Transition::LeaseLapsed { namespace, lease, ending } => {
             format!("{} lapsed", ended(namespace, lease, ending))
         }

@@ -106,6 +106,7 @@ impl Engine {
         #[cfg(feature = "inspect")]
         self.inspection.rolled_back(&self.table);
         self.ended.clear();
+        self.ending.clear();
         self.ttls.clear();
         self.take_step(&mut step);
     }
@@ -272,7 +273,8 @@ fn is_acknowledged(transition: &Transition) -> bool {
     let ending = match transition {
         // An owner has given its reclaim window up; those that pass end with their whole grant.
         Transition::KeyEnded { ending: Ending::WindowOver, .. } => return true,
-        Transition::LeaseEnded { ending, .. }
+        Transition::LeaseEnding { ending, .. }
+        | Transition::LeaseEnded { ending, .. }
         | Transition::GrantEnded { ending, .. }
         | Transition::KeyEnded { ending, .. }
         | Transition::RangeEnded { ending, .. } => ending,

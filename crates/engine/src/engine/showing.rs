@@ -129,10 +129,12 @@ impl Engine {
         match query {
             Query::Get { namespace, scope }
             | Query::Test { namespace, claim: leasehold_core::Claim { scope, .. }, .. }
-            | Query::Check { namespace, scope, .. } => !self
-                .ended
-                .iter()
-                .any(|(_, within, ended)| within == namespace && ended.overlaps(scope)),
+            | Query::Check { namespace, scope, .. } => {
+                let mut ended = self.ended.iter();
+                let ended = ended.any(|(_, of, ended)| of == namespace && ended.overlaps(scope));
+                // What ends with a whole lease is not told one by one.
+                !ended && !self.ending.iter().any(|(_, of)| of == namespace)
+            }
             Query::Stats => true,
             Query::List(_)
             | Query::Session { .. }

@@ -115,6 +115,9 @@ impl Engine {
         while self.ended.front().is_some_and(|(revision, ..)| *revision <= self.durable) {
             self.ended.pop_front();
         }
+        while self.ending.front().is_some_and(|(revision, _)| *revision <= self.durable) {
+            self.ending.pop_front();
+        }
         while self.ttls.front().is_some_and(|(revision, _)| *revision <= self.durable) {
             self.ttls.pop_front();
         }

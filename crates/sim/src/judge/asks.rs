@@ -33,6 +33,8 @@ pub(crate) struct Asks {
     ttls: BTreeSet<(Namespace, LeaseId, Millis)>,
     /// Who each lease was granted to.
     owners: BTreeMap<(Namespace, LeaseId), Owner>,
+    /// Leases that were marked as over, to end in turns.
+    ending: BTreeSet<(Namespace, LeaseId)>,
     /// Endings that were acknowledged.
     owed: Vec<Owed>,
 }
@@ -228,6 +230,10 @@ impl Asks {
                 None => return,
             },
             Transition::TtlChanged { namespace, lease, ttl } => (namespace, *lease, None, *ttl),
+            Transition::LeaseEnding { namespace, lease, .. } => {
+                self.ending.insert((namespace.clone(), *lease));
+                return;
+            }
             _ => return,
         };
         self.ttls.insert((namespace.clone(), lease, ttl));
@@ -261,7 +267,16 @@ impl Asks {
             Transition::FenceDeleted { namespace, register, reason } => {
                 vec![Change::Deleted(namespace.clone(), register.clone(), reason.clone())]
             }
-            Transition::LeaseEnded { namespace, lease, ending }
+            // It was asked for when the lease was marked as over.
+            Transition::LeaseEnded { namespace, lease, .. }
+            | Transition::KeyEnded { namespace, lease, .. }
+            | Transition::RangeEnded { namespace, lease, .. }
+                if self.ending.contains(&(namespace.clone(), *lease)) =>
+            {
+                Vec::new()
+            }
+            Transition::LeaseEnding { namespace, lease, ending }
+            | Transition::LeaseEnded { namespace, lease, ending }
             | Transition::GrantEnded { namespace, lease, ending, .. }
             | Transition::KeyEnded { namespace, lease, ending, .. }
             | Transition::RangeEnded { namespace, lease, ending, .. } => match ending {

@@ -58,6 +58,7 @@ impl Bytes {
             }
             // What its owner may take back in a reclaim window nobody else has: that is the table's to keep.
             Transition::LeaseLapsed { namespace, lease, .. }
+            | Transition::LeaseEnding { namespace, lease, .. }
             | Transition::LeaseEnded { namespace, lease, .. } => {
                 for (_, file) in self.files.iter_mut().filter(|((at, _), _)| at == namespace) {
                     file.retain(|(holder, _), _| holder != lease);

@@ -219,6 +219,7 @@ impl Log {
                 }
             }
             Transition::LeaseLapsed { namespace, lease, ending }
+            | Transition::LeaseEnding { namespace, lease, ending }
             | Transition::LeaseEnded { namespace, lease, ending } => {
                 self.lease_over(now, namespace, *lease, ending)?;
             }
@@ -266,7 +267,8 @@ impl Log {
 
     fn note_overruled(&mut self, transition: &Transition) {
         let (name, ending) = match transition {
-            Transition::LeaseEnded { namespace, lease, ending }
+            Transition::LeaseEnding { namespace, lease, ending }
+            | Transition::LeaseEnded { namespace, lease, ending }
             | Transition::GrantEnded { namespace, lease, ending, .. }
             | Transition::KeyEnded { namespace, lease, ending, .. }
             | Transition::RangeEnded { namespace, lease, ending, .. } => {

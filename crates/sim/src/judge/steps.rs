@@ -345,6 +345,7 @@ fn touched(transition: &Transition) -> Option<(&Namespace, LeaseId)> {
         Transition::Granted(granted) => Some((&granted.namespace, granted.lease)),
         Transition::TtlChanged { namespace, lease, .. }
         | Transition::LeaseLapsed { namespace, lease, .. }
+        | Transition::LeaseEnding { namespace, lease, .. }
         | Transition::LeaseEnded { namespace, lease, .. }
         | Transition::GrantEnded { namespace, lease, .. }
         | Transition::KeyEnded { namespace, lease, .. }

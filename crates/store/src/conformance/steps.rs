@@ -93,6 +93,7 @@ pub(super) fn lease_entry(number: u64) -> Entry {
         ttl: Millis::from_secs(30),
         session: None,
         lapsed: None,
+        ending: None,
         grants: vec![GrantEntry {
             key,
             owner,

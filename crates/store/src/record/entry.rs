@@ -18,9 +18,11 @@ mod tag {
 mod has {
     pub(super) const SESSION: u8 = 1;
     pub(super) const LAPSED: u8 = 2;
+    pub(super) const ENDING: u8 = 4;
     pub(super) const REQUEST: u8 = 1;
     pub(super) const METADATA: u8 = 2;
     pub(super) const ALL: u8 = 3;
+    pub(super) const ALL_OF_LEASE: u8 = 7;
 }
 
 /// Grants and pieces tell the kind of scope by where they stand, so the bit for it stays zero.
@@ -51,17 +53,14 @@ impl Encoder {
         self.lease(lease.lease);
         self.owner(&lease.owner);
         self.millis(lease.ttl);
-        self.byte(flags(
-            lease.session.is_some(),
-            has::SESSION,
-            lease.lapsed.is_some(),
-            has::LAPSED,
-        ));
+        let ending = if lease.ending.is_some() { has::ENDING } else { 0 };
+        let (session, lapsed) = (lease.session.is_some(), lease.lapsed.is_some());
+        self.byte(flags(session, has::SESSION, lapsed, has::LAPSED) | ending);
         if let Some(session) = &lease.session {
             self.moment(session.opened_at);
             self.terms(&session.terms);
         }
-        if let Some(ending) = &lease.lapsed {
+        for ending in lease.lapsed.iter().chain(&lease.ending) {
             self.ending(ending);
         }
         self.count(lease.grants.len());
@@ -172,7 +171,7 @@ impl Decoder<'_> {
         let lease = self.lease()?;
         let owner = self.owner()?;
         let ttl = self.millis()?;
-        let flags = self.flags("lease")?;
+        let flags = self.flags("lease", has::ALL_OF_LEASE)?;
         Ok(LeaseEntry {
             namespace,
             lease,
@@ -180,6 +179,7 @@ impl Decoder<'_> {
             ttl,
             session: (flags & has::SESSION != 0).then(|| self.session_entry()).transpose()?,
             lapsed: (flags & has::LAPSED != 0).then(|| self.ending()).transpose()?,
+            ending: (flags & has::ENDING != 0).then(|| self.ending()).transpose()?,
             grants: self.list("grant", Self::grant_entry)?,
             pieces: self.list("piece", Self::piece_entry)?,
             sets: self.list("set", Self::set_entry)?,
@@ -192,7 +192,7 @@ impl Decoder<'_> {
     }
 
     fn grant_entry(&mut self) -> Result<GrantEntry, Fault> {
-        let flags = self.flags("grant")?;
+        let flags = self.flags("grant", has::ALL)?;
         let (_, mode) = self.mode()?;
         Ok(GrantEntry {
             key: self.key()?,
@@ -209,7 +209,7 @@ impl Decoder<'_> {
     }
 
     fn piece_entry(&mut self) -> Result<PieceEntry, Fault> {
-        let flags = self.flags("piece")?;
+        let flags = self.flags("piece", has::ALL)?;
         let (_, mode) = self.mode()?;
         Ok(PieceEntry {
             inode: self.varint("inode")?,
@@ -243,9 +243,9 @@ impl Decoder<'_> {
         self.list("byte range", |decoder| Ok((decoder.varint("inode")?, decoder.range()?)))
     }
 
-    fn flags(&mut self, what: &'static str) -> Result<u8, Fault> {
+    fn flags(&mut self, what: &'static str, known: u8) -> Result<u8, Fault> {
         let start = self.at();
         let flags = self.byte(what)?;
-        if flags & !has::ALL == 0 { Ok(flags) } else { Err(self.fault(what, start)) }
+        if flags & !known == 0 { Ok(flags) } else { Err(self.fault(what, start)) }
     }
 }

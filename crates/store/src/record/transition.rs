@@ -23,6 +23,7 @@ mod tag {
     pub(super) const FENCE_ACCEPTED: u8 = 10;
     pub(super) const KEY_ENDED: u8 = 11;
     pub(super) const FENCE_DELETED: u8 = 12;
+    pub(super) const LEASE_ENDING: u8 = 13;
     /// Beside one of those about a lease: it is that of the transition before, and left out.
     pub(super) const SAME_LEASE: u8 = 0x80;
 }
@@ -88,6 +89,10 @@ impl Encoder {
             }
             Transition::LeaseLapsed { namespace, lease, ending } => {
                 self.of_lease(tag::LEASE_LAPSED, namespace, *lease);
+                self.ending(ending);
+            }
+            Transition::LeaseEnding { namespace, lease, ending } => {
+                self.of_lease(tag::LEASE_ENDING, namespace, *lease);
                 self.ending(ending);
             }
             Transition::LeaseEnded { namespace, lease, ending } => {
@@ -268,6 +273,10 @@ impl Decoder<'_> {
             tag::LEASE_LAPSED => {
                 let (namespace, lease) = self.of_lease(tag)?;
                 Transition::LeaseLapsed { namespace, lease, ending: self.ending()? }
+            }
+            tag::LEASE_ENDING => {
+                let (namespace, lease) = self.of_lease(tag)?;
+                Transition::LeaseEnding { namespace, lease, ending: self.ending()? }
             }
             tag::LEASE_ENDED => {
                 let (namespace, lease) = self.of_lease(tag)?;

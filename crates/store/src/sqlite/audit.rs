@@ -112,6 +112,7 @@ impl Audit {
             Transition::SessionOpened(_)
             | Transition::TtlChanged { .. }
             | Transition::LeaseLapsed { .. }
+            | Transition::LeaseEnding { .. }
             | Transition::LeaseEnded { .. }
             | Transition::GrantEnded { .. }
             | Transition::KeyEnded { .. }

@@ -54,7 +54,8 @@ pub(super) fn insert_lock_rows(
 
 fn lease(entry: &Entry) -> Option<&LeaseEntry> {
     match entry {
-        Entry::Lease(lease) => Some(lease),
+        // What ends in turns is held no more.
+        Entry::Lease(lease) => Some(&**lease).filter(|lease| lease.ending.is_none()),
         Entry::Counters { .. } | Entry::Register { .. } => None,
     }
 }

@@ -99,6 +99,7 @@ pub(crate) fn lease_entry(number: u64) -> LeaseEntry {
         ttl: Millis::from_secs(30),
         session: None,
         lapsed: None,
+        ending: None,
         grants: vec![GrantEntry {
             key,
             owner: owner(),

@@ -196,6 +196,9 @@ pub(super) fn transition() -> impl Strategy<Value = Transition> {
         (of_lease(), ending()).prop_map(|((namespace, lease), ending)| {
             Transition::LeaseLapsed { namespace, lease, ending }
         }),
+        (of_lease(), ending()).prop_map(|((namespace, lease), ending)| {
+            Transition::LeaseEnding { namespace, lease, ending }
+        }),
         (of_lease(), ending()).prop_map(|((namespace, lease), ending)| Transition::LeaseEnded {
             namespace,
             lease,
@@ -285,8 +288,9 @@ pub(super) fn lease_entry() -> impl Strategy<Value = LeaseEntry> {
         (moment(), terms()).prop_map(|(opened_at, terms)| SessionEntry { opened_at, terms });
     let sets = (vec(set_entry(), 0..3), vec(byte_request_entry(), 0..3));
     let under = (vec(grant_entry(), 0..4), vec(piece_entry(), 0..4), sets);
-    (head, option::of(session), option::of(ending()), under).prop_map(
-        |(head, session, lapsed, (grants, pieces, (sets, requests)))| {
+    let over = (option::of(ending()), option::of(ending()));
+    (head, option::of(session), over, under).prop_map(
+        |(head, session, (lapsed, ending), (grants, pieces, (sets, requests)))| {
             let (namespace, lease, owner, ttl) = head;
             LeaseEntry {
                 namespace,
@@ -295,6 +299,7 @@ pub(super) fn lease_entry() -> impl Strategy<Value = LeaseEntry> {
                 ttl,
                 session,
                 lapsed,
+                ending,
                 grants,
                 pieces,
                 sets,

@@ -249,6 +249,7 @@ fn one_of_each_entry() -> Vec<Entry> {
         ttl: Millis::new(5),
         session: Some(one_session()),
         lapsed: Some(Ending::Expired),
+        ending: None,
         grants: vec![grant],
         pieces: vec![piece],
         sets: vec![set],
