@@ -3,6 +3,7 @@
 //! A store joins with a [`Harness`], which knows how to open it and how to harm it, and one line:
 //! `conformance_tests!(harness, block_on)`. Each case gets a store of its own with nothing in it.
 
+mod access;
 mod cases;
 mod steps;
 pub mod servers;
@@ -16,6 +17,7 @@ use std::thread::Thread;
 use crate::journal::{Journal, Seq};
 
 pub use crate::mishap::Mishap;
+pub use access::*;
 pub use cases::*;
 
 /// Something that the harness does, in its own time.
@@ -145,6 +147,12 @@ macro_rules! conformance_tests {
             lost_answer_is_settled_by_reading_back
             lost_request_is_settled_by_reading_back
             dropped_append_leaves_the_journal_whole
+            access_documents_come_back_in_order
+            access_change_for_another_version_changes_nothing
+            one_of_many_access_changes_at_once_is_made
+            access_documents_are_there_after_reopening
+            access_documents_do_not_ask_who_leads
+            largest_access_change_is_made_whole
         }
     };
     (@each $harness:expr, $block_on:path; $($case:ident)*) => {

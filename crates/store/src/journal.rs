@@ -35,10 +35,12 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::Epoch;
 
+use crate::access::AccessStore;
 use crate::error::Error;
 use crate::record::{Batch, Chunk};
 
@@ -129,6 +131,11 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// A hint for a store that writes in a thread of its own: for so long after each call that thread may poll for the
     /// next one instead of sleeping. The engine says so before an append; zero while it serves a lone caller.
     fn spin(&self, _length: Duration) {}
+
+    /// The access documents of the same store, if it keeps any.
+    fn access(self: Arc<Self>) -> Option<Arc<dyn AccessStore>> {
+        None
+    }
 
     /// How many groups the store's namespaces are spread over. The first server to ask says how many; from then on it
     /// is so, whatever others want. Asked of the journal of the first group.

@@ -7,6 +7,7 @@
 //! - [`Error`] is every way to fail, sorted by what can be done about it.
 //! - [`MemoryJournal`] forgets when the process ends. [`SqliteJournal`](sqlite::SqliteJournal) is one file, for one
 //!   server. [`PostgresJournal`](postgres::PostgresJournal) and [`EtcdJournal`](etcd::EtcdJournal) are for many servers.
+//! - [`AccessStore`] is the port for documents of who may do what, beside the journal. Each of the four has it.
 //! - [`Location`] is where a store is, as text; [`open`] opens it.
 //! - `conformance` is the suite that every store passes, whatever it is built on. Only with the feature of that name.
 //!
@@ -14,6 +15,7 @@
 //! the table of locks for people, and the restore of a backup, which must know how far fences had come.
 #![forbid(unsafe_code)]
 
+mod access;
 mod error;
 mod journal;
 mod mishap;
@@ -36,6 +38,9 @@ pub mod etcd;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
+pub use access::{
+    AccessChange, AccessStore, Changed, DOCUMENTS_MAX, Document, DocumentId, Documents,
+};
 pub use error::{Cause, Conflict, Error, OpenError, with_cause};
 pub use journal::{
     Announced, Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending,

@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::{Epoch, planted};
 
+use crate::access::{
+    AccessChange, AccessStore, Changed, DOCUMENTS_MAX, Document, DocumentId, Documents,
+};
 #[cfg(feature = "conformance")]
 use crate::conformance::Harm;
 use crate::error::{Conflict, Error};
@@ -45,7 +48,15 @@ struct Shelf {
     bytes: usize,
     bytes_max: Option<usize>,
     servers: BTreeMap<String, Announced>,
+    access: Shelved,
     mishap: Option<Mishap>,
+}
+
+/// The access documents.
+#[derive(Debug, Default)]
+struct Shelved {
+    version: u64,
+    documents: BTreeMap<DocumentId, Document>,
 }
 
 #[derive(Debug)]
@@ -121,6 +132,38 @@ fn harmed(bytes: &mut Arc<[u8]>, harm: Harm) -> bool {
     left.map(|left| *bytes = left.into()).is_some()
 }
 
+impl AccessStore for MemoryJournal {
+    fn version(&self) -> Pending<u64> {
+        ready(Ok(self.shelf().access.version))
+    }
+
+    fn documents(&self) -> Pending<Documents> {
+        let shelf = self.shelf();
+        let all = shelf.access.documents.values().cloned().collect();
+        ready(Ok(Documents { version: shelf.access.version, all }))
+    }
+
+    fn change(&self, expected: u64, change: AccessChange) -> Pending<Changed> {
+        let mut shelf = self.shelf();
+        let access = &mut shelf.access;
+        if access.version != expected {
+            return ready(Ok(Changed::Conflict { version: access.version }));
+        }
+        let is_new = |document: &&Document| !access.documents.contains_key(document.id());
+        if access.documents.len() + change.puts().iter().filter(is_new).count() > DOCUMENTS_MAX {
+            return ready(Ok(Changed::Full));
+        }
+        for document in change.puts() {
+            access.documents.insert(document.id().clone(), document.clone());
+        }
+        for id in change.removes() {
+            access.documents.remove(id);
+        }
+        access.version += 1;
+        ready(Ok(Changed::To(access.version)))
+    }
+}
+
 // Each call does all its work before it returns, under one lock: that is its transaction.
 impl Journal for MemoryJournal {
     fn traits(&self) -> Traits {
@@ -130,6 +173,10 @@ impl Journal for MemoryJournal {
             shared: self.shelf().shared,
             record_bytes_max: usize::MAX,
         }
+    }
+
+    fn access(self: Arc<Self>) -> Option<Arc<dyn AccessStore>> {
+        Some(self)
     }
 
     fn leader(&self) -> Pending<Option<Leader>> {

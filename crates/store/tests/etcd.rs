@@ -101,6 +101,17 @@ async fn open_on(port: u16, prefix: &str, timeout_ms: u32) -> shared::Store {
 }
 
 #[test]
+fn access_documents_are_of_all_groups() {
+    block_on(async {
+        let url = server().url("prefix=all-groups");
+        let one: shared::Store = open(&url).await;
+        let other = EtcdJournal::open(&location(&url), 1).await;
+        let other: shared::Store = Arc::new(other.expect("it can be opened"));
+        shared::documents_are_of_all_groups(&one, &other).await;
+    });
+}
+
+#[test]
 fn answers_lost_on_the_way_are_settled() {
     block_on(async {
         let proxy = Proxy::start(server().port());

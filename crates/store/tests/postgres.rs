@@ -316,10 +316,11 @@ fn groups_do_not_meet() {
             store.append(common::batch(epoch, 1)).await.expect("it can be written");
             epochs.push((store, epoch));
         }
-        for (store, epoch) in epochs {
-            assert_eq!(shared::loaded(&store, epoch).await, [1]);
-            store.confirm(epoch).await.expect("it leads");
+        for (store, epoch) in &epochs {
+            assert_eq!(shared::loaded(store, *epoch).await, [1]);
+            store.confirm(*epoch).await.expect("it leads");
         }
+        shared::documents_are_of_all_groups(&epochs[0].0, &epochs[1].0).await;
     });
 }
 
@@ -340,17 +341,19 @@ fn tables_of_before_are_brought_up_to_date() {
     let older_function = "CREATE FUNCTION before.append (integer, bigint, bigint, bigint, bytea)
         RETURNS boolean LANGUAGE sql AS 'SELECT false'";
     block_on(async {
-        for (version, function) in [(1, "SELECT 1"), (2, older_function)] {
+        for (version, function) in [(1, "SELECT 1"), (2, older_function), (3, "SELECT 1")] {
             let open = || async { open_on(server().port(), "before", 20_000).await };
             drop(open().await);
             server().sql(&format!(
-                "DROP FUNCTION before.append; {function};
+                "DROP TABLE before.access, before.access_version;
+                 DROP FUNCTION before.append; {function};
                  UPDATE before.schema_version SET version = {version}"
             ));
             let store = open().await;
             let epoch = shared::lead(&store, "node-1").await;
             store.append(Batch::new(epoch, Seq(1), [])).await.expect("it can be written");
-            assert_eq!(server().sql("SELECT version FROM before.schema_version"), "3");
+            shared::documents_are_of_all_groups(&store, &open().await).await;
+            assert_eq!(server().sql("SELECT version FROM before.schema_version"), "4");
             server().sql("DROP SCHEMA before CASCADE");
         }
     });
@@ -373,7 +376,7 @@ fn opening_says_what_is_wrong() {
         server()
             .sql("CREATE SCHEMA newer; CREATE TABLE newer.schema_version AS SELECT 9 AS version");
         let said = open_error(&server().url("schema=newer")).await;
-        assert!(said.contains("has schema 9, this build knows schemas up to 3"), "{said}");
+        assert!(said.contains("has schema 9, this build knows schemas up to 4"), "{said}");
     });
 }
 

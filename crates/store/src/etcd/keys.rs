@@ -15,6 +15,9 @@ pub(super) struct Keys {
     pub(super) begun: Vec<u8>,
     pub(super) snapshot: Vec<u8>,
     pub(super) groups: Vec<u8>,
+    pub(super) access_version: Vec<u8>,
+    /// What the keys of access documents begin with, for all groups.
+    pub(super) access: String,
     servers: String,
     records: String,
     chunks: String,
@@ -30,6 +33,8 @@ impl Keys {
             begun: key("begun"),
             snapshot: key("snapshot"),
             groups: key("groups"),
+            access_version: format!("{prefix}/access-version").into_bytes(),
+            access: format!("{prefix}/access/"),
             servers: format!("{prefix}/{group}/server/"),
             records: format!("{prefix}/{group}/record/"),
             chunks: format!("{prefix}/{group}/chunk/"),
@@ -91,7 +96,7 @@ impl Keys {
 }
 
 /// The first key that does not begin with this.
-fn end_of(prefix: &[u8]) -> Vec<u8> {
+pub(super) fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {
         *last += 1;

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!  PREFIX/schema                  which layout this is
+//!  PREFIX/access-version          moved by each change of an access document
+//!  PREFIX/access/ID               one key an access document
 //!  PREFIX/GROUP/leader            who leads, under which epoch
 //!  PREFIX/GROUP/beat              moved by each confirmation
 //!  PREFIX/GROUP/record/SEQ        one key a record
@@ -16,8 +18,9 @@
 //!
 //! - `client.rs`: requests, members that fail, credentials. `connection.rs`: HTTP/2. `keys.rs`: the keys.
 //! - `version.rs`: versions of etcd with known bugs.
-//! - `leadership.rs`, `append.rs`, `snapshot.rs`, `load.rs`: the calls.
+//! - `leadership.rs`, `append.rs`, `snapshot.rs`, `load.rs`, `access.rs`: the calls.
 
+mod access;
 mod append;
 mod client;
 mod connection;
@@ -36,6 +39,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use leasehold_core::Epoch;
 use tokio::runtime::Handle;
 
+use crate::access::AccessStore;
 use crate::error::{Error, OpenError};
 use crate::journal::{
     Announced, Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq,
@@ -160,6 +164,10 @@ fn gone() -> Error {
 impl Journal for EtcdJournal {
     fn traits(&self) -> Traits {
         Traits { name: "etcd", lasting: true, shared: true, record_bytes_max: RECORD_BYTES_MAX }
+    }
+
+    fn access(self: Arc<Self>) -> Option<Arc<dyn AccessStore>> {
+        Some(self)
     }
 
     fn leader(&self) -> Pending<Option<Leader>> {

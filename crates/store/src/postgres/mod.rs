@@ -15,8 +15,9 @@
 //!
 //! - `connection.rs`: a connection that comes back, and what its failures mean. `tls.rs` protects it.
 //! - `schema.rs`: the tables.
-//! - `leadership.rs`, `append.rs`, `snapshot.rs`, `load.rs`, `servers.rs`: the calls.
+//! - `leadership.rs`, `append.rs`, `snapshot.rs`, `load.rs`, `servers.rs`, `access.rs`: the calls.
 
+mod access;
 mod append;
 mod connection;
 mod leadership;
@@ -34,6 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use leasehold_core::Epoch;
 use tokio::runtime::Handle;
 
+use crate::access::AccessStore;
 use crate::error::{Error, OpenError};
 use crate::journal::{
     Announced, Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq,
@@ -144,6 +146,10 @@ fn unsigned(number: i64) -> u64 {
 impl Journal for PostgresJournal {
     fn traits(&self) -> Traits {
         Traits { name: "postgres", lasting: true, shared: true, record_bytes_max: RECORD_BYTES_MAX }
+    }
+
+    fn access(self: Arc<Self>) -> Option<Arc<dyn AccessStore>> {
+        Some(self)
     }
 
     fn leader(&self) -> Pending<Option<Leader>> {

@@ -6,7 +6,7 @@ use super::connection::{Failure, Lane};
 use crate::error::OpenError;
 
 /// The schema that this build writes, and the highest it can read.
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;
 
 /// What a row may have on a page.
 const PAGE_BYTES: u32 = 8160;
@@ -24,6 +24,8 @@ pub(super) struct Tables {
     pub(super) journal: String,
     pub(super) chunks: String,
     pub(super) servers: String,
+    pub(super) access: String,
+    pub(super) access_version: String,
     /// The function that appends a record.
     pub(super) append: String,
 }
@@ -37,6 +39,8 @@ impl Tables {
             journal: format!("{schema}.journal"),
             chunks: format!("{schema}.chunks"),
             servers: format!("{schema}.servers"),
+            access: format!("{schema}.access"),
+            access_version: format!("{schema}.access_version"),
             append: format!("{schema}.append"),
             schema,
         }
@@ -92,9 +96,23 @@ impl Tables {
                  count bigint NOT NULL,
                  PRIMARY KEY (group_id, name)
              );
+             {access};
              {function};
              INSERT INTO {version} VALUES ({SCHEMA});",
+            access = self.create_access(),
             function = self.create_append()
+        )
+    }
+
+    fn create_access(&self) -> String {
+        let Tables { access, access_version, .. } = self;
+        format!(
+            "CREATE TABLE IF NOT EXISTS {access} (id text PRIMARY KEY, body text NOT NULL);
+             CREATE TABLE IF NOT EXISTS {access_version} (
+                 one boolean PRIMARY KEY DEFAULT true CHECK (one),
+                 version bigint NOT NULL
+             );
+             INSERT INTO {access_version} (version) VALUES (0) ON CONFLICT DO NOTHING"
         )
     }
 
@@ -126,13 +144,14 @@ impl Tables {
         )
     }
 
-    /// From schema 1, which had no function and larger rows, and schema 2, whose function did not know how long it may wait.
-    /// Servers that still use that one go on.
+    /// From schema 1, which had no function and larger rows, schema 2, whose function did not know how long it may wait, and
+    /// schema 3, which had no access documents. Servers that still use those go on.
     fn upgrade(&self) -> String {
         let Tables { version, journal, .. } = self;
         format!(
-            "ALTER TABLE {journal} SET (toast_tuple_target = {PAGE_BYTES}); {};
+            "ALTER TABLE {journal} SET (toast_tuple_target = {PAGE_BYTES}); {}; {};
              UPDATE {version} SET version = {SCHEMA};",
+            self.create_access(),
             self.create_append()
         )
     }

@@ -10,10 +10,12 @@
 //! - `schema.rs`: what is in the file, and the settings without which it would not be durable.
 //! - `writer.rs`: the connection and what becomes of it when the disk fails. `append.rs`, `load.rs`, `snapshot.rs`,
 //!   `leadership.rs` are its work.
+//! - `access.rs`: the documents of who may do what.
 //! - `locks_table.rs`: the locks as of the latest snapshot, for plain SQL.
 //! - `backup.rs`, `restore.rs`: a copy while the server runs, and the way back. `audit.rs` reads all of a file
 //!   before either is trusted.
 
+mod access;
 mod append;
 mod audit;
 mod backup;
@@ -37,6 +39,7 @@ use std::time::{Duration, Instant};
 use leasehold_core::Epoch;
 use tokio::sync::oneshot;
 
+use crate::access::AccessStore;
 use crate::error::{Error, OpenError};
 use crate::journal::{
     Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq, Traits,
@@ -175,6 +178,10 @@ fn gone_with_an_append() -> Error {
 impl Journal for SqliteJournal {
     fn traits(&self) -> Traits {
         Traits { name: "sqlite", lasting: true, shared: false, record_bytes_max: RECORD_BYTES_MAX }
+    }
+
+    fn access(self: Arc<Self>) -> Option<Arc<dyn AccessStore>> {
+        Some(self)
     }
 
     fn leader(&self) -> Pending<Option<Leader>> {

@@ -81,6 +81,16 @@ CREATE TABLE lock_rows (
     PRIMARY KEY (snapshot, number)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE access (
+    id TEXT PRIMARY KEY,
+    body TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE access_version (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    version INTEGER NOT NULL
+) STRICT;
+
 CREATE VIEW locks AS
     SELECT namespace, lock, owner, principal, mode, fence, granted_at_ms, ttl_ms, reclaim_ms, state, session, metadata
     FROM lock_rows WHERE snapshot = (SELECT max(id) FROM snapshots WHERE complete);
@@ -91,6 +101,7 @@ CREATE VIEW locks_as_of AS
     FROM snapshots WHERE complete ORDER BY id DESC LIMIT 1;
 
 INSERT INTO leadership VALUES (1, 0, 0, '', '', 0, 0);
+INSERT INTO access_version VALUES (1, 0);
 ";
 
 /// The path with every link and dot in it resolved: two names of one file must come to the same lock.

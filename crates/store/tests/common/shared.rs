@@ -6,7 +6,8 @@ use std::time::Duration;
 use leasehold_core::Epoch;
 use leasehold_store::conformance::servers::{Proxy, Way};
 use leasehold_store::{
-    Batch, Campaign, Candidate, Conflict, Error, Journal, Loaded, Position, Seq,
+    AccessChange, Batch, Campaign, Candidate, Changed, Conflict, Document, DocumentId, Documents,
+    Error, Journal, Loaded, Position, Seq,
 };
 use tokio::sync::watch;
 
@@ -30,6 +31,20 @@ pub(crate) async fn lead(store: &Store, name: &str) -> Epoch {
 
 pub(crate) fn is_deposed<T>(answer: &Result<T, Error>) -> bool {
     matches!(answer, Err(Error::Conflict(Conflict::Deposed { .. })))
+}
+
+/// What is changed through the journal of one group is there through that of another. There was nothing before.
+pub(crate) async fn documents_are_of_all_groups(one: &Store, other: &Store) {
+    let access = |store: &Store| store.clone().access().expect("it keeps access documents");
+    let id = DocumentId::new("role/x").expect("it is an id");
+    let document = Document::new(id, "{}").expect("it is short");
+    let change = AccessChange::new(vec![document.clone()], vec![]).expect("it is a change");
+    let made = access(one).change(0, change.clone()).await;
+    assert_eq!(made.expect("it can be made"), Changed::To(1));
+    let found = access(other).documents().await.expect("they can be read");
+    assert_eq!(found, Documents { version: 1, all: vec![document] });
+    let late = access(other).change(0, change).await;
+    assert_eq!(late.expect("it can be asked for"), Changed::Conflict { version: 1 });
 }
 
 /// The numbers of all records.
