@@ -23,16 +23,10 @@ const COPIED: [&str; 8] = [
 
 pub(super) fn check(at: &Workshop) -> Result<()> {
     let copy = compiled(at)?;
-    let node = |script: &str, args: &[&str]| {
-        let mut command = at.program("node");
-        command.arg(copy.join("node_modules").join(script)).args(args).current_dir(&copy);
-        command
-    };
     let mut tests = at.program("node");
     run(tests
         .args(["--test", "--test-reporter=dot", "--test-timeout=60000", "test/*.test.js"])
         .current_dir(&copy))?;
-    run(&mut node("publint/src/cli.js", &["--strict"]))?;
     installed(at, &copy)
 }
 
@@ -72,6 +66,9 @@ fn installed(at: &Workshop, copy: &Path) -> Result<()> {
     ensure!(tarball == concat!("leasehold-", env!("CARGO_PKG_VERSION"), ".tgz"), "{tarball}");
     fs::write(project.join("package.json"), "{\"private\":true,\"type\":\"module\"}\n")?;
     let file = format!("./{tarball}");
+    let mut lint = at.program("node");
+    lint.arg(copy.join("node_modules/publint/src/cli.js")).args(["--strict", &file]);
+    run(lint.current_dir(&project))?;
     run(npm(&["install", "--offline", &file]).current_dir(&project))?;
     let block = first_block(&copy.join("README.md"), "ts")?;
     fs::write(project.join("program.ts"), format!("{BEFORE}{block}"))?;
