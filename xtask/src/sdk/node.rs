@@ -61,7 +61,7 @@ fn installed(at: &Workshop, copy: &Path) -> Result<()> {
         command.args(args).args(["--ignore-scripts", "--no-audit", "--no-fund", "--silent"]);
         command
     };
-    let packed = said(npm(&["pack", "--pack-destination"]).arg(&project).current_dir(copy))?;
+    let packed = said(npm(&["pack"]).arg("--pack-destination").arg(&project).current_dir(copy))?;
     let tarball = packed.lines().last().context("npm names what it has packed")?;
     ensure!(tarball == concat!("leasehold-", env!("CARGO_PKG_VERSION"), ".tgz"), "{tarball}");
     fs::write(project.join("package.json"), "{\"private\":true,\"type\":\"module\"}\n")?;
