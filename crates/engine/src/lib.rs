@@ -10,41 +10,24 @@
 //! is stored, a store that fails, giving the lead up. Both run as they are in the simulator. [`start`] drives a
 //! member with a real clock, a real journal and a task of its own, and gives out the [`Handle`] by which it is spoken to.
 
-mod call;
-mod clock;
-mod counts;
-mod engine;
-mod handle;
-mod history;
-mod lanes;
-mod lock_log;
+mod calls;
+mod events;
 #[cfg(feature = "inspect")]
 pub mod inspect;
 mod member;
 mod migrate;
-mod port;
-mod publish;
-mod recovery;
-mod replies;
-mod request;
 mod runner;
-mod snapshots;
-mod status;
-mod sync;
-#[cfg(all(test, feature = "shuttle"))]
-mod schedules;
+mod writer;
 
-pub use call::{Call, CallError, Query, Reply, View};
-pub use clock::{Clock, RuntimeClock, SystemClock};
-pub use counts::{Commits, Counts, Histogram, Totals};
-pub use engine::{Engine, Failed, Output, Published, Settings, Undo};
-pub use handle::Handle;
-pub use history::{HistoryLimits, Remembered};
-pub use member::{Member, Plan};
+pub use calls::{Call, CallError, Delivered, Handle, Port, Query, Reply, View};
+pub use events::{
+    Beginning, Commits, Compacted, Counts, Cursor, Histogram, HistoryLimits, Notice, Remembered,
+    Totals, Watch, Watched,
+};
+pub use member::{
+    Answering, Asking, Lane, LoadedBytes, Loading, Member, Plan, Recovered, Recovery, Request,
+    Response, StartError, recover,
+};
 pub use migrate::{MigrateError, Migrated, Progress, migrate};
-pub use port::{Delivered, Port};
-pub use publish::{Beginning, Compacted, Cursor, Notice, Watch, Watched};
-pub use recovery::{LoadedBytes, Loading, Recovered, Recovery, StartError, recover};
-pub use request::{Answering, Asking, Lane, Request, Response};
-pub use runner::{Runner, Stop, start};
-pub use status::{Condition, Phase, Status};
+pub use runner::{Clock, Condition, Phase, Runner, RuntimeClock, Status, Stop, SystemClock, start};
+pub use writer::{Engine, Failed, Output, Published, Settings, Undo};

@@ -15,7 +15,7 @@ use leasehold_store::{
     Batch, Campaign, Candidate, ChunkWriter, Error, Journal, Leadership, Pruned, Seq,
 };
 
-use crate::recovery::{Loading, Recovery, StartError};
+use crate::member::{Loading, Recovery, StartError};
 
 /// How long a copy may be silent before a server takes its place.
 const LEASE: Duration = Duration::from_secs(30);

@@ -7,11 +7,10 @@ use leasehold_core::planted;
 use leasehold_core::{Epoch, Millis, Timestamp};
 use leasehold_store::{Beat, Campaign, Error, Leader, Leadership, with_cause};
 
-use super::{Closing, Following, Lead, Member, RETRY_AFTER, Role, part};
-use crate::call::CallError;
-use crate::engine::{Failed, Output};
-use crate::recovery::{Loading, StartError};
-use crate::request::{Lane, Request};
+use super::member::{Closing, Following, Lead, RETRY_AFTER, Role, part};
+use super::{Lane, Loading, Member, Request, StartError};
+use crate::calls::CallError;
+use crate::writer::{Failed, Output};
 
 /// How long a server that is to stop tries to write what is left.
 const DRAIN_MAX: Millis = Millis::from_secs(3);

@@ -6,11 +6,9 @@ use leasehold_core::planted;
 use leasehold_core::{Millis, Timestamp};
 use leasehold_store::{Conflict, Error, Page, Pruned, Seq, with_cause};
 
-use super::{Lead, Leading, Member, RETRY_AFTER, Role};
-use crate::engine::{Engine, Failed, Output, Settings};
-use crate::recovery::Loading;
-use crate::request::{Lane, Request};
-use crate::snapshots::Snapshots;
+use super::member::{Lead, Leading, RETRY_AFTER, Role};
+use super::{Lane, Loading, Member, Request, Snapshots};
+use crate::writer::{Engine, Failed, Output, Settings};
 
 /// How long what is unwritten may wait for something else to be written with.
 const RIDE_WAIT_MAX: Millis = Millis::new(2);

@@ -9,10 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use leasehold_core::{Ending, Epoch, FencingToken, LeaseId, Namespace, Revision, Scope};
 use tokio::sync::{mpsc, watch};
 
-use crate::counts::{Counts, Totals};
-use crate::engine::Published;
-use crate::history::{History, HistoryLimits};
-use crate::lock_log::LockLog;
+use super::{Counts, History, HistoryLimits, LockLog, Totals};
+use crate::writer::Published;
 
 /// How many notices a session may leave unread before they are dropped.
 const NOTICES_LEN_MAX: usize = 1024;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::{Ending, Namespace, News};
 
-use crate::engine::Published;
+use crate::writer::Published;
 
 /// So many namespaces are counted each by its name, the others together: whoever can name a namespace must not be able to
 /// fill the memory.

@@ -13,9 +13,6 @@
 //! says what to ask of the store and what may be shown. [`start`](crate::start) drives it with real ones, the simulator
 //! with simulated ones.
 //!
-//! - `leadership.rs`: who leads.
-//! - `records.rs`: what a leader has written.
-//!
 //! # Why two servers never decide at once
 //!
 //! What is written is safe by the epoch that the store compares. What is *not* written, a renewal, is safe by time: a
@@ -23,24 +20,19 @@
 //! uses nine tenths of it; another one waits for the whole of it, counted from when it saw the beat, which is later. The
 //! tenth is the slack for clocks that do not run at the same speed: up to 5 % too slow here and 5 % too fast there.
 
-mod leadership;
-mod records;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{CallId, Epoch, Millis, Revision, Timestamp};
 use leasehold_store::{Candidate, Leader, Leadership, Traits};
 
-use crate::call::{Call, CallError};
-use crate::engine::{Engine, Output, Undo};
-use crate::recovery::{Loading, Recovery, StartError};
-use crate::request::{Asking, Lane, Request, Response};
-use crate::snapshots::Snapshots;
-use crate::status::{Phase, Status};
+use super::{Asking, Lane, Loading, Recovery, Request, Response, Snapshots, StartError};
+use crate::calls::{Call, CallError};
+use crate::runner::{Phase, Status};
+use crate::writer::{Engine, Output, Undo};
 
 /// How often a store that failed is asked again.
-const RETRY_AFTER: Millis = Millis::new(200);
+pub(super) const RETRY_AFTER: Millis = Millis::new(200);
 /// With so many transitions unwritten, requests that would add to them wait outside.
 const UNWRITTEN_LEN_MAX: usize = 16 * 1024;
 
@@ -57,35 +49,35 @@ pub struct Plan {
 /// One server's part in one group.
 #[derive(Debug)]
 pub struct Member {
-    plan: Plan,
-    traits: Traits,
-    role: Role,
+    pub(super) plan: Plan,
+    pub(super) traits: Traits,
+    pub(super) role: Role,
     /// What is under way with the store, by lane.
-    lanes: [Option<UnderWay>; 3],
-    next_id: u64,
+    pub(super) lanes: [Option<UnderWay>; 3],
+    pub(super) next_id: u64,
     /// Nothing is asked about leadership before this.
-    leadership_at: Timestamp,
+    pub(super) leadership_at: Timestamp,
     /// Nobody is outlived before this: the store has just failed.
-    campaign_at: Timestamp,
+    pub(super) campaign_at: Timestamp,
     /// No record is asked for or written before this: the store has just failed.
-    row_at: Timestamp,
-    stopping: bool,
+    pub(super) row_at: Timestamp,
+    pub(super) stopping: bool,
     /// How long others may ask first when nobody leads.
-    hesitation: Millis,
-    store_failure: Option<Arc<str>>,
-    fault: Option<StartError>,
-    asked: Vec<Asking>,
-    outputs: Vec<Output>,
+    pub(super) hesitation: Millis,
+    pub(super) store_failure: Option<Arc<str>>,
+    pub(super) fault: Option<StartError>,
+    pub(super) asked: Vec<Asking>,
+    pub(super) outputs: Vec<Output>,
 }
 
 #[derive(Debug)]
-struct UnderWay {
-    id: u64,
-    sent: Timestamp,
+pub(super) struct UnderWay {
+    pub(super) id: u64,
+    pub(super) sent: Timestamp,
 }
 
 #[derive(Debug)]
-enum Role {
+pub(super) enum Role {
     Following(Following),
     Loading(Box<Lead<Loading>>),
     Leading(Box<Lead<Leading>>),
@@ -98,40 +90,40 @@ enum Role {
 }
 
 #[derive(Debug, Default)]
-struct Following {
+pub(super) struct Following {
     /// The leader as it was last seen, and since when it has been so.
-    seen: Option<(Arc<Leader>, Timestamp)>,
+    pub(super) seen: Option<(Arc<Leader>, Timestamp)>,
     /// Since when nobody has been seen to lead.
-    vacant_since: Option<Timestamp>,
-    looked: bool,
+    pub(super) vacant_since: Option<Timestamp>,
+    pub(super) looked: bool,
 }
 
 /// The right to decide, and what is done with it.
 #[derive(Debug)]
-struct Lead<T> {
-    leadership: Leadership,
+pub(super) struct Lead<T> {
+    pub(super) leadership: Leadership,
     /// Until when it certainly lasts; `None`: for as long as the store is open.
-    certain_until: Option<Timestamp>,
-    work: T,
+    pub(super) certain_until: Option<Timestamp>,
+    pub(super) work: T,
 }
 
 #[derive(Debug)]
-struct Leading {
-    engine: Engine,
-    snapshots: Snapshots,
+pub(super) struct Leading {
+    pub(super) engine: Engine,
+    pub(super) snapshots: Snapshots,
     /// Bytes of the record under way.
-    appending_bytes: usize,
+    pub(super) appending_bytes: usize,
     /// Nobody knows whether the record under way was written.
-    unsettled: bool,
+    pub(super) unsettled: bool,
     /// Since when something unwritten waits for another record to ride with.
-    riding_since: Option<Timestamp>,
-    closing: Option<Closing>,
+    pub(super) riding_since: Option<Timestamp>,
+    pub(super) closing: Option<Closing>,
 }
 
 /// Leads no longer than it takes to write what is left.
 #[derive(Clone, Copy, Debug)]
-struct Closing {
-    until: Timestamp,
+pub(super) struct Closing {
+    pub(super) until: Timestamp,
 }
 
 impl Member {
@@ -385,11 +377,11 @@ impl Member {
 
     // The lanes.
 
-    fn is_free(&self, lane: Lane) -> bool {
+    pub(super) fn is_free(&self, lane: Lane) -> bool {
         self.lanes[lane as usize].is_none()
     }
 
-    fn ask(&mut self, now: Timestamp, request: Request) {
+    pub(super) fn ask(&mut self, now: Timestamp, request: Request) {
         let id = self.next_id;
         self.next_id += 1;
         self.lanes[request.lane() as usize] = Some(UnderWay { id, sent: now });
@@ -398,6 +390,6 @@ impl Member {
 }
 
 /// A part of a length of time, rounded down; of a very long one as much as can be counted.
-fn part(whole: Duration, parts: u32) -> Millis {
+pub(super) fn part(whole: Duration, parts: u32) -> Millis {
     Millis::from_duration(whole / parts).unwrap_or(Millis::new(u32::MAX))
 }

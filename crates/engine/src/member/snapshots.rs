@@ -3,8 +3,7 @@
 use leasehold_core::{Epoch, LockTable, Millis, Timestamp, planted};
 use leasehold_store::{Chunk, ChunkWriter, Pruned, Seq};
 
-use crate::recovery::LoadedBytes;
-use crate::request::Request;
+use super::{LoadedBytes, Request};
 
 /// A server that takes over has to load the records first, which takes about a second for 32 MiB. So in a store that
 /// others share the next snapshot of a small table is due for few of them...

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::{Ending, Event, News, Timestamp};
 
-use crate::engine::Published;
+use crate::writer::Published;
 
 /// How many are copied at a time, so that a reader never keeps the engine waiting.
 const CHUNK_LEN: usize = 256;

@@ -5,7 +5,7 @@ use leasehold_core::{
 };
 
 use super::{Engine, Output};
-use crate::call::{CallError, Query, Reply, View};
+use crate::calls::{CallError, Query, Reply, View};
 
 /// With more endings than this that are not durable, queries are refused while the store is away: undoing them for a
 /// moment would take longer than a few milliseconds.

@@ -1,7 +1,5 @@
 //! Drives a member with a real clock and a real journal, in a task of its own.
 
-mod spin;
-
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,22 +10,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::call::Call;
-use crate::clock::Clock;
-use crate::counts::Commits;
-use crate::engine::Output;
-use crate::handle::{Handle, Wish};
-use crate::history::HistoryLimits;
-use crate::lanes::{Asked, Lanes, Parcel, lanes};
-use crate::member::{Member, Plan};
-use crate::port::call_id;
-use crate::publish::Publisher;
-use crate::recovery::{Recovery, StartError};
-use crate::replies::Replies;
-use crate::request::{Answering, Asking, Lane, Request, Response};
-use crate::status::{Condition, Phase, Status};
+use super::{Clock, Condition, Phase, Status};
+use crate::calls::{Asked, Call, Handle, Lanes, Parcel, Replies, Wish, call_id, lanes};
+use crate::events::{Commits, HistoryLimits, Publisher};
+use crate::member::{
+    Answering, Asking, Lane, Member, Plan, Recovery, Request, Response, StartError,
+};
+use crate::writer::Output;
 
-use spin::{Spin, spin_until};
+use super::spin::{Spin, spin_until};
 
 /// How a server is to run its engine.
 #[derive(Clone, Debug)]

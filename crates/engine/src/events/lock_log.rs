@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::{Ending, Event, News};
 
-use crate::engine::Published;
+use crate::writer::Published;
 
 const TARGET: &str = "leasehold::locks";
 const LINES_PER_SECOND_MAX: u32 = 100;

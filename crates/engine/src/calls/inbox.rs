@@ -9,9 +9,8 @@ use std::sync::Arc;
 use leasehold_core::{ByOwner, CallId, Command, OwnerAction};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::call::{Call, CallError, Reply};
-use crate::engine::Undo;
-use crate::port::Mailbox;
+use super::{Call, CallError, Mailbox, Reply};
+use crate::writer::Undo;
 
 /// How much may lie waiting before callers are told that the server is busy.
 const URGENT_LEN_MAX: usize = 100_000;

@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 use leasehold_store::{Fault, Journal, Loaded, Page, Position, Seq};
 
-use crate::publish::Beginning;
+use crate::events::Beginning;
 
 /// Why a server could not take over what is stored.
 #[derive(Clone, Debug, thiserror::Error)]

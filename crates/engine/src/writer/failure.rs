@@ -8,8 +8,9 @@ use leasehold_core::{
     Timestamp, Transition, planted,
 };
 
-use super::{Engine, Failed, Output, Published, Undo, renewed_by};
-use crate::call::Query;
+use super::writer::renewed_by;
+use super::{Engine, Failed, Output, Published, Undo};
+use crate::calls::Query;
 
 /// A record that may have been written.
 #[derive(Debug, Default)]

@@ -8,14 +8,6 @@
 //! is unknown: then the store is read first, and the record is either made again or forgotten. Endings that were
 //! acknowledged before are made again at once. Until the store is back nothing lasting is changed but by such endings;
 //! heartbeats go on, and queries show what is durable.
-//!
-//! - `showing.rs`: what may be shown at once. `writing.rs`: records. `failing.rs`: when one is not written. `undo.rs`: what
-//!   a caller never hears of.
-
-mod failing;
-mod showing;
-mod undo;
-mod writing;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -29,11 +21,11 @@ use leasehold_core::{
 };
 use leasehold_store::Seq;
 
-use crate::call::{Call, CallError, Query, Reply};
-use crate::publish::Beginning;
-
-use undo::About;
-pub use undo::Undo;
+use super::batch::Draft;
+use super::compensation::{About, Undo};
+use super::failure::Limbo;
+use crate::calls::{Call, CallError, Query, Reply};
+use crate::events::Beginning;
 
 /// What an engine is told once.
 #[derive(Clone, Debug)]
@@ -47,47 +39,47 @@ pub struct Settings {
 /// The one writer, as a state machine.
 #[derive(Debug)]
 pub struct Engine {
-    settings: Settings,
-    table: LockTable,
-    epoch: Epoch,
+    pub(super) settings: Settings,
+    pub(super) table: LockTable,
+    pub(super) epoch: Epoch,
     /// What requests for something new are told, once nothing is granted any more.
-    closed: Option<CallError>,
+    pub(super) closed: Option<CallError>,
 
     /// Decided and applied, but not durable yet.
-    unwritten: VecDeque<Transition>,
+    pub(super) unwritten: VecDeque<Transition>,
     /// The revision up to which everything is durable.
-    durable: Revision,
+    pub(super) durable: Revision,
     /// No higher fence can have been seen by anybody.
-    durable_fence: FencingToken,
-    next_seq: Seq,
+    pub(super) durable_fence: FencingToken,
+    pub(super) next_seq: Seq,
     /// How many of the unwritten transitions are in the record that is being written.
-    in_flight: Option<usize>,
-    draft: Option<writing::Draft>,
+    pub(super) in_flight: Option<usize>,
+    pub(super) draft: Option<Draft>,
     /// The store does not keep anything for now.
-    store_failed: bool,
+    pub(super) store_failed: bool,
     /// The revision that the epoch began with: nothing up to it is ever undone.
-    begun: Revision,
+    pub(super) begun: Revision,
     /// The record of which nobody knows whether it was written. The table is as it was before it.
-    limbo: Option<failing::Limbo>,
+    pub(super) limbo: Option<Limbo>,
     /// Queries whose answers are held back.
-    queries: BTreeMap<CallId, Query>,
+    pub(super) queries: BTreeMap<CallId, Query>,
 
     /// Waits until everything up to the revision is durable, in order.
-    held_back: VecDeque<(Revision, Output)>,
+    pub(super) held_back: VecDeque<(Revision, Output)>,
     /// How many of those somebody waits for.
-    awaited: usize,
-    ready: Vec<Output>,
+    pub(super) awaited: usize,
+    pub(super) ready: Vec<Output>,
     /// What ended in unwritten transitions: nobody may be told yet that it is free.
-    ended: VecDeque<(Revision, Namespace, Scope)>,
+    pub(super) ended: VecDeque<(Revision, Namespace, Scope)>,
     /// Where leases ended as a whole in unwritten transitions: any lock there may have been theirs.
-    ending: VecDeque<(Revision, Namespace)>,
+    pub(super) ending: VecDeque<(Revision, Namespace)>,
     /// Leases whose ttl was changed in unwritten transitions: nobody may be told yet how long they are.
-    ttls: VecDeque<(Revision, LeaseId)>,
+    pub(super) ttls: VecDeque<(Revision, LeaseId)>,
     /// What the calls that wait will be answered about.
-    waiting: BTreeMap<CallId, About>,
-    step: Step,
+    pub(super) waiting: BTreeMap<CallId, About>,
+    pub(super) step: Step,
     #[cfg(feature = "inspect")]
-    inspection: crate::inspect::Inspection,
+    pub(super) inspection: crate::inspect::Inspection,
 }
 
 /// Something that may be shown now.
@@ -140,7 +132,7 @@ pub enum Failed {
 
 impl Output {
     /// Whether somebody waits for it: news of what happened can come a moment later.
-    fn is_awaited(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         match self {
             Output::Reply { .. } | Output::Lost { .. } => true,
             Output::Event(_)
@@ -319,7 +311,7 @@ impl Engine {
         }
     }
 
-    fn carry_out(&mut self, now: Timestamp, id: CallId, command: Command) {
+    pub(super) fn carry_out(&mut self, now: Timestamp, id: CallId, command: Command) {
         let about = About::of(&command);
         let renews = renewed_by(&command);
         let breaks = matches!(command, Command::BreakSession(_));
@@ -364,7 +356,7 @@ impl Engine {
     }
 
     /// A command of the engine's own: nobody awaits its outcome.
-    fn run(&mut self, now: Timestamp, command: Command) {
+    pub(super) fn run(&mut self, now: Timestamp, command: Command) {
         let mut step = std::mem::take(&mut self.step);
         step.clear();
         self.handle(now, command, &mut step);
@@ -372,7 +364,7 @@ impl Engine {
         self.step = step;
     }
 
-    fn handle(&mut self, now: Timestamp, command: Command, step: &mut Step) -> Outcome {
+    pub(super) fn handle(&mut self, now: Timestamp, command: Command, step: &mut Step) -> Outcome {
         #[cfg(feature = "inspect")]
         self.inspection.before(&command);
         let outcome = self.table.handle(now, command, step);
@@ -382,7 +374,7 @@ impl Engine {
     }
 
     /// Notes what a step changed, and what it has to say to others.
-    fn take_step(&mut self, step: &mut Step) {
+    pub(super) fn take_step(&mut self, step: &mut Step) {
         let revision = self.table.revision();
         for transition in step.transitions.drain(..) {
             if let Transition::TtlChanged { lease, .. } = transition {
@@ -443,14 +435,14 @@ impl Engine {
         }
     }
 
-    fn note_ending(&mut self, event: &Event) {
+    pub(super) fn note_ending(&mut self, event: &Event) {
         if let News::Ended { scope, .. } = &event.news {
             self.ended.push_back((event.revision, event.namespace.clone(), scope.clone()));
         }
     }
 
     /// Shows something as soon as everything up to now is durable.
-    fn show(&mut self, output: Output) {
+    pub(super) fn show(&mut self, output: Output) {
         let revision = self.table.revision();
         let is_durable = revision <= self.durable || planted!("ack-before-commit");
         if is_durable && self.held_back.is_empty() {
@@ -461,7 +453,7 @@ impl Engine {
         }
     }
 
-    fn error_for(&self, refusal: Refusal) -> CallError {
+    pub(super) fn error_for(&self, refusal: Refusal) -> CallError {
         match (&self.closed, refusal) {
             (Some(why), Refusal::Suspended) => why.clone(),
             (None, Refusal::Suspended) => self.store_failure(false),
@@ -469,18 +461,18 @@ impl Engine {
         }
     }
 
-    fn store_failure(&self, outcome_unknown: bool) -> CallError {
+    pub(super) fn store_failure(&self, outcome_unknown: bool) -> CallError {
         let retry_after = self.settings.store_retry_after;
         CallError::StoreUnavailable { retry_after, outcome_unknown }
     }
 
-    fn reply(&mut self, call: CallId, reply: Result<Reply, CallError>) {
+    pub(super) fn reply(&mut self, call: CallId, reply: Result<Reply, CallError>) {
         self.ready.push(Output::Reply { call, reply, undo: None });
     }
 }
 
 /// The lease that a command renews.
-fn renewed_by(command: &Command) -> Option<LeaseId> {
+pub(super) fn renewed_by(command: &Command) -> Option<LeaseId> {
     if let Command::Renew(renew) = command {
         Some(renew.lease)
     } else if let Command::KeepAlive(keep_alive) = command {

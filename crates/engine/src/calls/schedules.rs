@@ -9,13 +9,9 @@ use std::future::poll_fn;
 
 use leasehold_core::{CloseSession, Command, LeaseId, Namespace, Principal};
 
-use crate::call::{Call, CallError};
-use crate::engine::{Output, Undo};
-use crate::history::HistoryLimits;
-use crate::lanes::{Lanes, Parcel, lanes};
-use crate::port::{Delivered, Port, call_id};
-use crate::publish::Publisher;
-use crate::replies::Replies;
+use super::{Call, CallError, Delivered, Lanes, Parcel, Port, Replies, call_id, lanes};
+use crate::events::{HistoryLimits, Publisher};
+use crate::writer::{Output, Undo};
 
 const PORT: u32 = 1;
 const CALLS: u32 = 5;

@@ -7,11 +7,9 @@ use std::sync::Arc;
 use leasehold_core::{Answer, CallId, LeaseId};
 use tokio::sync::oneshot;
 
-use crate::call::{CallError, Reply};
-use crate::engine::{Output, Published, Undo};
-use crate::lanes::{Calls, Letter};
-use crate::port::{Delivered, Mailbox, port_of};
-use crate::publish::{Notice, Publisher};
+use super::{CallError, Calls, Delivered, Letter, Mailbox, Reply, port_of};
+use crate::events::{Notice, Publisher};
+use crate::writer::{Output, Published, Undo};
 
 /// So many leases one port hears of without asking; of more it learns by its next heartbeat.
 const FOLLOWED_MAX: usize = 200_000;
@@ -248,7 +246,7 @@ impl Hasher for Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::HistoryLimits;
+    use crate::events::HistoryLimits;
     use leasehold_core::{Ending, Namespace};
 
     fn lease(number: u128) -> LeaseId {

@@ -10,11 +10,10 @@ use std::task::{Context, Poll, Waker};
 use leasehold_core::{CallId, Command, LeaseId, Queued};
 use tokio::sync::mpsc::error::TrySendError;
 
-use crate::call::{Call, CallError, Reply};
-use crate::engine::Undo;
-use crate::lanes::{Calls, LanesIn, Parcel, is_urgent};
-use crate::publish::Notice;
-use crate::sync::{Mutex, MutexGuard};
+use super::sync::{Mutex, MutexGuard};
+use super::{Call, CallError, Calls, LanesIn, Parcel, Reply, is_urgent};
+use crate::events::Notice;
+use crate::writer::Undo;
 
 /// The mark of calls that came through a port.
 const PORT: u64 = 1 << 63;

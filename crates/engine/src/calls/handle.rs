@@ -9,14 +9,10 @@ use leasehold_core::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::call::{Call, CallError, Query, Reply, View};
-use crate::counts::{Commits, Counts, Totals};
-use crate::engine::Undo;
-use crate::history::Remembered;
-use crate::lanes::{Asked, LanesIn, Letter, Parcel, is_urgent};
-use crate::port::Port;
-use crate::publish::{Cursor, Notice, Publisher, Watch};
-use crate::status::{Condition, Status};
+use super::{Asked, Call, CallError, LanesIn, Letter, Parcel, Port, Query, Reply, View, is_urgent};
+use crate::events::{Commits, Counts, Cursor, Notice, Publisher, Remembered, Totals, Watch};
+use crate::runner::{Condition, Status};
+use crate::writer::Undo;
 
 /// How an engine is spoken to.
 #[derive(Clone, Debug)]
