@@ -7,7 +7,7 @@
 //!
 //! [`Engine`] is that loop without the waiting: a state machine that is told what arrived, what was appended and what
 //! time it is, and says what to append and what may now be shown. [`Member`] is the life around it: who leads, loading what
-//! is stored, a store that fails, giving the lead up. Both run as they are in the simulator. [`start`] drives a
+//! is stored, a store that fails, giving the lead up. Both run as they are in the simulator. [`spawn`] drives a
 //! member with a real clock, a real journal and a task of its own, and gives out the [`Handle`] by which it is spoken to.
 
 mod calls;
@@ -19,7 +19,7 @@ mod migrate;
 mod runner;
 mod writer;
 
-pub use calls::{Call, CallError, Delivered, Handle, Port, Query, Reply, View};
+pub use calls::{Call, CallError, Handle, Port, PortEvent, Query, Reply, View};
 pub use events::{
     Beginning, Commits, Compacted, Counts, Cursor, Histogram, HistoryLimits, Notice, Remembered,
     Totals, Watch, Watched,
@@ -29,5 +29,7 @@ pub use member::{
     Response, StartError, recover,
 };
 pub use migrate::{MigrateError, Migrated, Progress, migrate};
-pub use runner::{Clock, Condition, Phase, Runner, RuntimeClock, Status, Stop, SystemClock, start};
+pub use runner::{
+    Clock, Condition, EngineConfig, Phase, RuntimeClock, Status, Stop, SystemClock, spawn,
+};
 pub use writer::{Engine, Failed, Output, Published, Settings, Undo};

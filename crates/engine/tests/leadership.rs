@@ -408,7 +408,7 @@ fn who_hears_that_the_leader_does_not_serve_takes_over_at_once() {
         group.servers[0].member.stop(now);
         for _ in 0..25 {
             let now = group.servers[1].now;
-            group.servers[1].member.look(now);
+            group.servers[1].member.poll_leader(now);
             group.pass(1);
         }
         assert_eq!(group.leader(), Some(1), "{phase}");
@@ -422,7 +422,7 @@ fn a_leader_that_serves_after_all_is_looked_at_now_and_then() {
     group.servers[1].looks = 0;
     for _ in 0..1000 {
         let now = group.servers[1].now;
-        group.servers[1].member.look(now);
+        group.servers[1].member.poll_leader(now);
         group.pass(1);
     }
     let looks = group.servers[1].looks;
@@ -435,7 +435,7 @@ fn a_leader_that_hands_over_goes_on_as_a_follower() {
     let mut group = Group::new(2);
     group.pass(2000);
     let now = group.servers[0].now;
-    group.servers[0].member.hand_over(now);
+    group.servers[0].member.step_down(now);
     group.pass(1000);
     assert_eq!(group.leader(), Some(1));
     assert_eq!(group.servers[0].member.status(group.servers[0].now).phase, Phase::Following);

@@ -13,14 +13,14 @@ use leasehold_core::{
     Acquire, Answer, Break, Cancel, Command, Grant, LockState, Namespace, Refusal, RequestId, Wait,
 };
 use leasehold_engine::{
-    Call, CallError, Clock, Delivered, Handle, Notice, Port, Query, Reply, Runner, RuntimeClock,
-    Stop, View, start,
+    Call, CallError, Clock, EngineConfig, Handle, Notice, Port, PortEvent, Query, Reply,
+    RuntimeClock, Stop, View, spawn,
 };
 use tokio::time::Instant;
 
 async fn engine(journal: &Arc<MoodyJournal>) -> (Handle, Stop) {
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::showing(NOW));
-    let (handle, mut stop) = start(Runner::new(7), clock, journal.clone());
+    let (handle, mut stop) = spawn(EngineConfig::new(7), clock, journal.clone());
     stop.settled().await.expect("an empty journal can be taken over");
     (handle, stop)
 }
@@ -35,17 +35,17 @@ fn send(port: &mut Port) {
 }
 
 /// What comes next, but for tickets.
-async fn take(port: &mut Port) -> Vec<Delivered> {
+async fn take(port: &mut Port) -> Vec<PortEvent> {
     loop {
         let mut taken = take_all(port).await;
-        taken.retain(|letter| !matches!(letter, Delivered::Queued { .. }));
+        taken.retain(|reply| !matches!(reply, PortEvent::Queued { .. }));
         if !taken.is_empty() {
             return taken;
         }
     }
 }
 
-async fn take_all(port: &mut Port) -> Vec<Delivered> {
+async fn take_all(port: &mut Port) -> Vec<PortEvent> {
     let mut taken = VecDeque::new();
     let taking = poll_fn(|cx| port.poll_take(cx, &mut taken));
     let more = tokio::time::timeout(Duration::from_secs(10), taking).await;
@@ -58,8 +58,8 @@ async fn reply(port: &mut Port) -> (u32, Result<Reply, CallError>) {
     let mut taken = take(port).await;
     assert_eq!(taken.len(), 1, "{taken:?}");
     match taken.remove(0) {
-        Delivered::Reply { number, reply, .. } => (number, reply),
-        other @ (Delivered::Queued { .. } | Delivered::Notice { .. }) => {
+        PortEvent::Reply { number, reply, .. } => (number, reply),
+        other @ (PortEvent::Queued { .. } | PortEvent::Notice { .. }) => {
             panic!("a reply was expected: {other:?}")
         }
     }
@@ -101,12 +101,12 @@ async fn calls_sent_together_are_answered_together() {
     let taken = take(&mut port).await;
     let mut numbers: Vec<u32> = taken
         .into_iter()
-        .map(|letter| match letter {
-            Delivered::Reply { number, reply, .. } => {
+        .map(|reply| match reply {
+            PortEvent::Reply { number, reply, .. } => {
                 granted(reply);
                 number
             }
-            other @ (Delivered::Queued { .. } | Delivered::Notice { .. }) => {
+            other @ (PortEvent::Queued { .. } | PortEvent::Notice { .. }) => {
                 panic!("only replies were expected: {other:?}")
             }
         })
@@ -131,8 +131,8 @@ async fn a_release_is_not_overtaken_by_the_acquire_behind_it() {
         send(&mut port);
         let mut next = None;
         while next.is_none() {
-            for letter in take(&mut port).await {
-                if let Delivered::Reply { number: 2, reply, .. } = letter {
+            for reply in take(&mut port).await {
+                if let PortEvent::Reply { number: 2, reply, .. } = reply {
                     next = Some(granted(reply));
                 }
             }
@@ -150,7 +150,7 @@ async fn what_waits_is_told_its_ticket_which_keeps_its_place_when_the_port_is_go
     ask_acquire(&mut gone, 1, acquire("b", "job/x", Wait::Forever));
     send(&mut gone);
     let told = take_all(&mut gone).await;
-    let [Delivered::Queued { number: 1, queued }] = told[..] else { panic!("{told:?}") };
+    let [PortEvent::Queued { number: 1, queued }] = told[..] else { panic!("{told:?}") };
     assert_eq!(queued.position, 1);
     let mut other = handle.port();
     ask_acquire(&mut other, 1, acquire("c", "job/x", Wait::Forever));
@@ -167,7 +167,7 @@ async fn what_waits_is_told_its_ticket_which_keeps_its_place_when_the_port_is_go
     send(&mut back);
     let told = take_all(&mut back).await;
     assert!(
-        matches!(told[..], [Delivered::Queued { number: 7, queued: q }] if q == queued),
+        matches!(told[..], [PortEvent::Queued { number: 7, queued: q }] if q == queued),
         "it stands where it stood: {told:?}"
     );
     handle.command(release("job/x", &held)).await.unwrap();
@@ -249,7 +249,7 @@ async fn the_port_that_acquired_a_lease_hears_when_it_is_lost() {
     handle.command(Command::Break(broken)).await.unwrap();
     let taken = take(&mut port).await;
     assert!(
-        matches!(&taken[..], [Delivered::Notice { lease, notice: Notice::Lost { .. } }] if *lease == held.lease),
+        matches!(&taken[..], [PortEvent::Notice { lease, notice: Notice::Lost { .. } }] if *lease == held.lease),
         "{taken:?}"
     );
 }

@@ -13,13 +13,14 @@ use leasehold_core::{
     Renew, RequestId, Revision, Under, Unlock, Wait,
 };
 use leasehold_engine::{
-    CallError, Clock, Handle, Query, Recovery, Runner, RuntimeClock, Stop, View, recover, start,
+    CallError, Clock, EngineConfig, Handle, Query, Recovery, RuntimeClock, Stop, View, recover,
+    spawn,
 };
 use leasehold_store::{Campaign, Journal};
 
 async fn engine(journal: &Arc<MoodyJournal>) -> (Handle, Stop) {
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::showing(NOW));
-    let (handle, mut stop) = start(Runner::new(7), clock, journal.clone());
+    let (handle, mut stop) = spawn(EngineConfig::new(7), clock, journal.clone());
     stop.settled().await.expect("an empty journal can be taken over");
     (handle, stop)
 }
@@ -183,11 +184,11 @@ async fn a_waiter_is_served_when_the_store_is_back() {
 async fn journal_folds_to_the_table(journal: &Arc<MoodyJournal>, handle: Handle, stop: Stop) {
     let Ok(View::Stats(stats)) = handle.query(Query::Stats).await else { panic!("stats") };
     stop.stop().await;
-    let candidate = Runner::new(7).candidate;
+    let candidate = EngineConfig::new(7).candidate;
     let Campaign::Won(lead) = journal.campaign(candidate, None).await.expect("it answers") else {
         panic!("nobody else leads")
     };
-    let recovery: Recovery = Runner::new(7).recovery;
+    let recovery: Recovery = EngineConfig::new(7).recovery;
     let now = RuntimeClock::showing(NOW).now();
     let recovered = recover(&**journal, lead.epoch, now, recovery).await.expect("it loads");
     let again = recovered.table.stats();
@@ -314,9 +315,9 @@ async fn leases_and_fences_survive_a_restart() {
 async fn snapshots_are_taken_while_the_service_goes_on() {
     let journal = MoodyJournal::new();
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::showing(NOW));
-    let mut runner = Runner::new(7);
+    let mut runner = EngineConfig::new(7);
     runner.snapshot_bytes = 2000;
-    let (handle, mut stop) = start(runner, clock, journal.clone());
+    let (handle, mut stop) = spawn(runner, clock, journal.clone());
     stop.settled().await.unwrap();
     for round in 0..400 {
         let lock = format!("job/{round}");

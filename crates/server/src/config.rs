@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold_api::{format_duration, parse_duration};
 use leasehold_core::{GracePolicy, Limits};
-use leasehold_engine::{HistoryLimits, Runner};
+use leasehold_engine::{EngineConfig, HistoryLimits};
 use leasehold_store::LocationError;
 use serde::{Deserialize, Deserializer};
 
@@ -78,7 +78,7 @@ pub struct ClusterConfig {
 
 impl Default for ClusterConfig {
     fn default() -> ClusterConfig {
-        let leadership_ttl = Runner::new(0).candidate.lease;
+        let leadership_ttl = EngineConfig::new(0).candidate.lease;
         ClusterConfig { name: None, advertise: None, groups: 1, leadership_ttl }
     }
 }
@@ -113,7 +113,7 @@ pub enum Policy {
 
 impl Grace {
     pub fn length(&self) -> Duration {
-        self.length.unwrap_or_else(|| Runner::new(0).recovery.grace_length)
+        self.length.unwrap_or_else(|| EngineConfig::new(0).recovery.grace_length)
     }
 
     /// What holds for a store. In one that forgets nothing is known to conflict: a grace that is set is strict.
@@ -149,7 +149,7 @@ pub enum ConfigError {
 /// What concerns the engine has the engine's own defaults.
 impl Default for Config {
     fn default() -> Config {
-        let engine = Runner::new(0);
+        let engine = EngineConfig::new(0);
         Config {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080),
             store: Store::in_directory(Path::new("leasehold-data")),

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::FencingToken;
-use leasehold_engine::{Clock, Recovery, Runner, Stop, SystemClock};
+use leasehold_engine::{Clock, EngineConfig, Recovery, Stop, SystemClock};
 use leasehold_store::{Candidate, Journal, OpenError, with_cause};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -120,8 +120,8 @@ impl Server {
         let fence_floor = seed.as_ref().map(TokenSeed::first).or_else(by_clock);
         let shared = journals.first().filter(|first| first.traits().shared).cloned();
         for journal in journals {
-            let runner = runner(&config, candidate.clone(), fence_floor);
-            let (handle, engine) = leasehold_engine::start(runner, clock.clone(), journal);
+            let settings = engine_config(&config, candidate.clone(), fence_floor);
+            let (handle, engine) = leasehold_engine::spawn(settings, clock.clone(), journal);
             handles.push(handle);
             engines.push(engine);
         }
@@ -214,9 +214,13 @@ fn candidate(config: &Config, address: SocketAddr) -> Candidate {
     }
 }
 
-fn runner(config: &Config, candidate: Candidate, fence_floor: Option<FencingToken>) -> Runner {
+fn engine_config(
+    config: &Config,
+    candidate: Candidate,
+    fence_floor: Option<FencingToken>,
+) -> EngineConfig {
     let seed = random::secret();
-    Runner {
+    EngineConfig {
         candidate,
         recovery: Recovery {
             limits: config.limits.clone(),

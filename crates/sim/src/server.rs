@@ -285,12 +285,12 @@ impl Server {
                 }
                 None => {
                     if let Some(undo) = undo {
-                        if let Undo::Session(close) | Undo::KnownSession(close) = &undo {
+                        if let Undo::Session(close) | Undo::RetryableSession(close) = &undo {
                             said.unheard.push((close.namespace.clone(), close.session));
                         }
                         said.withdrawn += usize::from(!matches!(
                             undo,
-                            Undo::KnownGrant(_) | Undo::KnownSession(_)
+                            Undo::RetryableGrant(_) | Undo::RetryableSession(_)
                         ));
                         member.undelivered(at, undo);
                     }

@@ -9,7 +9,10 @@ use leasehold_core::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Asked, Call, CallError, LanesIn, Letter, Parcel, Port, Query, Reply, View, is_urgent};
+use super::{
+    Call, CallEnvelope, CallError, Inbound, InboxSender, Port, Query, Reply, ReplyEnvelope, View,
+    is_urgent,
+};
 use crate::events::{Commits, Counts, Cursor, Notice, Publisher, Remembered, Totals, Watch};
 use crate::runner::{Condition, Status};
 use crate::writer::Undo;
@@ -17,22 +20,22 @@ use crate::writer::Undo;
 /// How an engine is spoken to.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    pub(crate) lanes: LanesIn,
+    pub(crate) inbox: InboxSender,
     pub(crate) calls: Arc<AtomicU64>,
     pub(crate) ports: Arc<AtomicU32>,
     pub(crate) status: watch::Receiver<Status>,
     pub(crate) condition: watch::Receiver<Condition>,
     pub(crate) publisher: Publisher,
     pub(crate) commits: Arc<Mutex<Commits>>,
-    pub(crate) wishes: mpsc::UnboundedSender<Wish>,
+    pub(crate) controls: mpsc::UnboundedSender<Control>,
 }
 
-/// What the rest of this server makes of its part in a group.
+/// What the rest of this server wants of its part in a group.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wish {
-    HandOver,
-    Hesitate(Duration),
-    Look,
+pub(crate) enum Control {
+    StepDown,
+    DelayCampaign(Duration),
+    RefreshLeader,
 }
 
 impl Handle {
@@ -80,18 +83,18 @@ impl Handle {
         call: Call,
         cancel: Option<Cancel>,
     ) -> Result<(Answer, Option<Undo>), CallError> {
-        let reply = self.send(&self.lanes.ordinary, id, call)?;
+        let reply = self.send(&self.inbox.ordinary, id, call)?;
         let mut leaving = Leaving { handle: self, cancel, reply };
-        let letter = (&mut leaving.reply).await.map_err(|_| CallError::Stopped)?;
-        match letter.reply? {
-            Reply::Answer(answer) => Ok((answer, letter.undo)),
+        let envelope = (&mut leaving.reply).await.map_err(|_| CallError::Stopped)?;
+        match envelope.reply? {
+            Reply::Answer(answer) => Ok((answer, envelope.undo)),
             Reply::View(_) => unreachable!("a command is answered, not viewed"),
         }
     }
 
     /// Everything else that can be asked of the table.
     pub async fn command(&self, command: Command) -> Result<Answer, CallError> {
-        let lane = if is_urgent(&command) { &self.lanes.urgent } else { &self.lanes.ordinary };
+        let lane = if is_urgent(&command) { &self.inbox.urgent } else { &self.inbox.ordinary };
         match self.ask(lane, Call::Command(command)).await? {
             Reply::Answer(answer) => Ok(answer),
             Reply::View(_) => unreachable!("a command is answered, not viewed"),
@@ -100,20 +103,21 @@ impl Handle {
 
     /// Asks without waiting for what comes of it.
     pub fn tell(&self, command: Command) {
-        let lane = if is_urgent(&command) { &self.lanes.urgent } else { &self.lanes.ordinary };
+        let lane = if is_urgent(&command) { &self.inbox.urgent } else { &self.inbox.ordinary };
         let call = Call::Command(command);
-        let _ = lane.try_send(Parcel::Call(Asked { id: self.next_call(), call, reply: None }));
+        let _ =
+            lane.try_send(Inbound::Call(CallEnvelope { id: self.next_call(), call, reply: None }));
     }
 
     /// Takes back what answers gave that did not reach their callers after all; what a retry can find is kept.
     pub fn undelivered(&self, undo: Vec<Undo>) {
         if !undo.is_empty() {
-            let _ = self.lanes.urgent.try_send(Parcel::Undelivered(undo));
+            let _ = self.inbox.urgent.try_send(Inbound::Undelivered(undo));
         }
     }
 
     pub async fn query(&self, query: Query) -> Result<View, CallError> {
-        match self.ask(&self.lanes.ordinary, Call::Query(query)).await? {
+        match self.ask(&self.inbox.ordinary, Call::Query(query)).await? {
             Reply::View(view) => Ok(view),
             Reply::Answer(_) => unreachable!("a query is viewed, not answered"),
         }
@@ -122,22 +126,22 @@ impl Handle {
     /// A way in of its own for a stream with many calls in flight.
     pub fn port(&self) -> Port {
         let number = self.ports.fetch_add(1, Ordering::Relaxed);
-        Port::new(self.lanes.clone(), number)
+        Port::new(self.inbox.clone(), number)
     }
 
     /// Lets another server lead, if this one does.
-    pub fn hand_over(&self) {
-        let _ = self.wishes.send(Wish::HandOver);
+    pub fn step_down(&self) {
+        let _ = self.controls.send(Control::StepDown);
     }
 
-    /// When nobody leads, others may ask first for so long.
-    pub fn hesitate(&self, length: Duration) {
-        let _ = self.wishes.send(Wish::Hesitate(length));
+    /// With no leader, other servers may campaign first for this long.
+    pub fn delay_campaign(&self, length: Duration) {
+        let _ = self.controls.send(Control::DelayCampaign(length));
     }
 
-    /// The leader does not serve, as somebody has found out: looks soon whether there is another.
-    pub fn look(&self) {
-        let _ = self.wishes.send(Wish::Look);
+    /// The leader was found not to serve: polls soon whether there is another.
+    pub fn refresh_leader(&self) {
+        let _ = self.controls.send(Control::RefreshLeader);
     }
 
     /// How the engine is doing now.
@@ -200,19 +204,19 @@ impl Handle {
     }
 
     /// Asks something whose answer gives nothing that would have to be taken back.
-    async fn ask(&self, lane: &mpsc::Sender<Parcel>, call: Call) -> Result<Reply, CallError> {
+    async fn ask(&self, lane: &mpsc::Sender<Inbound>, call: Call) -> Result<Reply, CallError> {
         let awaited = self.send(lane, self.next_call(), call)?;
         awaited.await.map_err(|_| CallError::Stopped)?.reply
     }
 
     fn send(
         &self,
-        lane: &mpsc::Sender<Parcel>,
+        lane: &mpsc::Sender<Inbound>,
         id: CallId,
         call: Call,
-    ) -> Result<oneshot::Receiver<Letter>, CallError> {
+    ) -> Result<oneshot::Receiver<ReplyEnvelope>, CallError> {
         let (reply, awaited) = oneshot::channel();
-        match lane.try_send(Parcel::Call(Asked { id, call, reply: Some(reply) })) {
+        match lane.try_send(Inbound::Call(CallEnvelope { id, call, reply: Some(reply) })) {
             Ok(()) => Ok(awaited),
             Err(mpsc::error::TrySendError::Full(_)) => Err(CallError::Busy),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(CallError::Stopped),
@@ -225,7 +229,7 @@ struct Leaving<'a> {
     handle: &'a Handle,
     /// How it leaves the queue, if it may stand in one.
     cancel: Option<Cancel>,
-    reply: oneshot::Receiver<Letter>,
+    reply: oneshot::Receiver<ReplyEnvelope>,
 }
 
 impl Drop for Leaving<'_> {
@@ -234,14 +238,14 @@ impl Drop for Leaving<'_> {
             return;
         }
         self.reply.close();
-        if let Ok(letter) = self.reply.try_recv() {
-            return self.handle.undelivered(letter.undo.into_iter().collect());
+        if let Ok(envelope) = self.reply.try_recv() {
+            return self.handle.undelivered(envelope.undo.into_iter().collect());
         }
         if let Some(cancel) = self.cancel.take() {
             let call = Call::Command(Command::Cancel(cancel));
-            let asked = Asked { id: self.handle.next_call(), call, reply: None };
+            let asked = CallEnvelope { id: self.handle.next_call(), call, reply: None };
             // If the lane is full the engine still finds out: nobody takes delivery of the grant.
-            let _ = self.handle.lanes.urgent.try_send(Parcel::Call(asked));
+            let _ = self.handle.inbox.urgent.try_send(Inbound::Call(asked));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use leasehold_core::{ByOwner, CallId, Command, OwnerAction};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Call, CallError, Mailbox, Reply};
+use super::{Call, CallError, Reply, ReplyQueue};
 use crate::writer::Undo;
 
 /// How much may lie waiting before callers are told that the server is busy.
@@ -20,9 +20,9 @@ const TAKEN_AT_ONCE: usize = 1024;
 
 /// Something on its way to the engine.
 #[derive(Debug)]
-pub(crate) enum Parcel {
-    Call(Asked),
-    Calls(Calls),
+pub(crate) enum Inbound {
+    Call(CallEnvelope),
+    Calls(CallBatch),
     /// A port is gone; with what nobody has taken delivery of.
     Closed {
         port: u32,
@@ -34,80 +34,80 @@ pub(crate) enum Parcel {
 
 /// One call of a caller of its own.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CallEnvelope {
     pub(crate) id: CallId,
     pub(crate) call: Call,
     /// `None` when nobody awaits the answer.
-    pub(crate) reply: Option<oneshot::Sender<Letter>>,
+    pub(crate) reply: Option<oneshot::Sender<ReplyEnvelope>>,
 }
 
 /// An answer on its way to a caller of its own, and how to take it back should it not arrive.
 #[derive(Debug)]
-pub(crate) struct Letter {
+pub(crate) struct ReplyEnvelope {
     pub(crate) reply: Result<Reply, CallError>,
     pub(crate) undo: Option<Undo>,
 }
 
 /// Calls of one port, in order.
 #[derive(Debug)]
-pub(crate) struct Calls {
-    pub(crate) mailbox: Arc<Mailbox>,
+pub(crate) struct CallBatch {
+    pub(crate) replies_to: Arc<ReplyQueue>,
     pub(crate) calls: Vec<(u32, Call)>,
     /// What the port wants to hear of from now on, and what no longer.
     pub(crate) follow: Vec<leasehold_core::LeaseId>,
     pub(crate) forget: Vec<leasehold_core::LeaseId>,
 }
 
-impl Parcel {
+impl Inbound {
     /// How many calls it brings.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Parcel::Call(_) => 1,
-            Parcel::Calls(calls) => calls.calls.len(),
-            Parcel::Closed { undo, .. } | Parcel::Undelivered(undo) => undo.len(),
+            Inbound::Call(_) => 1,
+            Inbound::Calls(calls) => calls.calls.len(),
+            Inbound::Closed { undo, .. } | Inbound::Undelivered(undo) => undo.len(),
         }
     }
 }
 
 /// The callers' ends.
 #[derive(Clone, Debug)]
-pub(crate) struct LanesIn {
-    pub(crate) urgent: mpsc::Sender<Parcel>,
-    pub(crate) ordinary: mpsc::Sender<Parcel>,
+pub(crate) struct InboxSender {
+    pub(crate) urgent: mpsc::Sender<Inbound>,
+    pub(crate) ordinary: mpsc::Sender<Inbound>,
 }
 
 /// The engine's ends.
 #[derive(Debug)]
-pub(crate) struct Lanes {
-    urgent: mpsc::Receiver<Parcel>,
-    ordinary: mpsc::Receiver<Parcel>,
-    later: Vec<Parcel>,
+pub(crate) struct Inbox {
+    urgent: mpsc::Receiver<Inbound>,
+    ordinary: mpsc::Receiver<Inbound>,
+    later: Vec<Inbound>,
 }
 
-pub(crate) fn lanes() -> (LanesIn, Lanes) {
+pub(crate) fn inbox() -> (InboxSender, Inbox) {
     let (urgent, urgent_out) = mpsc::channel(URGENT_LEN_MAX);
     let (ordinary, ordinary_out) = mpsc::channel(ORDINARY_LEN_MAX);
-    let lanes = Lanes { urgent: urgent_out, ordinary: ordinary_out, later: Vec::new() };
-    (LanesIn { urgent, ordinary }, lanes)
+    let inbox = Inbox { urgent: urgent_out, ordinary: ordinary_out, later: Vec::new() };
+    (InboxSender { urgent, ordinary }, inbox)
 }
 
-impl Lanes {
+impl Inbox {
     /// Waits for something and takes what else has come by then, in the order in which it is to be carried out. Without
     /// `room` the ordinary lane stays closed. False when nobody can ask any more.
     ///
     /// Nothing is lost if the future is dropped before it is ready.
-    pub(crate) async fn take(&mut self, room: bool, taken: &mut Vec<Parcel>) -> bool {
+    pub(crate) async fn take(&mut self, room: bool, taken: &mut Vec<Inbound>) -> bool {
         let mut ordinary_len = 0;
         tokio::select! {
             biased;
-            parcel = self.urgent.recv() => match parcel {
-                Some(parcel) => taken.push(parcel),
+            inbound = self.urgent.recv() => match inbound {
+                Some(inbound) => taken.push(inbound),
                 None => return false,
             },
-            parcel = self.ordinary.recv(), if room => match parcel {
-                Some(parcel) => {
-                    ordinary_len += parcel.len();
-                    self.later.push(parcel);
+            inbound = self.ordinary.recv(), if room => match inbound {
+                Some(inbound) => {
+                    ordinary_len += inbound.len();
+                    self.later.push(inbound);
                 }
                 None => return false,
             },
@@ -118,21 +118,21 @@ impl Lanes {
 
     /// Takes what is there, without waiting.
     #[cfg(all(test, feature = "shuttle"))]
-    pub(crate) fn take_at_once(&mut self, room: bool, taken: &mut Vec<Parcel>) {
+    pub(crate) fn take_at_once(&mut self, room: bool, taken: &mut Vec<Inbound>) {
         self.take_the_rest(room, 0, taken);
     }
 
-    fn take_the_rest(&mut self, room: bool, mut ordinary_len: usize, taken: &mut Vec<Parcel>) {
+    fn take_the_rest(&mut self, room: bool, mut ordinary_len: usize, taken: &mut Vec<Inbound>) {
         while room
             && ordinary_len < TAKEN_AT_ONCE
-            && let Ok(parcel) = self.ordinary.try_recv()
+            && let Ok(inbound) = self.ordinary.try_recv()
         {
-            ordinary_len += parcel.len();
-            self.later.push(parcel);
+            ordinary_len += inbound.len();
+            self.later.push(inbound);
         }
         // Last, and all of it: whatever was sent before one of the ordinary ones is here by now.
-        while let Ok(parcel) = self.urgent.try_recv() {
-            taken.push(parcel);
+        while let Ok(inbound) = self.urgent.try_recv() {
+            taken.push(inbound);
         }
         taken.append(&mut self.later);
     }
@@ -172,16 +172,20 @@ mod tests {
     use super::*;
     use leasehold_core::Command;
 
-    fn call(id: u64) -> Parcel {
-        Parcel::Call(Asked { id: CallId(id), call: Call::Command(Command::Tick), reply: None })
+    fn call(id: u64) -> Inbound {
+        Inbound::Call(CallEnvelope {
+            id: CallId(id),
+            call: Call::Command(Command::Tick),
+            reply: None,
+        })
     }
 
-    fn ids(taken: &[Parcel]) -> Vec<u64> {
+    fn ids(taken: &[Inbound]) -> Vec<u64> {
         taken
             .iter()
-            .map(|parcel| match parcel {
-                Parcel::Call(asked) => asked.id.0,
-                Parcel::Calls(_) | Parcel::Closed { .. } | Parcel::Undelivered(_) => {
+            .map(|inbound| match inbound {
+                Inbound::Call(asked) => asked.id.0,
+                Inbound::Calls(_) | Inbound::Closed { .. } | Inbound::Undelivered(_) => {
                     panic!("not sent here")
                 }
             })
@@ -190,33 +194,33 @@ mod tests {
 
     #[tokio::test]
     async fn urgent_goes_before_everything_that_lies_there() {
-        let (into, mut lanes) = lanes();
+        let (into, mut inbox) = inbox();
         into.ordinary.try_send(call(1)).unwrap();
         into.urgent.try_send(call(2)).unwrap();
         into.ordinary.try_send(call(3)).unwrap();
         into.urgent.try_send(call(4)).unwrap();
         let mut taken = Vec::new();
-        assert!(lanes.take(true, &mut taken).await);
+        assert!(inbox.take(true, &mut taken).await);
         assert_eq!(ids(&taken), [2, 4, 1, 3]);
     }
 
     #[tokio::test]
     async fn without_room_only_the_urgent_lane_is_open() {
-        let (into, mut lanes) = lanes();
+        let (into, mut inbox) = inbox();
         into.ordinary.try_send(call(1)).unwrap();
         into.urgent.try_send(call(2)).unwrap();
         let mut taken = Vec::new();
-        assert!(lanes.take(false, &mut taken).await);
+        assert!(inbox.take(false, &mut taken).await);
         assert_eq!(ids(&taken), [2]);
         taken.clear();
         drop(into);
-        assert!(!lanes.take(false, &mut taken).await, "nobody is left to ask");
+        assert!(!inbox.take(false, &mut taken).await, "nobody is left to ask");
     }
 
     /// One caller sends urgent, then ordinary, as fast as it can: the second is never seen before the first.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn ordinary_never_overtakes_what_was_sent_before_it() {
-        let (into, mut lanes) = lanes();
+        let (into, mut inbox) = inbox();
         let sending = tokio::task::spawn_blocking(move || {
             for pair in 0..20_000 {
                 into.urgent.blocking_send(call(2 * pair)).unwrap();
@@ -224,7 +228,7 @@ mod tests {
             }
         });
         let (mut taken, mut urgent_seen) = (Vec::new(), 0);
-        while lanes.take(true, &mut taken).await {
+        while inbox.take(true, &mut taken).await {
             for id in ids(&taken) {
                 if id % 2 == 0 {
                     urgent_seen = id;

@@ -15,12 +15,12 @@ mod sync;
 
 pub use call::{Call, CallError, Query, Reply, View};
 pub use handle::Handle;
-pub use port::{Delivered, Port};
+pub use port::{Port, PortEvent};
 
-pub(crate) use handle::Wish;
-pub(crate) use inbox::{Asked, Lanes, Parcel, lanes};
+pub(crate) use handle::Control;
+pub(crate) use inbox::{CallEnvelope, Inbound, Inbox, inbox};
 pub(crate) use port::call_id;
 pub(crate) use replies::Replies;
 
-use inbox::{Calls, LanesIn, Letter, is_urgent};
-use port::{Mailbox, port_of};
+use inbox::{CallBatch, InboxSender, ReplyEnvelope, is_urgent};
+use port::{ReplyQueue, port_of};

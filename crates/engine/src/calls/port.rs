@@ -1,6 +1,6 @@
 //! A way in for a stream: many calls sent as one, and their replies taken as one.
 //!
-//! A call of a [`Handle`](crate::Handle) costs a channel of its own and a place in a map. A port has one mailbox for all
+//! A call of a [`Handle`](crate::Handle) costs a channel of its own and a place in a map. A port has one reply queue for all
 //! its calls, and a call's id says which port it belongs to, so that nothing has to be kept for it.
 
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use leasehold_core::{CallId, Command, LeaseId, Queued};
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::sync::{Mutex, MutexGuard};
-use super::{Call, CallError, Calls, LanesIn, Parcel, Reply, is_urgent};
+use super::{Call, CallBatch, CallError, Inbound, InboxSender, Reply, is_urgent};
 use crate::events::Notice;
 use crate::writer::Undo;
 
@@ -22,7 +22,7 @@ pub(crate) const WANTED_LEN_MAX: usize = 1024;
 
 /// What a port gets back.
 #[derive(Debug)]
-pub enum Delivered {
+pub enum PortEvent {
     Reply {
         /// The number that the call was asked with.
         number: u32,
@@ -42,14 +42,14 @@ pub enum Delivered {
 
 /// Where a port's replies lie until it takes them.
 #[derive(Debug)]
-pub(crate) struct Mailbox {
+pub(crate) struct ReplyQueue {
     pub(crate) port: u32,
-    letters: Mutex<Letters>,
+    queue: Mutex<ReplyQueueState>,
 }
 
 #[derive(Debug, Default)]
-struct Letters {
-    delivered: VecDeque<Delivered>,
+struct ReplyQueueState {
+    delivered: VecDeque<PortEvent>,
     /// How many of them only say that somebody waits.
     wanted: usize,
     waker: Option<Waker>,
@@ -58,35 +58,35 @@ struct Letters {
     orphaned: bool,
 }
 
-impl Mailbox {
-    pub(crate) fn new(port: u32) -> Mailbox {
-        Mailbox { port: port & 0x7fff_ffff, letters: Mutex::default() }
+impl ReplyQueue {
+    pub(crate) fn new(port: u32) -> ReplyQueue {
+        ReplyQueue { port: port & 0x7fff_ffff, queue: Mutex::default() }
     }
 
-    fn letters(&self) -> MutexGuard<'_, Letters> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, ReplyQueueState> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts in what `gathered` has. It stays there if nobody will take it any more.
-    pub(crate) fn put(&self, gathered: &mut VecDeque<Delivered>) {
-        let mut letters = self.letters();
-        if letters.closed {
+    pub(crate) fn put(&self, gathered: &mut VecDeque<PortEvent>) {
+        let mut queue = self.queue();
+        if queue.closed {
             return;
         }
-        if gathered.iter().any(Delivered::is_wanted) {
-            gathered.retain(|letter| {
-                let is_wanted = letter.is_wanted();
-                letters.wanted += usize::from(is_wanted);
-                !is_wanted || letters.wanted <= WANTED_LEN_MAX
+        if gathered.iter().any(PortEvent::is_wanted) {
+            gathered.retain(|reply| {
+                let is_wanted = reply.is_wanted();
+                queue.wanted += usize::from(is_wanted);
+                !is_wanted || queue.wanted <= WANTED_LEN_MAX
             });
         }
-        if letters.delivered.is_empty() {
-            std::mem::swap(&mut letters.delivered, gathered);
+        if queue.delivered.is_empty() {
+            std::mem::swap(&mut queue.delivered, gathered);
         } else {
-            letters.delivered.append(gathered);
+            queue.delivered.append(gathered);
         }
-        let waker = letters.waker.take();
-        drop(letters);
+        let waker = queue.waker.take();
+        drop(queue);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -94,17 +94,17 @@ impl Mailbox {
 
     /// Nothing more will come.
     pub(crate) fn orphan(&self) {
-        let mut letters = self.letters();
-        letters.orphaned = true;
-        if let Some(waker) = letters.waker.take() {
+        let mut queue = self.queue();
+        queue.orphaned = true;
+        if let Some(waker) = queue.waker.take() {
             waker.wake();
         }
     }
 }
 
-impl Delivered {
+impl PortEvent {
     fn is_wanted(&self) -> bool {
-        matches!(self, Delivered::Notice { notice: Notice::Wanted { .. }, .. })
+        matches!(self, PortEvent::Notice { notice: Notice::Wanted { .. }, .. })
     }
 }
 
@@ -123,8 +123,8 @@ pub(crate) fn call_id(port: u32, number: u32) -> CallId {
 /// cancel what still waits.
 #[derive(Debug)]
 pub struct Port {
-    lanes: LanesIn,
-    mailbox: Arc<Mailbox>,
+    inbox: InboxSender,
+    replies_to: Arc<ReplyQueue>,
     urgent: Vec<(u32, Call)>,
     ordinary: Vec<(u32, Call)>,
     follow: Vec<LeaseId>,
@@ -132,10 +132,10 @@ pub struct Port {
 }
 
 impl Port {
-    pub(crate) fn new(lanes: LanesIn, number: u32) -> Port {
+    pub(crate) fn new(inbox: InboxSender, number: u32) -> Port {
         Port {
-            lanes,
-            mailbox: Arc::new(Mailbox::new(number)),
+            inbox,
+            replies_to: Arc::new(ReplyQueue::new(number)),
             urgent: Vec::new(),
             ordinary: Vec::new(),
             follow: Vec::new(),
@@ -145,7 +145,7 @@ impl Port {
 
     /// The id under which a request that waits can be cancelled. An acquire has to carry it.
     pub fn call_id(&self, number: u32) -> CallId {
-        call_id(self.mailbox.port, number)
+        call_id(self.replies_to.port, number)
     }
 
     /// Lays a call ready under a number of the caller's; no two in flight may have the same.
@@ -171,22 +171,22 @@ impl Port {
     /// Sends all that lies ready. `refused` hears of calls that were not taken.
     pub fn send(&mut self, mut refused: impl FnMut(u32, CallError)) {
         if !self.urgent.is_empty() || !self.follow.is_empty() || !self.forget.is_empty() {
-            let parcel = Parcel::Calls(Calls {
-                mailbox: self.mailbox.clone(),
+            let inbound = Inbound::Calls(CallBatch {
+                replies_to: self.replies_to.clone(),
                 calls: taken(&mut self.urgent),
                 follow: std::mem::take(&mut self.follow),
                 forget: std::mem::take(&mut self.forget),
             });
-            not_taken(self.lanes.urgent.try_send(parcel), &mut refused);
+            not_taken(self.inbox.urgent.try_send(inbound), &mut refused);
         }
         if !self.ordinary.is_empty() {
-            let parcel = Parcel::Calls(Calls {
-                mailbox: self.mailbox.clone(),
+            let inbound = Inbound::Calls(CallBatch {
+                replies_to: self.replies_to.clone(),
                 calls: taken(&mut self.ordinary),
                 follow: Vec::new(),
                 forget: Vec::new(),
             });
-            not_taken(self.lanes.ordinary.try_send(parcel), &mut refused);
+            not_taken(self.inbox.ordinary.try_send(inbound), &mut refused);
         }
     }
 
@@ -194,21 +194,21 @@ impl Port {
     pub fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
-        taken: &mut VecDeque<Delivered>,
+        taken: &mut VecDeque<PortEvent>,
     ) -> Poll<bool> {
         taken.clear();
-        let mut letters = self.mailbox.letters();
-        if !letters.delivered.is_empty() {
-            std::mem::swap(&mut letters.delivered, taken);
-            letters.wanted = 0;
+        let mut queue = self.replies_to.queue();
+        if !queue.delivered.is_empty() {
+            std::mem::swap(&mut queue.delivered, taken);
+            queue.wanted = 0;
             return Poll::Ready(true);
         }
-        if letters.orphaned {
+        if queue.orphaned {
             return Poll::Ready(false);
         }
-        match &mut letters.waker {
+        match &mut queue.waker {
             Some(waker) => waker.clone_from(cx.waker()),
-            None => letters.waker = Some(cx.waker().clone()),
+            None => queue.waker = Some(cx.waker().clone()),
         }
         Poll::Pending
     }
@@ -220,13 +220,13 @@ fn taken(calls: &mut Vec<(u32, Call)>) -> Vec<(u32, Call)> {
     std::mem::replace(calls, next)
 }
 
-fn not_taken(sent: Result<(), TrySendError<Parcel>>, refused: &mut impl FnMut(u32, CallError)) {
-    let (parcel, error) = match sent {
+fn not_taken(sent: Result<(), TrySendError<Inbound>>, refused: &mut impl FnMut(u32, CallError)) {
+    let (inbound, error) = match sent {
         Ok(()) => return,
-        Err(TrySendError::Full(parcel)) => (parcel, CallError::Busy),
-        Err(TrySendError::Closed(parcel)) => (parcel, CallError::Stopped),
+        Err(TrySendError::Full(inbound)) => (inbound, CallError::Busy),
+        Err(TrySendError::Closed(inbound)) => (inbound, CallError::Stopped),
     };
-    if let Parcel::Calls(calls) = parcel {
+    if let Inbound::Calls(calls) = inbound {
         for (number, _) in calls.calls {
             refused(number, error.clone());
         }
@@ -237,25 +237,25 @@ impl Drop for Port {
     fn drop(&mut self) {
         // What was laid ready last, cancellations above all.
         self.send(|_, _| {});
-        let mut letters = self.mailbox.letters();
-        letters.closed = true;
-        let unread = std::mem::take(&mut letters.delivered);
-        drop(letters);
-        let undo = unread.into_iter().filter_map(Delivered::into_undo).collect();
-        let closed = Parcel::Closed { port: self.mailbox.port, undo };
+        let mut queue = self.replies_to.queue();
+        queue.closed = true;
+        let unread = std::mem::take(&mut queue.delivered);
+        drop(queue);
+        let undo = unread.into_iter().filter_map(PortEvent::into_undo).collect();
+        let closed = Inbound::Closed { port: self.replies_to.port, undo };
         // In the ordinary lane, behind everything that was sent. Should it be full, the other one is better than nothing.
-        if let Err(TrySendError::Full(closed)) = self.lanes.ordinary.try_send(closed) {
-            let _ = self.lanes.urgent.try_send(closed);
+        if let Err(TrySendError::Full(closed)) = self.inbox.ordinary.try_send(closed) {
+            let _ = self.inbox.urgent.try_send(closed);
         }
     }
 }
 
-impl Delivered {
+impl PortEvent {
     /// How to take it back, if that has to be possible.
     pub fn into_undo(self) -> Option<Undo> {
         match self {
-            Delivered::Reply { undo, .. } => undo,
-            Delivered::Queued { .. } | Delivered::Notice { .. } => None,
+            PortEvent::Reply { undo, .. } => undo,
+            PortEvent::Queued { .. } | PortEvent::Notice { .. } => None,
         }
     }
 }

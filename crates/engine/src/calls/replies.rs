@@ -7,7 +7,7 @@ use std::sync::Arc;
 use leasehold_core::{Answer, CallId, LeaseId};
 use tokio::sync::oneshot;
 
-use super::{CallError, Calls, Delivered, Letter, Mailbox, Reply, port_of};
+use super::{CallBatch, CallError, PortEvent, Reply, ReplyEnvelope, ReplyQueue, port_of};
 use crate::events::{Notice, Publisher};
 use crate::writer::{Output, Published, Undo};
 
@@ -19,7 +19,7 @@ const FORGOTTEN_AT_ONCE: usize = 1000;
 /// Everybody who awaits an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
-    callers: HashMap<CallId, oneshot::Sender<Letter>, OwnIds>,
+    callers: HashMap<CallId, oneshot::Sender<ReplyEnvelope>, OwnIds>,
     ports: HashMap<u32, OpenPort, OwnIds>,
     /// Which port hears what becomes of a lease.
     followed: HashMap<LeaseId, u32, OwnIds>,
@@ -33,22 +33,22 @@ pub(crate) struct Replies {
 
 #[derive(Debug)]
 struct OpenPort {
-    mailbox: Arc<Mailbox>,
-    gathered: VecDeque<Delivered>,
+    replies_to: Arc<ReplyQueue>,
+    gathered: VecDeque<PortEvent>,
     followed: HashSet<LeaseId, OwnIds>,
 }
 
 impl Replies {
     /// A caller of its own awaits this answer.
-    pub(crate) fn await_reply(&mut self, call: CallId, caller: oneshot::Sender<Letter>) {
+    pub(crate) fn await_reply(&mut self, call: CallId, caller: oneshot::Sender<ReplyEnvelope>) {
         self.callers.insert(call, caller);
     }
 
     /// A port has sent something.
-    pub(crate) fn heard_of(&mut self, calls: &Calls) {
-        let port = calls.mailbox.port;
+    pub(crate) fn heard_of(&mut self, calls: &CallBatch) {
+        let port = calls.replies_to.port;
         self.ports.entry(port).or_insert_with(|| OpenPort {
-            mailbox: calls.mailbox.clone(),
+            replies_to: calls.replies_to.clone(),
             gathered: VecDeque::new(),
             followed: HashSet::default(),
         });
@@ -96,9 +96,9 @@ impl Replies {
                     publisher.publish(&mut self.events);
                     let Some(caller) = self.callers.remove(&call) else { return undo };
                     return caller
-                        .send(Letter { reply, undo })
+                        .send(ReplyEnvelope { reply, undo })
                         .err()
-                        .and_then(|letter| letter.undo);
+                        .and_then(|envelope| envelope.undo);
                 }
             },
             Output::Event(event) => self.events.push(event),
@@ -106,7 +106,7 @@ impl Replies {
                 if let Some((port, number)) = port_of(call)
                     && let Some(open) = self.ports.get_mut(&port)
                 {
-                    gather(&mut self.touched, port, open, Delivered::Queued { number, queued });
+                    gather(&mut self.touched, port, open, PortEvent::Queued { number, queued });
                 }
             }
             Output::Began(beginning) => {
@@ -146,14 +146,14 @@ impl Replies {
             self.follow(port, grant.lease);
         }
         let Some(open) = self.ports.get_mut(&port) else { return undo };
-        gather(&mut self.touched, port, open, Delivered::Reply { number, reply, undo });
+        gather(&mut self.touched, port, open, PortEvent::Reply { number, reply, undo });
         None
     }
 
     fn notify_port(&mut self, lease: LeaseId, notice: &Notice) -> bool {
         let Some(port) = self.followed.get(&lease).copied() else { return false };
         let Some(open) = self.ports.get_mut(&port) else { return false };
-        let notice = Delivered::Notice { lease, notice: notice.clone() };
+        let notice = PortEvent::Notice { lease, notice: notice.clone() };
         gather(&mut self.touched, port, open, notice);
         true
     }
@@ -187,8 +187,8 @@ impl Replies {
         let mut undone = Vec::new();
         for port in self.touched.drain(..) {
             let Some(open) = self.ports.get_mut(&port) else { continue };
-            open.mailbox.put(&mut open.gathered);
-            undone.extend(open.gathered.drain(..).filter_map(Delivered::into_undo));
+            open.replies_to.put(&mut open.gathered);
+            undone.extend(open.gathered.drain(..).filter_map(PortEvent::into_undo));
         }
         undone
     }
@@ -198,16 +198,16 @@ impl Drop for Replies {
     /// Callers of their own see their channel close; ports have to be told.
     fn drop(&mut self) {
         for open in self.ports.values() {
-            open.mailbox.orphan();
+            open.replies_to.orphan();
         }
     }
 }
 
-fn gather(touched: &mut Vec<u32>, number: u32, port: &mut OpenPort, letter: Delivered) {
+fn gather(touched: &mut Vec<u32>, number: u32, port: &mut OpenPort, reply: PortEvent) {
     if port.gathered.is_empty() {
         touched.push(number);
     }
-    port.gathered.push_back(letter);
+    port.gathered.push_back(reply);
 }
 
 /// For ids that this server has made, by counting or at random: nobody can choose them so that they collide.
@@ -253,10 +253,10 @@ mod tests {
         LeaseId::from_u128(number)
     }
 
-    fn follows(port: u32, leases: impl Iterator<Item = u128>) -> Calls {
+    fn follows(port: u32, leases: impl Iterator<Item = u128>) -> CallBatch {
         let (calls, forget) = (Vec::new(), Vec::new());
         let follow = leases.map(lease).collect();
-        Calls { mailbox: Arc::new(Mailbox::new(port)), calls, follow, forget }
+        CallBatch { replies_to: Arc::new(ReplyQueue::new(port)), calls, follow, forget }
     }
 
     fn lost(number: u128) -> Output {

@@ -1,4 +1,4 @@
-//! Mailbox, replies and lanes under thousands of schedules: no wake-up is lost, and whatever is given is taken or undone,
+//! Reply queue, replies and inbox under thousands of schedules: no wake-up is lost, and whatever is given is taken or undone,
 //! once.
 //!
 //! `cargo test -p leasehold-engine --features shuttle --lib schedules`. Shuttle changes from one thread to another at each
@@ -9,7 +9,7 @@ use std::future::poll_fn;
 
 use leasehold_core::{CloseSession, Command, LeaseId, Namespace, Principal};
 
-use super::{Call, CallError, Delivered, Lanes, Parcel, Port, Replies, call_id, lanes};
+use super::{Call, CallError, Inbound, Inbox, Port, PortEvent, Replies, call_id, inbox};
 use crate::events::{HistoryLimits, Publisher};
 use crate::writer::{Output, Undo};
 
@@ -31,13 +31,15 @@ fn reply(number: u32) -> Output {
 fn number_of(undo: &Undo) -> u128 {
     match undo {
         Undo::Session(close) => close.session.as_u128(),
-        Undo::Grant(_) | Undo::KnownGrant(_) | Undo::KnownSession(_) => panic!("not given here"),
+        Undo::Grant(_) | Undo::RetryableGrant(_) | Undo::RetryableSession(_) => {
+            panic!("not given here")
+        }
     }
 }
 
 /// The engine's side, as its task does it.
 struct Engine {
-    lanes: Lanes,
+    inbox: Inbox,
     replies: Replies,
     publisher: Publisher,
     asked: VecDeque<u32>,
@@ -45,26 +47,26 @@ struct Engine {
 }
 
 impl Engine {
-    fn new(lanes: Lanes) -> Engine {
+    fn new(inbox: Inbox) -> Engine {
         let publisher = Publisher::new(16, HistoryLimits::default());
         let (replies, asked, undone) = (Replies::default(), VecDeque::new(), Vec::new());
-        Engine { lanes, replies, publisher, asked, undone }
+        Engine { inbox, replies, publisher, asked, undone }
     }
 
     fn take_in(&mut self) {
         let mut taken = Vec::new();
-        self.lanes.take_at_once(true, &mut taken);
-        for parcel in taken {
-            match parcel {
-                Parcel::Calls(calls) => {
+        self.inbox.take_at_once(true, &mut taken);
+        for inbound in taken {
+            match inbound {
+                Inbound::Calls(calls) => {
                     self.replies.heard_of(&calls);
                     self.asked.extend(calls.calls.iter().map(|(number, _)| *number));
                 }
-                Parcel::Closed { port, undo } => {
+                Inbound::Closed { port, undo } => {
                     self.replies.closed(port);
                     self.undone.extend(undo.iter().map(number_of));
                 }
-                Parcel::Call(_) | Parcel::Undelivered(_) => panic!("only the port asks"),
+                Inbound::Call(_) | Inbound::Undelivered(_) => panic!("only the port asks"),
             }
         }
     }
@@ -89,19 +91,19 @@ impl Engine {
 }
 
 fn asked() -> (Port, Engine) {
-    let (into, lanes) = lanes();
+    let (into, inbox) = inbox();
     let mut port = Port::new(into, PORT);
     for number in 0..CALLS {
         port.ask(number, Call::Command(Command::Tick));
     }
     port.send(|number, error| panic!("{number} was not taken: {error}"));
-    (port, Engine::new(lanes))
+    (port, Engine::new(inbox))
 }
 
-fn numbers(taken: VecDeque<Delivered>) -> Vec<u32> {
-    let number = |letter| match letter {
-        Delivered::Reply { number, .. } => number,
-        Delivered::Queued { .. } | Delivered::Notice { .. } => panic!("nobody sends notices"),
+fn numbers(taken: VecDeque<PortEvent>) -> Vec<u32> {
+    let number = |reply| match reply {
+        PortEvent::Reply { number, .. } => number,
+        PortEvent::Queued { .. } | PortEvent::Notice { .. } => panic!("nobody sends notices"),
     };
     taken.into_iter().map(number).collect()
 }

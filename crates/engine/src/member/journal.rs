@@ -76,12 +76,12 @@ pub enum Lane {
     /// Who leads.
     Leadership,
     /// The records.
-    Row,
+    Journal,
     Snapshot,
 }
 
 impl Lane {
-    pub const ALL: [Lane; 3] = [Lane::Leadership, Lane::Row, Lane::Snapshot];
+    pub const ALL: [Lane; 3] = [Lane::Leadership, Lane::Journal, Lane::Snapshot];
 }
 
 impl Request {
@@ -91,7 +91,9 @@ impl Request {
             | Request::Campaign { .. }
             | Request::Confirm(_)
             | Request::Resign(_) => Lane::Leadership,
-            Request::Load { .. } | Request::Append { .. } | Request::ReadBack { .. } => Lane::Row,
+            Request::Load { .. } | Request::Append { .. } | Request::ReadBack { .. } => {
+                Lane::Journal
+            }
             Request::PutChunk(_) | Request::CommitSnapshot { .. } | Request::Prune(_) => {
                 Lane::Snapshot
             }

@@ -23,8 +23,9 @@ impl Member {
     pub(super) fn ask_about_leadership(&mut self, now: Timestamp) {
         let request = match &mut self.role {
             Role::Following(following) => {
-                let hesitation = self.hesitation;
-                let overdue = following.overdue_at().is_some_and(|at| at.plus(hesitation) < now);
+                let campaign_delay = self.campaign_delay;
+                let overdue =
+                    following.overdue_at().is_some_and(|at| at.plus(campaign_delay) < now);
                 let may = self.campaign_at <= now || planted!("campaigns-in-a-loop");
                 if overdue && may && self.is_free(Lane::Leadership) {
                     self.campaign()
@@ -52,7 +53,7 @@ impl Member {
             Role::Stopped => return,
         };
         let confirms = matches!(request, Request::Confirm(_));
-        let pause = if confirms { self.confirm_every() } else { self.look_every() };
+        let pause = if confirms { self.confirm_every() } else { self.poll_every() };
         self.leadership_at = now.plus(pause);
         self.ask(now, request);
     }
@@ -98,32 +99,32 @@ impl Member {
         part(self.plan.candidate.lease, 4)
     }
 
-    fn look_every(&self) -> Millis {
+    fn poll_every(&self) -> Millis {
         part(self.plan.candidate.lease, 15)
     }
 
-    pub(super) fn look_soon(&self) -> Millis {
+    pub(super) fn poll_soon(&self) -> Millis {
         part(self.plan.candidate.lease, 150)
     }
 
-    pub(super) fn looked(&mut self, now: Timestamp, result: Result<Option<Leader>, Error>) {
+    pub(super) fn leader_polled(&mut self, now: Timestamp, result: Result<Option<Leader>, Error>) {
         match result {
             Ok(leader) => {
                 self.store_works();
-                self.saw(now, leader);
+                self.observe_leader(now, leader);
             }
             Err(error) => self.leadership_failed(now, &error),
         }
     }
 
-    fn saw(&mut self, now: Timestamp, leader: Option<Leader>) {
+    fn observe_leader(&mut self, now: Timestamp, leader: Option<Leader>) {
         let myself = &self.plan.candidate.name;
         let Role::Following(following) = &mut self.role else { return };
-        following.looked = true;
+        following.polled = true;
         let Some(leader) = leader else {
             following.seen = None;
             let since = *following.vacant_since.get_or_insert(now);
-            if since.plus(self.hesitation) <= now {
+            if since.plus(self.campaign_delay) <= now {
                 let request = self.campaign();
                 self.ask(now, request);
             }
@@ -155,11 +156,11 @@ impl Member {
                 }
                 self.role = Role::Loading(Box::new(lead));
                 self.leadership_at = sent.plus(self.confirm_every());
-                self.row_at = now;
+                self.journal_at = now;
             }
             Ok(Campaign::Lost(leader)) => {
                 self.store_works();
-                self.saw(now, Some(leader));
+                self.observe_leader(now, Some(leader));
             }
             Err(error) => self.leadership_failed(now, &error),
         }
@@ -200,14 +201,14 @@ impl Member {
     pub(super) fn lost(&mut self, now: Timestamp, error: Error) {
         if self.traits.shared && matches!(error, Error::Conflict(_)) {
             tracing::warn!(error = %error, "another server leads");
-            self.step_down(now);
+            self.follow(now);
         } else {
             tracing::error!(error = with_cause(&error), "the store is no longer ours");
             self.give_up(error.into());
         }
     }
 
-    fn step_down(&mut self, now: Timestamp) {
+    fn follow(&mut self, now: Timestamp) {
         self.abandon();
         self.role = match self.stopping {
             true => Role::Stopped,
@@ -226,9 +227,9 @@ impl Member {
     /// Everybody who waits is told, and nothing more is asked in the name of this leadership.
     fn abandon(&mut self) {
         let why = self.not_leader();
-        let under_way = !self.is_free(Lane::Row);
+        let under_way = !self.is_free(Lane::Journal);
         if let Role::Leading(lead) = &mut self.role {
-            let unknown = under_way || lead.work.unsettled;
+            let unknown = under_way || lead.work.outcome_unknown;
             let outcome = if unknown { Failed::Unknown } else { Failed::Unwritten };
             let outputs = lead.work.engine.abandon(&why, outcome);
             self.outputs.extend(outputs);
@@ -284,9 +285,9 @@ impl Member {
     pub(super) fn resigned(&mut self, now: Timestamp) {
         if let Role::Resigning { .. } = self.role {
             self.lanes = [const { None }; 3];
-            self.step_down(now);
+            self.follow(now);
             // Others first.
-            self.leadership_at = now.plus(self.look_every()).plus(self.look_every());
+            self.leadership_at = now.plus(self.poll_every()).plus(self.poll_every());
         }
     }
 }

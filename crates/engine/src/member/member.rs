@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A state machine without a clock, a store or a task: it is told what arrived, what the store said and what time it is, and
-//! says what to ask of the store and what may be shown. [`start`](crate::start) drives it with real ones, the simulator
+//! says what to ask of the store and what may be shown. [`spawn`](crate::spawn) drives it with real ones, the simulator
 //! with simulated ones.
 //!
 //! # Why two servers never decide at once
@@ -60,10 +60,10 @@ pub struct Member {
     /// Nobody is outlived before this: the store has just failed.
     pub(super) campaign_at: Timestamp,
     /// No record is asked for or written before this: the store has just failed.
-    pub(super) row_at: Timestamp,
+    pub(super) journal_at: Timestamp,
     pub(super) stopping: bool,
     /// How long others may ask first when nobody leads.
-    pub(super) hesitation: Millis,
+    pub(super) campaign_delay: Millis,
     pub(super) store_failure: Option<Arc<str>>,
     pub(super) fault: Option<StartError>,
     pub(super) asked: Vec<Asking>,
@@ -95,7 +95,7 @@ pub(super) struct Following {
     pub(super) seen: Option<(Arc<Leader>, Timestamp)>,
     /// Since when nobody has been seen to lead.
     pub(super) vacant_since: Option<Timestamp>,
-    pub(super) looked: bool,
+    pub(super) polled: bool,
 }
 
 /// The right to decide, and what is done with it.
@@ -114,9 +114,9 @@ pub(super) struct Leading {
     /// Bytes of the record under way.
     pub(super) appending_bytes: usize,
     /// Nobody knows whether the record under way was written.
-    pub(super) unsettled: bool,
+    pub(super) outcome_unknown: bool,
     /// Since when something unwritten waits for another record to ride with.
-    pub(super) riding_since: Option<Timestamp>,
+    pub(super) piggyback_since: Option<Timestamp>,
     pub(super) closing: Option<Closing>,
 }
 
@@ -136,9 +136,9 @@ impl Member {
             next_id: 1,
             leadership_at: now,
             campaign_at: now,
-            row_at: now,
+            journal_at: now,
             stopping: false,
-            hesitation: Millis::ZERO,
+            campaign_delay: Millis::ZERO,
             store_failure: None,
             fault: None,
             asked: Vec::new(),
@@ -176,7 +176,7 @@ impl Member {
         let lane = self.lanes.iter().position(|way| way.as_ref().is_some_and(|way| way.id == id));
         let Some(way) = lane.and_then(|lane| self.lanes[lane].take()) else { return };
         match response {
-            Response::Leader(result) => self.looked(now, result),
+            Response::Leader(result) => self.leader_polled(now, result),
             Response::Campaigned(result) => self.campaigned(now, way.sent, result),
             Response::Confirmed(result) => self.confirmed(now, way.sent, result),
             Response::Resigned(_) => self.resigned(now),
@@ -219,7 +219,7 @@ impl Member {
     }
 
     /// Lets another server lead: as a stop, but this one goes on as a follower.
-    pub fn hand_over(&mut self, now: Timestamp) {
+    pub fn step_down(&mut self, now: Timestamp) {
         // Nobody else can have a store that is not shared.
         if self.traits.shared {
             let why = self.not_leader();
@@ -228,14 +228,14 @@ impl Member {
     }
 
     /// Leads enough already: when nobody leads here, others may ask first for so long.
-    pub fn hesitate(&mut self, length: Duration) {
-        self.hesitation = part(length, 1);
+    pub fn delay_campaign(&mut self, length: Duration) {
+        self.campaign_delay = part(length, 1);
     }
 
     /// The leader does not serve: looks soon whether there is another, however often this is said.
-    pub fn look(&mut self, now: Timestamp) {
+    pub fn poll_leader(&mut self, now: Timestamp) {
         if matches!(self.role, Role::Following(_)) && self.store_failure.is_none() {
-            self.leadership_at = self.leadership_at.min(now.plus(self.look_soon()));
+            self.leadership_at = self.leadership_at.min(now.plus(self.poll_soon()));
         }
     }
 
@@ -271,19 +271,21 @@ impl Member {
             Role::Following(following) => {
                 let overdue_at = following.overdue_at().filter(|_| self.is_free(Lane::Leadership));
                 moments[0] = self.leadership_due();
-                moments[1] = overdue_at
-                    .map(|at| at.plus(self.hesitation).plus(Millis::new(1)).max(self.campaign_at));
+                moments[1] = overdue_at.map(|at| {
+                    at.plus(self.campaign_delay).plus(Millis::new(1)).max(self.campaign_at)
+                });
             }
             Role::Loading(_) => {
                 moments[0] = self.leadership_due();
-                moments[1] = self.is_free(Lane::Row).then_some(self.row_at);
+                moments[1] = self.is_free(Lane::Journal).then_some(self.journal_at);
             }
             Role::Leading(lead) => {
                 let work = &lead.work;
                 moments[0] = self.leadership_due();
                 moments[1] = work.engine.next_deadline();
                 moments[2] = work.closing.map(|closing| closing.until.plus(Millis::new(1)));
-                moments[3] = work.record_due(self.row_at).filter(|_| self.is_free(Lane::Row));
+                moments[3] =
+                    work.record_due(self.journal_at).filter(|_| self.is_free(Lane::Journal));
                 // So that the status tells.
                 moments[4] = lead.certain_until.filter(|until| now <= *until);
                 moments[4] = moments[4].map(|until| until.plus(Millis::new(1)));
@@ -299,7 +301,7 @@ impl Member {
     pub fn has_room(&self) -> bool {
         match &self.role {
             Role::Leading(lead) => {
-                self.is_free(Lane::Row) || lead.work.engine.unwritten_len() < UNWRITTEN_LEN_MAX
+                self.is_free(Lane::Journal) || lead.work.engine.unwritten_len() < UNWRITTEN_LEN_MAX
             }
             Role::Following(_) | Role::Loading(_) | Role::Resigning { .. } | Role::Stopped => true,
         }
@@ -348,7 +350,7 @@ impl Member {
         };
         match &self.role {
             Role::Following(following) => {
-                if following.looked {
+                if following.polled {
                     status.phase = Phase::Following;
                 }
                 status.leader = following.seen.as_ref().map(|(leader, _)| leader.clone());

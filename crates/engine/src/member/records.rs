@@ -11,17 +11,17 @@ use super::{Lane, Loading, Member, Request, Snapshots};
 use crate::writer::{Engine, Failed, Output, Settings};
 
 /// How long what is unwritten may wait for something else to be written with.
-const RIDE_WAIT_MAX: Millis = Millis::new(2);
+const PIGGYBACK_WAIT_MAX: Millis = Millis::new(2);
 /// With so many transitions unwritten they are written, whether somebody waits or not.
-const RIDE_LEN_MAX: usize = 1024;
+const PIGGYBACK_LEN_MAX: usize = 1024;
 /// How long callers are told to wait when the store is away.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl Member {
     pub(super) fn ask_about_records(&mut self, now: Timestamp) {
         self.resign_if_out_of_time(now);
-        let failing = now < self.row_at;
-        if failing || !self.is_free(Lane::Row) {
+        let failing = now < self.journal_at;
+        if failing || !self.is_free(Lane::Journal) {
             return;
         }
         let request = match &mut self.role {
@@ -60,7 +60,7 @@ impl Member {
             }
             Err(error) if self.traits.shared => {
                 self.store_failure = Some(with_cause(&error).into());
-                self.row_at = now.plus(RETRY_AFTER);
+                self.journal_at = now.plus(RETRY_AFTER);
             }
             Err(error) => self.give_up(error.into()),
         }
@@ -99,8 +99,8 @@ impl Member {
             engine,
             snapshots,
             appending_bytes: 0,
-            unsettled: false,
-            riding_since: None,
+            outcome_unknown: false,
+            piggyback_since: None,
             closing: None,
         };
         self.role = Role::Leading(Box::new(Lead { leadership, certain_until, work }));
@@ -131,10 +131,10 @@ impl Member {
                 work.engine.append_failed(now, Failed::Unknown);
                 // The table is no longer of the moment that a snapshot may have begun at.
                 work.snapshots.unsealed(work.engine.next_seq());
-                work.unsettled = true;
+                work.outcome_unknown = true;
                 self.store_failed(now, &error);
                 // Not knowing is worse than waiting: ask at once.
-                self.row_at = now;
+                self.journal_at = now;
             }
             Err(error @ (Error::Conflict(_) | Error::Corrupt { .. } | Error::Newer { .. })) => {
                 self.lost(now, error)
@@ -148,17 +148,17 @@ impl Member {
         let work = &mut lead.work;
         match result {
             Ok(true) => {
-                work.unsettled = false;
+                work.outcome_unknown = false;
                 work.snapshots.appended(now, work.appending_bytes);
                 work.engine.appended(now);
                 self.doubt_unless_certain(now);
                 self.store_works();
             }
             Ok(false) => {
-                work.unsettled = false;
+                work.outcome_unknown = false;
                 work.engine.unseal();
                 work.snapshots.unsealed(work.engine.next_seq());
-                self.row_at = now.plus(RETRY_AFTER);
+                self.journal_at = now.plus(RETRY_AFTER);
             }
             Err(error @ (Error::Unavailable { .. } | Error::OutcomeUnknown { .. })) => {
                 self.store_failed(now, &error);
@@ -175,7 +175,7 @@ impl Member {
         if let Role::Leading(lead) = &mut self.role
             && !lead.is_certain(now)
         {
-            lead.work.engine.doubt(&why);
+            lead.work.engine.redact_uncertain(&why);
         }
     }
 
@@ -185,7 +185,7 @@ impl Member {
             tracing::error!(error = why, "the store failed; nothing is granted until it is back");
         }
         self.store_failure = Some(why.into());
-        self.row_at = now.plus(RETRY_AFTER);
+        self.journal_at = now.plus(RETRY_AFTER);
     }
 
     pub(super) fn store_works(&mut self) {
@@ -239,13 +239,13 @@ impl Lead<Leading> {
     fn next_record(&mut self, now: Timestamp) -> Option<Request> {
         let epoch = self.leadership.epoch;
         let work = &mut self.work;
-        if work.unsettled {
+        if work.outcome_unknown {
             return Some(Request::ReadBack { epoch, seq: work.engine.next_seq() });
         }
-        if work.may_ride(now) {
+        if work.may_piggyback(now) {
             return None;
         }
-        work.riding_since = None;
+        work.piggyback_since = None;
         let batch = work.engine.seal()?;
         if work.engine.sealed_all() {
             work.snapshots.begin_if_due(now, work.engine.table_mut(), batch.seq());
@@ -265,24 +265,24 @@ impl Leading {
     }
 
     /// When a record is to be written, or asked for again, without anything else happening.
-    pub(super) fn record_due(&self, row_at: Timestamp) -> Option<Timestamp> {
-        let waits = self.unsettled || self.engine.is_store_failed();
-        match self.riding_since {
+    pub(super) fn record_due(&self, journal_at: Timestamp) -> Option<Timestamp> {
+        let waits = self.outcome_unknown || self.engine.is_store_failed();
+        match self.piggyback_since {
             Some(since) if !self.engine.is_store_failed() => {
-                Some(since.plus(RIDE_WAIT_MAX).max(row_at))
+                Some(since.plus(PIGGYBACK_WAIT_MAX).max(journal_at))
             }
-            Some(_) | None => waits.then_some(row_at),
+            Some(_) | None => waits.then_some(journal_at),
         }
     }
 
     /// Whether what is unwritten can wait for something else to be written with.
-    fn may_ride(&mut self, now: Timestamp) -> bool {
+    fn may_piggyback(&mut self, now: Timestamp) -> bool {
         let unwritten = self.engine.unwritten_len();
-        let is_wanted = unwritten >= RIDE_LEN_MAX || self.engine.awaited_len() > 0;
+        let is_wanted = unwritten >= PIGGYBACK_LEN_MAX || self.engine.awaited_len() > 0;
         if unwritten == 0 || is_wanted || self.engine.is_store_failed() || self.closing.is_some() {
             return false;
         }
-        let since = *self.riding_since.get_or_insert(now);
-        now < since.plus(RIDE_WAIT_MAX)
+        let since = *self.piggyback_since.get_or_insert(now);
+        now < since.plus(PIGGYBACK_WAIT_MAX)
     }
 }

@@ -10,5 +10,5 @@ mod spin;
 mod status;
 
 pub use clock::{Clock, RuntimeClock, SystemClock};
-pub use runner::{Runner, Stop, start};
+pub use runner::{EngineConfig, Stop, spawn};
 pub use status::{Condition, Phase, Status};

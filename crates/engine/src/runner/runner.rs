@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{Clock, Condition, Phase, Status};
-use crate::calls::{Asked, Call, Handle, Lanes, Parcel, Replies, Wish, call_id, lanes};
+use crate::calls::{Call, CallEnvelope, Control, Handle, Inbound, Inbox, Replies, call_id, inbox};
 use crate::events::{Commits, HistoryLimits, Publisher};
 use crate::member::{
     Answering, Asking, Lane, Member, Plan, Recovery, Request, Response, StartError,
@@ -22,7 +22,7 @@ use super::spin::{Spin, spin_until};
 
 /// How a server is to run its engine.
 #[derive(Clone, Debug)]
-pub struct Runner {
+pub struct EngineConfig {
     pub candidate: Candidate,
     pub recovery: Recovery,
     /// After so many bytes of records a snapshot is taken, at the latest.
@@ -33,10 +33,10 @@ pub struct Runner {
     pub history: HistoryLimits,
 }
 
-impl Runner {
+impl EngineConfig {
     /// The defaults, for a single server.
-    pub fn new(seed: u64) -> Runner {
-        Runner {
+    pub fn new(seed: u64) -> EngineConfig {
+        EngineConfig {
             candidate: Candidate {
                 name: "leasehold".into(),
                 address: String::new(),
@@ -60,22 +60,26 @@ impl Runner {
 /// until this server leads, with who does.
 ///
 /// The task ends when it is told to stop, or when the store is lost.
-pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -> (Handle, Stop) {
+pub fn spawn(
+    config: EngineConfig,
+    clock: Arc<dyn Clock>,
+    journal: Arc<dyn Journal>,
+) -> (Handle, Stop) {
     let plan = Plan {
-        candidate: runner.candidate,
-        recovery: runner.recovery,
-        snapshot_bytes: runner.snapshot_bytes,
+        candidate: config.candidate,
+        recovery: config.recovery,
+        snapshot_bytes: config.snapshot_bytes,
     };
     let now = clock.now();
     let member = Member::new(plan, journal.traits(), now);
-    let publisher = Publisher::new(runner.events_len_max, runner.history);
-    let (lanes_in, lanes) = lanes();
+    let publisher = Publisher::new(config.events_len_max, config.history);
+    let (inbox_sender, inbox) = inbox();
     let (status_out, status) = watch::channel(member.status(now));
     let (condition_out, condition) = watch::channel(member.status(now).condition());
     let (stop, stopping) = oneshot::channel();
-    let (wishes, wishes_in) = mpsc::unbounded_channel();
+    let (controls, controls_in) = mpsc::unbounded_channel();
     let commits: Arc<Mutex<Commits>> = Arc::default();
-    let task = Task {
+    let runner = Runner {
         member,
         clock,
         journal,
@@ -88,22 +92,22 @@ pub fn start(runner: Runner, clock: Arc<dyn Clock>, journal: Arc<dyn Journal>) -
         appending: None,
         spin: Spin::default(),
         commits: commits.clone(),
-        wishes: wishes_in,
+        controls: controls_in,
         stopping: false,
         orphaned: false,
     };
-    let task = tokio::spawn(task.run(lanes, stopping));
+    let task = tokio::spawn(runner.run(inbox, stopping));
     let calls = Arc::new(AtomicU64::new(1));
     let ports = Arc::new(AtomicU32::new(1));
     let handle = Handle {
-        lanes: lanes_in,
+        inbox: inbox_sender,
         calls,
         ports,
         status: status.clone(),
         condition,
         publisher,
         commits,
-        wishes,
+        controls,
     };
     (handle, Stop { stop: Some(stop), status, task })
 }
@@ -140,18 +144,18 @@ impl Stop {
     }
 }
 
-/// What happened next.
-enum Happened {
+/// What the loop woke for.
+enum LoopEvent {
     Answered(u64, Response),
     Calls,
     Time,
-    Wish(Wish),
+    Control(Control),
     Stop,
     /// Nobody can call any more.
     Orphaned,
 }
 
-struct Task {
+struct Runner {
     member: Member,
     clock: Arc<dyn Clock>,
     journal: Arc<dyn Journal>,
@@ -166,7 +170,7 @@ struct Task {
     appending: Option<Appending>,
     spin: Spin,
     commits: Arc<Mutex<Commits>>,
-    wishes: mpsc::UnboundedReceiver<Wish>,
+    controls: mpsc::UnboundedReceiver<Control>,
     stopping: bool,
     orphaned: bool,
 }
@@ -177,10 +181,10 @@ struct Appending {
     transitions: usize,
 }
 
-impl Task {
+impl Runner {
     async fn run(
         mut self,
-        mut lanes: Lanes,
+        mut inbox: Inbox,
         mut stopping: oneshot::Receiver<()>,
     ) -> Result<(), StartError> {
         let mut calls = Vec::new();
@@ -191,21 +195,23 @@ impl Task {
                 break;
             }
             let pause = self.member.wake_at(now).map(|at| at.since(now));
-            let happened = self.wait(pause, &mut lanes, &mut stopping, &mut calls).await;
+            let event = self.wait(pause, &mut inbox, &mut stopping, &mut calls).await;
             // After the calls came in: none of them was sent later than this.
             now = self.clock.now();
-            match happened {
-                Happened::Answered(id, response) => {
+            match event {
+                LoopEvent::Answered(id, response) => {
                     self.count(&response);
                     self.member.answered(now, id, response);
                 }
-                Happened::Calls => self.submit(now, &mut calls),
-                Happened::Time => self.sweep(now),
-                Happened::Wish(Wish::HandOver) => self.member.hand_over(now),
-                Happened::Wish(Wish::Hesitate(length)) => self.member.hesitate(length),
-                Happened::Wish(Wish::Look) => self.member.look(now),
-                Happened::Stop | Happened::Orphaned => {
-                    self.orphaned |= matches!(happened, Happened::Orphaned);
+                LoopEvent::Calls => self.submit(now, &mut calls),
+                LoopEvent::Time => self.sweep(now),
+                LoopEvent::Control(Control::StepDown) => self.member.step_down(now),
+                LoopEvent::Control(Control::DelayCampaign(length)) => {
+                    self.member.delay_campaign(length)
+                }
+                LoopEvent::Control(Control::RefreshLeader) => self.member.poll_leader(now),
+                LoopEvent::Stop | LoopEvent::Orphaned => {
+                    self.orphaned |= matches!(event, LoopEvent::Orphaned);
                     self.stopping = true;
                     self.member.stop(now);
                 }
@@ -242,24 +248,24 @@ impl Task {
     async fn wait(
         &mut self,
         pause: Option<Duration>,
-        lanes: &mut Lanes,
+        inbox: &mut Inbox,
         stopping: &mut oneshot::Receiver<()>,
-        calls: &mut Vec<Parcel>,
-    ) -> Happened {
+        calls: &mut Vec<Inbound>,
+    ) -> LoopEvent {
         let room = self.member.has_room();
         let until = self.spin_until();
         let [leadership, row, snapshot] = &mut self.under_way;
         tokio::select! {
             biased;
-            (id, response) = spin_until(until, answer(row)) => Happened::Answered(id, response),
-            (id, response) = answer(leadership) => Happened::Answered(id, response),
-            came = lanes.take(room, calls), if !self.orphaned => {
-                if came { Happened::Calls } else { Happened::Orphaned }
+            (id, response) = spin_until(until, answer(row)) => LoopEvent::Answered(id, response),
+            (id, response) = answer(leadership) => LoopEvent::Answered(id, response),
+            came = inbox.take(room, calls), if !self.orphaned => {
+                if came { LoopEvent::Calls } else { LoopEvent::Orphaned }
             }
-            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Happened::Time,
-            (id, response) = answer(snapshot) => Happened::Answered(id, response),
-            Some(wish) = self.wishes.recv() => Happened::Wish(wish),
-            _ = stopping, if !self.stopping => Happened::Stop,
+            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => LoopEvent::Time,
+            (id, response) = answer(snapshot) => LoopEvent::Answered(id, response),
+            Some(control) = self.controls.recv() => LoopEvent::Control(control),
+            _ = stopping, if !self.stopping => LoopEvent::Stop,
         }
     }
 
@@ -269,32 +275,32 @@ impl Task {
         Some(appending.since + self.spin.length(self.member.callers_len()))
     }
 
-    fn submit(&mut self, now: Timestamp, parcels: &mut Vec<Parcel>) {
-        for parcel in parcels.drain(..) {
-            match parcel {
-                Parcel::Call(Asked { id, call, reply }) => {
+    fn submit(&mut self, now: Timestamp, inbounds: &mut Vec<Inbound>) {
+        for inbound in inbounds.drain(..) {
+            match inbound {
+                Inbound::Call(CallEnvelope { id, call, reply }) => {
                     match reply {
-                        // Its caller has gone already, and with it the wish.
+                        // Its caller has gone already.
                         Some(reply) if reply.is_closed() && is_acquire(&call) => continue,
                         Some(reply) => self.replies.await_reply(id, reply),
                         None => {}
                     }
                     self.member.submit(now, id, call);
                 }
-                Parcel::Calls(calls) => {
+                Inbound::Calls(calls) => {
                     self.replies.heard_of(&calls);
-                    let port = calls.mailbox.port;
+                    let port = calls.replies_to.port;
                     for (number, call) in calls.calls {
                         self.member.submit(now, call_id(port, number), call);
                     }
                 }
-                Parcel::Closed { port, undo } => {
+                Inbound::Closed { port, undo } => {
                     self.replies.closed(port);
                     for undo in undo {
                         self.member.undelivered(now, undo);
                     }
                 }
-                Parcel::Undelivered(undo) => {
+                Inbound::Undelivered(undo) => {
                     for undo in undo {
                         self.member.undelivered(now, undo);
                     }

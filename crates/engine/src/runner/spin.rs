@@ -44,8 +44,8 @@ impl Spin {
 pub(super) async fn spin_until<T>(until: Option<Instant>, answer: impl Future<Output = T>) -> T {
     let mut answer = pin!(answer);
     while until.is_some_and(|until| Instant::now() < until) {
-        let looked = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        if let Poll::Ready(answer) = looked {
+        let polled = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if let Poll::Ready(answer) = polled {
             return answer;
         }
         std::thread::yield_now();

@@ -8,56 +8,56 @@ use leasehold_core::{CloseSession, Command, Grant, Namespace, Opened, Withdraw};
 pub enum Undo {
     Grant(Box<Withdraw>),
     /// A grant that a retry can find by its request id: kept unless the commit failed.
-    KnownGrant(Box<Withdraw>),
+    RetryableGrant(Box<Withdraw>),
     Session(Box<CloseSession>),
     /// The same for a session.
-    KnownSession(Box<CloseSession>),
+    RetryableSession(Box<CloseSession>),
 }
 
 /// What an answer will be about, so that it can be taken back.
 #[derive(Debug)]
-pub(super) enum About {
+pub(super) enum Compensation {
     Grant { namespace: Namespace, known: bool },
     Session { close: CloseSession, known: bool },
     Other,
 }
 
-impl About {
-    pub(super) fn of(command: &Command) -> About {
+impl Compensation {
+    pub(super) fn of(command: &Command) -> Compensation {
         if let Command::Acquire(acquire) = command {
             let (namespace, known) = (acquire.namespace.clone(), acquire.request_id.is_some());
-            About::Grant { namespace, known }
+            Compensation::Grant { namespace, known }
         } else if let Command::ByOwner(ask) = command {
             // A retry finds it by the owner's name.
-            About::Grant { namespace: ask.namespace.clone(), known: true }
+            Compensation::Grant { namespace: ask.namespace.clone(), known: true }
         } else if let Command::OpenSession(open) = command {
             let principal = open.owner.principal();
             let close =
                 CloseSession { namespace: open.namespace.clone(), principal, session: open.id };
-            About::Session { close, known: open.request_id.is_some() }
+            Compensation::Session { close, known: open.request_id.is_some() }
         } else {
-            About::Other
+            Compensation::Other
         }
     }
 
     /// A grant that was made before is not this answer's to take back.
     pub(super) fn undo(self, grant: &Grant) -> Option<Undo> {
         match self {
-            About::Grant { namespace, known } if !grant.replayed => {
+            Compensation::Grant { namespace, known } if !grant.replayed => {
                 let withdraw = Box::new(Withdraw::of(&namespace, grant));
-                Some(if known { Undo::KnownGrant(withdraw) } else { Undo::Grant(withdraw) })
+                Some(if known { Undo::RetryableGrant(withdraw) } else { Undo::Grant(withdraw) })
             }
-            About::Grant { .. } | About::Session { .. } | About::Other => None,
+            Compensation::Grant { .. } | Compensation::Session { .. } | Compensation::Other => None,
         }
     }
 
     pub(super) fn undo_session(self, opened: &Opened) -> Option<Undo> {
         match self {
-            About::Session { close, known } if !opened.replayed => {
+            Compensation::Session { close, known } if !opened.replayed => {
                 let close = Box::new(close);
-                Some(if known { Undo::KnownSession(close) } else { Undo::Session(close) })
+                Some(if known { Undo::RetryableSession(close) } else { Undo::Session(close) })
             }
-            About::Grant { .. } | About::Session { .. } | About::Other => None,
+            Compensation::Grant { .. } | Compensation::Session { .. } | Compensation::Other => None,
         }
     }
 }

@@ -174,10 +174,10 @@ impl Engine {
             self.run(
                 now,
                 match undo {
-                    Undo::Grant(withdraw) | Undo::KnownGrant(withdraw) => {
+                    Undo::Grant(withdraw) | Undo::RetryableGrant(withdraw) => {
                         Command::Withdraw(*withdraw)
                     }
-                    Undo::Session(close) | Undo::KnownSession(close) => {
+                    Undo::Session(close) | Undo::RetryableSession(close) => {
                         Command::CloseSession(*close)
                     }
                 },

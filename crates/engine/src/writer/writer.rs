@@ -22,7 +22,7 @@ use leasehold_core::{
 use leasehold_store::Seq;
 
 use super::batch::Draft;
-use super::compensation::{About, Undo};
+use super::compensation::{Compensation, Undo};
 use super::failure::Limbo;
 use crate::calls::{Call, CallError, Query, Reply};
 use crate::events::Beginning;
@@ -76,7 +76,7 @@ pub struct Engine {
     /// Leases whose ttl was changed in unwritten transitions: nobody may be told yet how long they are.
     pub(super) ttls: VecDeque<(Revision, LeaseId)>,
     /// What the calls that wait will be answered about.
-    pub(super) waiting: BTreeMap<CallId, About>,
+    pub(super) waiting: BTreeMap<CallId, Compensation>,
     pub(super) step: Step,
     #[cfg(feature = "inspect")]
     pub(super) inspection: crate::inspect::Inspection,
@@ -236,7 +236,7 @@ impl Engine {
         self.run(now, Command::Suspend);
         let waiting = std::mem::take(&mut self.waiting);
         for (call, about) in waiting {
-            if let About::Grant { namespace, .. } = about {
+            if let Compensation::Grant { namespace, .. } = about {
                 let cancel = Cancel { namespace, call, keep_place: false };
                 self.run(now, Command::Cancel(cancel));
                 self.reply(call, Err(why.clone()));
@@ -267,7 +267,7 @@ impl Engine {
 
     /// Another one may decide by now. What was written stands, but nobody is told any more that a lease goes on, or how
     /// things are.
-    pub(crate) fn doubt(&mut self, why: &CallError) {
+    pub(crate) fn redact_uncertain(&mut self, why: &CallError) {
         let unknown = self.store_failure(true);
         for output in &mut self.ready {
             if let Output::Reply { reply, .. } = output {
@@ -305,14 +305,14 @@ impl Engine {
     /// An answer could not be delivered: what it gave is taken back, unless a retry will ask for it.
     pub fn undelivered(&mut self, now: Timestamp, undo: Undo) {
         match undo {
-            Undo::KnownGrant(_) | Undo::KnownSession(_) => {}
+            Undo::RetryableGrant(_) | Undo::RetryableSession(_) => {}
             Undo::Grant(withdraw) => self.run(now, Command::Withdraw(*withdraw)),
             Undo::Session(close) => self.run(now, Command::CloseSession(*close)),
         }
     }
 
     pub(super) fn carry_out(&mut self, now: Timestamp, id: CallId, command: Command) {
-        let about = About::of(&command);
+        let about = Compensation::of(&command);
         let renews = renewed_by(&command);
         let breaks = matches!(command, Command::BreakSession(_));
         if let Command::Cancel(cancel) = &command {

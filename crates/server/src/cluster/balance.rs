@@ -1,7 +1,7 @@
 //! The groups are shared among the servers: whoever leads two more than another lets one go.
 //!
 //! Only the server that leads most acts, one group at a time, so that nobody has to agree on anything. When it does, those who
-//! lead more than the least hesitate, so that the least gets it.
+//! lead more than the least delay their campaign, so that the least gets it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -110,15 +110,15 @@ fn balance(app: &App, every: Duration, let_go: Instant) -> bool {
         }
     }
     let share = Share::of(&led, &app.name);
-    let hesitation = if share.hesitates { every / 2 } else { Duration::ZERO };
-    engines.iter().for_each(|engine| engine.hesitate(hesitation));
+    let delay = if share.delays { every / 2 } else { Duration::ZERO };
+    engines.iter().for_each(|engine| engine.delay_campaign(delay));
     if !share.lets_go || let_go.elapsed() < every * PAUSE {
         return false;
     }
     let led_here = engines.iter().rev().find(|engine| engine.status().phase == Phase::Leading);
     if let Some(engine) = led_here {
         tracing::info!("handing a group over: another server leads fewer");
-        engine.hand_over();
+        engine.step_down();
     }
     led_here.is_some()
 }
@@ -136,7 +136,7 @@ fn leader_of(app: &App, engine: &Handle) -> Option<String> {
 /// What is fair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
-    hesitates: bool,
+    delays: bool,
     lets_go: bool,
 }
 
@@ -148,7 +148,7 @@ impl Share {
         // Of those that lead most the first by name.
         let most = led.iter().max_by(|(a, x), (b, y)| x.cmp(y).then(b.cmp(a)));
         let is_most = most.is_some_and(|(name, _)| name == me);
-        Share { hesitates: mine > least, lets_go: is_most && mine >= least + 2 }
+        Share { delays: mine > least, lets_go: is_most && mine >= least + 2 }
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
     fn share(led: &[(&str, usize)], me: &str) -> (bool, bool) {
         let led = led.iter().map(|(name, count)| ((*name).to_string(), *count)).collect();
         let share = Share::of(&led, me);
-        (share.hesitates, share.lets_go)
+        (share.delays, share.lets_go)
     }
 
     #[test]

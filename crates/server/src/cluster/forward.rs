@@ -126,7 +126,7 @@ impl Forwarder {
     ) -> Result<Response, Failure> {
         let answer = self.send_to(leader, request).await;
         if answer.as_ref().map_or(true, does_not_serve) {
-            engine.look();
+            engine.refresh_leader();
         }
         answer
     }

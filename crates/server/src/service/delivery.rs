@@ -68,7 +68,7 @@ impl Outbox {
 pub(crate) fn is_needed(undo: &Undo) -> bool {
     match undo {
         Undo::Grant(_) | Undo::Session(_) => true,
-        Undo::KnownGrant(_) | Undo::KnownSession(_) => false,
+        Undo::RetryableGrant(_) | Undo::RetryableSession(_) => false,
     }
 }
 

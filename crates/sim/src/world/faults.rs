@@ -104,7 +104,7 @@ impl World {
                 if begins && let Some(server) = self.victim(number, begins) {
                     let at = self.servers[server].now(self.now);
                     if let Some(member) = &mut self.servers[server].member {
-                        member.hand_over(at);
+                        member.step_down(at);
                     }
                     self.after_server(server)?;
                 }

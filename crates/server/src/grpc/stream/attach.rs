@@ -26,7 +26,7 @@ use leasehold_core::{
     self as core, Answer, Cancel, CloseSession, Command, KeepAlive, LeaseId, Namespace, Owner,
     Release, Renew, Timestamp, Under,
 };
-use leasehold_engine::{Call, CallError, Delivered, Notice, Phase, Port, Query, Reply, Undo, View};
+use leasehold_engine::{Call, CallError, Notice, Phase, Port, PortEvent, Query, Reply, Undo, View};
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
@@ -170,8 +170,8 @@ async fn bind(
         }
         // Nothing else was asked yet; what else comes is news of a session that is lost already.
         let reply = letters.drain(..).find_map(|letter| match letter {
-            Delivered::Reply { reply, .. } => Some(reply),
-            Delivered::Queued { .. } | Delivered::Notice { .. } => None,
+            PortEvent::Reply { reply, .. } => Some(reply),
+            PortEvent::Queued { .. } | PortEvent::Notice { .. } => None,
         });
         if let Some(reply) = reply {
             reply?;
@@ -212,7 +212,7 @@ pub(in crate::grpc) struct Attached {
     waiting: HashMap<u64, u32>,
     acquires: Acquires,
     /// What the engine has said and nobody was told yet.
-    letters: VecDeque<Delivered>,
+    letters: VecDeque<PortEvent>,
     /// What the messages give that are on their way, and the one that is being put together.
     outbox: Outbox,
     undo: Vec<Undo>,
@@ -632,12 +632,12 @@ impl Attached {
             && let Some(letter) = self.letters.pop_front()
         {
             match letter {
-                Delivered::Reply { number, reply, undo } => {
+                PortEvent::Reply { number, reply, undo } => {
                     self.undo.extend(undo.filter(is_needed));
                     self.reply(now, number, reply);
                 }
-                Delivered::Queued { number, queued } => self.queued(number, queued),
-                Delivered::Notice { lease, notice } => self.notice(lease, notice),
+                PortEvent::Queued { number, queued } => self.queued(number, queued),
+                PortEvent::Notice { lease, notice } => self.notice(lease, notice),
             }
         }
         Ok(true)
@@ -845,7 +845,7 @@ impl Drop for Attached {
         }
         // Answers that were taken and did not become part of a message that is out.
         let letters = std::mem::take(&mut self.letters).into_iter();
-        self.undo.extend(letters.filter_map(Delivered::into_undo).filter(is_needed));
+        self.undo.extend(letters.filter_map(PortEvent::into_undo).filter(is_needed));
         if !self.undo.is_empty() {
             self.outbox.put(&mut self.undo);
         }
