@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::{Ending, Namespace, News};
+use tokio::time::Instant;
 
 use crate::writer::Published;
 
@@ -163,6 +164,8 @@ pub struct Commits {
     pub failures: u64,
     /// How long it took to end what was due, each time something was.
     pub sweep_seconds: Histogram,
+    /// When the last snapshot was complete.
+    pub snapshot: Option<Instant>,
 }
 
 impl Commits {
@@ -172,6 +175,7 @@ impl Commits {
         self.batch_size.add(&other.batch_size);
         self.failures += other.failures;
         self.sweep_seconds.add(&other.sweep_seconds);
+        self.snapshot = [self.snapshot, other.snapshot].into_iter().flatten().min();
     }
 }
 
@@ -188,6 +192,7 @@ impl Default for Commits {
             batch_size: Histogram::new(SIZES),
             failures: 0,
             sweep_seconds: Histogram::new(SWEEP_SECONDS),
+            snapshot: None,
         }
     }
 }

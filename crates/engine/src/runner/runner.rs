@@ -337,6 +337,10 @@ impl Runner {
     }
 
     fn count(&mut self, response: &Response) {
+        if let Response::SnapshotCommitted(Ok(())) = response {
+            let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+            commits.snapshot = Some(Instant::now());
+        }
         let Response::Appended(result) = response else { return };
         let Some(appending) = self.appending.take() else { return };
         let took = appending.since.elapsed();

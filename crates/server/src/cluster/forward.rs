@@ -9,7 +9,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -54,6 +54,15 @@ pub(crate) struct Forwarder {
     shared: Mutex<Vec<Shared>>,
     connector: HttpConnector,
     builder: Builder,
+    answered: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// How many requests went to a leader elsewhere since the start, by whether it answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Forwarded {
+    pub(crate) answered: u64,
+    pub(crate) failed: u64,
 }
 
 /// A connection that requests share.
@@ -88,7 +97,19 @@ impl Forwarder {
         builder.http2_initial_stream_window_size(STREAM_WINDOW_BYTES);
         builder.http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         let urgent = builder.build(connector.clone());
-        Forwarder { http1, urgent, shared: Mutex::default(), connector, builder }
+        Forwarder {
+            http1,
+            urgent,
+            shared: Mutex::default(),
+            connector,
+            builder,
+            answered: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn forwarded(&self) -> Forwarded {
+        Forwarded { answered: self.answered.load(Relaxed), failed: self.failed.load(Relaxed) }
     }
 
     /// The connection for a request, and its share of it.
@@ -125,6 +146,8 @@ impl Forwarder {
         request: Request<Body>,
     ) -> Result<Response, Failure> {
         let answer = self.send_to(leader, request).await;
+        let counter = if answer.is_ok() { &self.answered } else { &self.failed };
+        counter.fetch_add(1, Relaxed);
         if answer.as_ref().map_or(true, does_not_serve) {
             engine.refresh_leader();
         }

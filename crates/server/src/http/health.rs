@@ -12,7 +12,6 @@ use super::encode::{Answered, ok, problem, with_type};
 use super::extract::Params;
 use crate::convert;
 use crate::http::openapi::Problems;
-use crate::net::descriptors;
 use crate::service::app::App;
 use crate::service::caller::Caller;
 use crate::telemetry::metrics::Format;
@@ -159,20 +158,7 @@ pub(crate) async fn cluster(State(app): State<Arc<App>>, caller: Caller) -> Answ
     responses((status = 200, description = "Text in the format of Prometheus, or OpenMetrics if Accept asks for it",
             content((String = "text/plain"), (String = "application/openmetrics-text"))), Problems))]
 pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Answered {
-    // Scraped also while the engine is away: then the gauges are those of before.
-    let mut readings: Option<Readings> = None;
-    for engine in app.groups.all() {
-        let looked = Readings::of(engine, app.stats(engine).await.unwrap_or_default());
-        readings = Some(match readings {
-            Some(others) => others.and(looked),
-            None => looked,
-        });
-    }
-    let readings = readings.expect("there is always a group");
-    if app.clock.runs_by_itself() {
-        let open = tokio::task::spawn_blocking(descriptors::open_count).await;
-        app.metrics.descriptors(open.ok().flatten(), descriptors::limit());
-    }
+    let readings = Readings::now(&app).await;
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     let format = Format::asked_by(accept);
     let text = app.metrics.text(readings, format);

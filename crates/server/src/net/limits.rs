@@ -34,6 +34,11 @@ impl ConnectionLimiter {
         Arc::new(ConnectionLimiter { max, per_peer_max, places: Mutex::default() })
     }
 
+    /// How many places are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.places.lock().taken
+    }
+
     /// One place; one without a peer counts in all only.
     pub(crate) fn enter(
         self: &Arc<ConnectionLimiter>,

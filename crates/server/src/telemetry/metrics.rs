@@ -46,8 +46,6 @@ pub(crate) struct Metrics {
     blocking: Family<Labels<1>, Histogram>,
     connections: Family<Labels<1>, Gauge>,
     flapping: Counter,
-    open_fds: Gauge,
-    max_fds: Gauge,
     waits: Mutex<VecDeque<Duration>>,
     /// How often the store was found busy, as of the last look.
     busy_seen: AtomicU64,
@@ -191,8 +189,6 @@ impl Metrics {
             "leasehold_connections_flapping",
             "Brief connections of peers that connect and go more than 60 times a minute",
         );
-        let open_fds = registered(r, "process_open_fds", "Open file descriptors");
-        let max_fds = registered(r, "process_max_fds", "How many file descriptors may be open");
         r.register(
             "leasehold_build",
             "Which version this is",
@@ -214,8 +210,6 @@ impl Metrics {
             blocking,
             connections,
             flapping,
-            open_fds,
-            max_fds,
             waits: Mutex::default(),
             busy_seen: AtomicU64::new(0),
         }
@@ -275,14 +269,6 @@ impl Metrics {
     /// A brief connection has ended whose peer flaps.
     pub(crate) fn flapped(&self) {
         self.flapping.inc();
-    }
-
-    /// So many descriptors are open, and so many may be.
-    pub(crate) fn descriptors(&self, open: Option<u64>, max: u64) {
-        if let Some(open) = open {
-            self.open_fds.set(i64::try_from(open).unwrap_or(i64::MAX));
-        }
-        self.max_fds.set(i64::try_from(max).unwrap_or(i64::MAX));
     }
 
     /// Everything, as text: OpenMetrics, or the classic format that every scraper reads.
@@ -446,6 +432,8 @@ impl Stopwatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::forward::Forwarded;
+    use crate::telemetry::usage::Usage;
     use leasehold_core::{Epoch, Namespace, Revision, ScopeKind, Stats};
     use leasehold_engine::{Commits, Counts, Phase, Status};
 
@@ -468,7 +456,17 @@ mod tests {
             counts.ended.insert((Some(Namespace::default()), ending), count);
         }
         counts.totals.expired = 5;
-        Readings { leads: 1, status, stats, counts, commits: Commits::default() }
+        let usage = Usage { cpu: Some(Duration::from_millis(1500)), ..Usage::default() };
+        Readings {
+            leads: vec![true, false],
+            status,
+            stats,
+            counts,
+            commits: Commits::default(),
+            watchers: 2,
+            forwarded: Forwarded { answered: 6, failed: 1 },
+            usage,
+        }
     }
 
     #[test]
@@ -503,6 +501,13 @@ mod tests {
             "leasehold_locks_acquire_total{namespace=\"default\",type=\"named\",status=\"lock_held\"} 1",
             "leasehold_epoch 3",
             "leasehold_leader 1",
+            "leasehold_group_leader{group=\"0\"} 1",
+            "leasehold_group_leader{group=\"1\"} 0",
+            "leasehold_watchers 2",
+            "leasehold_forwarded_requests_total{result=\"answered\"} 6",
+            "leasehold_forwarded_requests_total{result=\"failed\"} 1",
+            "# TYPE process_cpu_seconds_total counter",
+            "process_cpu_seconds_total 1.5",
             "# TYPE leasehold_build_info gauge",
             "leasehold_build_info{version=\"1.2.3\"} 1",
         ] {

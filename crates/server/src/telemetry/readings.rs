@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Error;
+use std::time::Duration;
 
 use leasehold_core::{Adapter, Namespace, ScopeKind, Stats};
 use leasehold_engine::{Commits, Counts, Handle, Histogram, Phase, Status};
@@ -10,38 +11,64 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
+use crate::cluster::forward::Forwarded;
+use crate::service::app::App;
 use crate::telemetry::metrics::{NamespaceLabels, OTHER_NAMESPACE};
+use crate::telemetry::usage::Usage;
 
 /// The adapters that have a label of their own.
 const ADAPTERS: [&str; 7] = ["http", "grpc", "fuse", "nlm", "nfs", "smb", OTHER_ADAPTER];
 const OTHER_ADAPTER: &str = "other";
 
-/// One look at the engine.
+/// One look at the server and its engines.
 #[derive(Clone, Debug)]
 pub(crate) struct Readings {
-    /// How many groups this server leads.
-    pub(crate) leads: u64,
+    /// Of each group, whether this server leads it.
+    pub(crate) leads: Vec<bool>,
     pub(crate) status: Status,
     pub(crate) stats: Stats,
     pub(crate) counts: Counts,
     pub(crate) commits: Commits,
+    pub(crate) watchers: u64,
+    pub(crate) forwarded: Forwarded,
+    pub(crate) usage: Usage,
 }
 
 impl Readings {
-    pub(crate) fn of(engine: &Handle, stats: Stats) -> Readings {
+    /// Scraped also while an engine is away: then its gauges are at zero.
+    pub(crate) async fn now(app: &App) -> Readings {
+        let mut engines = Vec::new();
+        for engine in app.groups.all() {
+            engines.push(Readings::of(engine, app.stats(engine).await.unwrap_or_default()));
+        }
+        let all = engines.into_iter().reduce(Readings::and).expect("there is always a group");
+        let usage = if app.clock.runs_by_itself() {
+            let store = app.config.store.clone();
+            tokio::task::spawn_blocking(move || Usage::now(&store)).await.unwrap_or_default()
+        } else {
+            Usage::default()
+        };
+        let watchers = app.watchers.taken() as u64;
+        Readings { watchers, forwarded: app.forwarder.forwarded(), usage, ..all }
+    }
+
+    fn of(engine: &Handle, stats: Stats) -> Readings {
         let status = engine.status();
         Readings {
-            leads: u64::from(status.phase == Phase::Leading),
+            leads: vec![status.phase == Phase::Leading],
             status,
             stats,
             counts: engine.counts(),
             commits: engine.commits(),
+            watchers: 0,
+            forwarded: Forwarded::default(),
+            usage: Usage::default(),
         }
     }
 
     /// Both together, for a server with several groups.
-    pub(crate) fn and(mut self, other: Readings) -> Readings {
-        self.leads += other.leads;
+    fn and(mut self, other: Readings) -> Readings {
+        self.leads.extend(other.leads);
         self.status.grace = self.status.grace.or(other.status.grace);
         self.status.epoch = self.status.epoch.max(other.status.epoch);
         self.stats.held += other.stats.held;
@@ -115,7 +142,8 @@ impl Gauges {
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let Some(readings) = self.readings().clone() else { return Ok(()) };
-        let Readings { leads, status, stats, counts, commits } = &readings;
+        let Readings { leads, status, stats, counts, commits, watchers, forwarded, usage } =
+            &readings;
         let mut out = Out(&mut encoder);
         out.gauge("locks_held", "Grants whose lease is not over", stats.held as u64)?;
         out.counter("lock_expired", "Locks whose lease lapsed", counts.totals.expired)?;
@@ -162,7 +190,9 @@ impl Collector for Gauges {
             "1 while a recovery grace is active",
             u64::from(status.grace.is_some()),
         )?;
-        out.gauge("leasehold_leader", "How many groups of namespaces this server leads", *leads)?;
+        let led = leads.iter().filter(|leads| **leads).count() as u64;
+        out.gauge("leasehold_leader", "How many groups of namespaces this server leads", led)?;
+        out.groups(leads)?;
         out.gauge("leasehold_epoch", "The number of the authority that decides", status.epoch.0)?;
         out.histogram(
             "leasehold_commit_seconds",
@@ -179,7 +209,19 @@ impl Collector for Gauges {
             "How long it took to end what was due, each time something was",
             &commits.sweep_seconds,
         )?;
-        out.counter("leasehold_commit_failures", "Batches the store did not keep", commits.failures)
+        out.counter(
+            "leasehold_commit_failures",
+            "Batches the store did not keep",
+            commits.failures,
+        )?;
+        if let Some(committed) = commits.snapshot {
+            let name = "leasehold_snapshot_age_seconds";
+            let help = "Time since this server last wrote a snapshot of a group; the oldest counts";
+            out.seconds(name, help, committed.elapsed())?;
+        }
+        out.gauge("leasehold_watchers", "Watches that are open here", *watchers)?;
+        out.forwarded(*forwarded)?;
+        out.usage(usage)
     }
 }
 
@@ -250,6 +292,53 @@ impl Out<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    fn seconds(&mut self, name: &str, help: &str, value: Duration) -> Result<(), Error> {
+        self.begin(name, help, MetricType::Gauge)?.encode_gauge(&value.as_secs_f64())
+    }
+
+    fn gauge_if(&mut self, name: &str, help: &str, value: Option<u64>) -> Result<(), Error> {
+        value.map_or(Ok(()), |value| self.gauge(name, help, value))
+    }
+
+    /// 1 for each group that this server leads.
+    fn groups(&mut self, leads: &[bool]) -> Result<(), Error> {
+        let help = "1 if this server leads the group of namespaces";
+        let mut out = self.begin("leasehold_group_leader", help, MetricType::Gauge)?;
+        for (group, leads) in leads.iter().enumerate() {
+            let labels = [("group", group.to_string())];
+            out.encode_family(&labels)?.encode_gauge(&i64::from(*leads))?;
+        }
+        Ok(())
+    }
+
+    fn forwarded(&mut self, forwarded: Forwarded) -> Result<(), Error> {
+        let help = "Requests that were forwarded to a leader, by whether it answered";
+        let mut out = self.begin("leasehold_forwarded_requests", help, MetricType::Counter)?;
+        for (result, value) in [("answered", forwarded.answered), ("failed", forwarded.failed)] {
+            let labels = [("result", result)];
+            let mut out = out.encode_family(&labels)?;
+            out.encode_counter::<NoLabelSet, u64, f64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    fn usage(&mut self, usage: &Usage) -> Result<(), Error> {
+        if let Some(cpu) = usage.cpu {
+            let help = "Processor time, user and system";
+            let mut out = self.begin("process_cpu_seconds", help, MetricType::Counter)?;
+            out.encode_counter::<NoLabelSet, f64, f64>(&cpu.as_secs_f64(), None)?;
+        }
+        let resident = "Memory that is in RAM";
+        self.gauge_if("process_resident_memory_bytes", resident, usage.resident_bytes)?;
+        self.gauge_if("process_virtual_memory_bytes", "Address space", usage.virtual_bytes)?;
+        self.gauge_if("process_open_fds", "Open file descriptors", usage.open_fds)?;
+        let max = "How many file descriptors may be open";
+        self.gauge_if("process_max_fds", max, usage.max_fds)?;
+        self.gauge_if("leasehold_store_bytes", "Size of the database file", usage.database_bytes)?;
+        let log = "Size of the log beside the database file";
+        self.gauge_if("leasehold_store_log_bytes", log, usage.log_bytes)
     }
 
     /// Open sessions by adapter. All that are named have a sample, so that a rate begins at zero.
