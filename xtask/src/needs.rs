@@ -53,6 +53,8 @@ const PACKAGES: &[Package] = &[
     // For what others generate from the description of the interface.
     Package { name: "nodejs", program: "node" },
     Package { name: "npm", program: "npm" },
+    // For the manifests of Kubernetes: it builds them, and asks no cluster.
+    Package { name: "kubernetes-client", program: "kubectl" },
 ];
 
 /// From PyPI, pinned: what it tries must not change from one day to the next.
@@ -60,6 +62,8 @@ const PYTHON_TOOLS: &[&str] = &[
     "schemathesis==4.32.5",
     "hypothesis==6.170.15",
     "prometheus-client==0.26.0",
+    // The schemas of Kubernetes.
+    "kubernetes-validate==1.37.0",
     "openapi-python-client==0.29.1",
     // For the SDK for Python, and what it has helpers for.
     "pytest==9.2.0",
