@@ -5,6 +5,7 @@
 
 mod args;
 mod logs;
+mod notify;
 mod failure;
 mod output;
 mod credentials;

@@ -15,7 +15,7 @@ pub(crate) use global::{Color, Format, Global};
 pub(crate) use locks::{
     Acquire, Break, Check, FenceCommand, Get, Release, Renew, SessionCommand, Test, Unlock,
 };
-pub(crate) use run::{Elect, Run, Supervision};
+pub(crate) use run::{Elect, Run, Supervision, shell};
 pub(crate) use serve::{
     AccessLog, Backup, DATA_VARIABLE, LogFormat, Migrate, Place, Restore, STORE_VARIABLE, Serve,
 };
@@ -179,7 +179,7 @@ mod tests {
             let Command::Run(run) = parse(&words).unwrap().command else {
                 unreachable!("it says run")
             };
-            (run.locks, run.supervision.no_wait, run.supervision.command)
+            (run.locks, run.supervision.no_wait, run.what.command)
         };
         let command = vec![OsString::from("ls"), OsString::from("-n")];
         let expected = |no_wait| (vec!["job".to_string()], no_wait, command.clone());
@@ -198,6 +198,6 @@ mod tests {
         };
         assert_eq!(run.locks, ["a", "b"]);
         assert!(run.supervision.no_wait);
-        assert_eq!(run.supervision.command, ["ls", "-n", "--ttl"]);
+        assert_eq!(run.what.command, ["ls", "-n", "--ttl"]);
     }
 }

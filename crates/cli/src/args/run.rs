@@ -1,6 +1,7 @@
 //! The command line of the verbs that run a command under a lock.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use leasehold_api::Metadata;
@@ -41,20 +42,30 @@ pub(crate) struct Run {
     pub(crate) mode: ModeArgs,
     #[command(flatten)]
     pub(crate) supervision: Supervision,
+    #[command(flatten)]
+    pub(crate) what: CommandLine,
 }
 
 /// Run a command on one of several machines, and on another if that one fails
 ///
 /// All candidates that name the same election compete for it. The winner runs its command; when it loses its lease, the
 /// command is stopped and it waits in the queue again. It resigns when the command ends.
+///
+/// Without a command it leads until it is told to stop, and ends with 76 when it loses its lease: the process beside it
+/// asks --serve, or is told by --on-gain and --on-loss.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   leasehold elect scheduler --advertise 10.0.0.7:9000 -- ./scheduler
       on each machine; one of them runs it
   leasehold get scheduler -o json | jq -r '.holders[0].metadata.value'
       where it runs now
+  leasehold elect scheduler --advertise $HOSTNAME --serve 127.0.0.1:4040
+      beside another process, which asks: curl 127.0.0.1:4040
+      {\"name\":\"pod-3\",\"is_leader\":true,\"fencing_token\":41}
+  leasehold elect vip --on-gain 'ip addr add 10.0.0.9/24 dev eth0' --on-loss 'ip addr del 10.0.0.9/24 dev eth0'
+      moves an address to the leader
 
-Exit codes: as those of `leasehold run`, but a lost lease does not end it")]
+Exit codes: as those of `leasehold run`, but a lost lease does not end it while there is a command")]
 pub(crate) struct Elect {
     /// The election: the name of a lock
     #[arg(value_name = "NAME")]
@@ -62,8 +73,19 @@ pub(crate) struct Elect {
     /// What others need to reach the leader, such as its address
     #[arg(long, value_name = "TEXT")]
     pub(crate) advertise: Option<String>,
+    /// Answer HTTP here: who leads, as JSON; at /leader with 200 if this one does, else with 503
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) serve: Option<SocketAddr>,
+    /// A line for /bin/sh, run when elected, before the command; if it fails, it resigns and ends
+    #[arg(long, value_name = "LINE")]
+    pub(crate) on_gain: Option<OsString>,
+    /// A line for /bin/sh, run when the leadership ends, however it ended; it has as long as --grace says
+    #[arg(long, value_name = "LINE")]
+    pub(crate) on_loss: Option<OsString>,
     #[command(flatten)]
     pub(crate) supervision: Supervision,
+    #[command(flatten)]
+    pub(crate) what: OptionalCommandLine,
 }
 
 /// What `run` and `elect` have in common.
@@ -102,12 +124,32 @@ pub(crate) struct Supervision {
     /// A JSON object that others see beside the owner
     #[arg(long, value_name = "JSON", value_parser = metadata)]
     pub(crate) metadata: Option<Metadata>,
+}
+
+/// What is to be run.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct CommandLine {
     /// A command line for /bin/sh, instead of a command
     #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
-    pub(crate) line: Option<OsString>,
+    line: Option<OsString>,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", last = true, required_unless_present = "line")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What is to be run, if anything is.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct OptionalCommandLine {
+    /// A command line for /bin/sh, instead of a command
+    #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
+    line: Option<OsString>,
+    /// The command and its arguments
+    #[arg(
+        value_name = "COMMAND",
+        last = true,
+        required_unless_present_any = ["line", "serve", "on_gain", "on_loss"]
+    )]
+    command: Vec<OsString>,
 }
 
 fn heartbeat(text: &str) -> Result<HeartbeatInterval, &'static str> {
@@ -122,12 +164,22 @@ impl Supervision {
     pub(crate) fn plan(&self) -> Plan {
         Plan { on_lost: self.on_lost, grace: self.grace }
     }
+}
 
-    /// What is to be run.
-    pub(crate) fn command(&self) -> Vec<OsString> {
-        match &self.line {
-            Some(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
-            None => self.command.clone(),
-        }
+impl CommandLine {
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        self.line.as_ref().map_or_else(|| self.command.clone(), shell)
     }
+}
+
+impl OptionalCommandLine {
+    pub(crate) fn words(&self) -> Option<Vec<OsString>> {
+        let words = self.line.as_ref().map_or_else(|| self.command.clone(), shell);
+        (!words.is_empty()).then_some(words)
+    }
+}
+
+/// The command that interprets a line.
+pub(crate) fn shell(line: &OsString) -> Vec<OsString> {
+    vec!["/bin/sh".into(), "-c".into(), line.clone()]
 }

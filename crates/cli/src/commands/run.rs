@@ -11,7 +11,7 @@ use crate::args::{Run, Supervision};
 use crate::asking::Server;
 use crate::failure::{EXIT_FAULT, EXIT_LOST, EXIT_NOT_GOT, Failure};
 use crate::held;
-use crate::supervise::{Deadlines, Ended, FORWARDED, News, Signals, Supervised};
+use crate::supervise::{Deadlines, Ended, FORWARDED, News, OnLost, Plan, Signals, Supervised};
 
 /// How long the lock is given back before we leave; then it lapses by itself.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,13 +37,15 @@ pub(crate) async fn run(server: &Server, signals: &Signals, args: &Run) -> Answe
         Got::Lease(lease) => lease,
         Got::Signal(signal) => return Ok(by_signal(signal)),
     };
-    match work.run(lease).await? {
+    let done = work.supervise(&lease, &args.what.words()).await;
+    work.give_back(*lease).await;
+    match done? {
         Done::Exited(code) => Ok(code),
         Done::Lost(why) => Err(lost(&why)),
     }
 }
 
-pub(super) fn lost(why: &str) -> Failure {
+fn lost(why: &str) -> Failure {
     Failure::new(EXIT_LOST, format!("the lock was lost and the command stopped: {why}"))
 }
 
@@ -96,6 +98,10 @@ impl<'a> Work<'a> {
     ) -> Work<'a> {
         let owner = args.owner.clone().unwrap_or_else(process_owner);
         Work { server, signals, args, locks, owner }
+    }
+
+    pub(super) fn owner(&self) -> &str {
+        &self.owner
     }
 
     pub(super) async fn acquire(
@@ -155,28 +161,62 @@ impl<'a> Work<'a> {
         failure.not_acquired(&self.locks, &self.owner)
     }
 
-    /// Runs the command until it ends or the lease does, and gives the lock back. Nothing of the command is left then.
-    pub(super) async fn run(&self, lease: Box<Lease>) -> Result<Done, Failure> {
-        let changes = lease.changes();
-        let window = lease.window();
-        let command = self.args.command();
-        let environment = self.environment(&lease);
-        let supervised =
-            Supervised::start(&command, &environment, self.args.plan(), Deadlines::of(window));
-        let mut supervised = match supervised {
-            Ok(supervised) => supervised,
-            Err(error) => {
-                self.give_back(*lease).await;
-                return Err(Failure::from(error).while_doing("the command cannot be guarded"));
+    /// Runs the command until it ends or the lease does. Nothing of the command is left then.
+    pub(super) async fn supervise(
+        &self,
+        lease: &Lease,
+        command: &[OsString],
+    ) -> Result<Done, Failure> {
+        let (changes, deadlines) = (lease.changes(), Deadlines::of(lease.window()));
+        let mut supervised = self.start(lease, command, self.args.plan(), deadlines)?;
+        let ended = self.watch(Some(changes), &mut supervised).await;
+        self.done(ended, lease, command)
+    }
+
+    /// Runs the command for as long as the grace, whatever becomes of the lease.
+    pub(super) async fn clean_up(
+        &self,
+        lease: &Lease,
+        command: &[OsString],
+    ) -> Result<Done, Failure> {
+        let plan = Plan { on_lost: OnLost::Kill, grace: Duration::ZERO };
+        let deadlines = Deadlines::within(self.args.grace);
+        let mut supervised = self.start(lease, command, plan, deadlines)?;
+        let ended = self.watch(None, &mut supervised).await;
+        self.done(ended, lease, command)
+    }
+
+    /// Until the lease is about to be lost, or we are told to go.
+    pub(super) async fn hold(&self, lease: &Lease) -> Done {
+        let mut changes = lease.changes();
+        while lease.is_valid() {
+            tokio::select! {
+                change = changes.next() => match change {
+                    Change::Renewed(_) => {}
+                    Change::Jeopardy | Change::Lost(_) => break,
+                },
+                signal = told_to_go(self.signals) => return Done::Exited(by_signal(signal)),
             }
-        };
-        let ended = self.watch(changes, &mut supervised).await;
-        let why = lease.lost_by().to_string();
-        self.give_back(*lease).await;
+        }
+        Done::Lost(lease.lost_by().to_string())
+    }
+
+    fn start(
+        &self,
+        lease: &Lease,
+        command: &[OsString],
+        plan: Plan,
+        deadlines: Deadlines,
+    ) -> Result<Supervised, Failure> {
+        Supervised::start(command, &self.environment(lease), plan, deadlines)
+            .map_err(|error| Failure::from(error).while_doing("the command cannot be guarded"))
+    }
+
+    fn done(&self, ended: Ended, lease: &Lease, command: &[OsString]) -> Result<Done, Failure> {
         match ended {
             Ended::Exited(code) => Ok(Done::Exited(code)),
-            Ended::Stopped => Ok(Done::Lost(why)),
-            Ended::CannotStart(errno) => Err(cannot_start(&command, errno)),
+            Ended::Stopped => Ok(Done::Lost(lease.lost_by().to_string())),
+            Ended::CannotStart(errno) => Err(cannot_start(command, errno)),
             Ended::GuardLost => Err(Failure::new(
                 EXIT_FAULT,
                 "the guard of the command was killed, so the command was killed too",
@@ -184,8 +224,11 @@ impl<'a> Work<'a> {
         }
     }
 
-    async fn watch(&self, mut changes: Changes, supervised: &mut Supervised) -> Ended {
-        let mut why = "the lock is about to be lost: stopping the command".to_string();
+    async fn watch(&self, mut changes: Option<Changes>, supervised: &mut Supervised) -> Ended {
+        let mut why = match &changes {
+            Some(_) => "the lock is about to be lost: stopping the command".to_string(),
+            None => "it takes longer than --grace: stopping the command".to_string(),
+        };
         loop {
             tokio::select! {
                 news = supervised.next() => match news {
@@ -193,7 +236,7 @@ impl<'a> Work<'a> {
                     News::Stopping => self.say(&why),
                     News::Ended(ended) => return ended,
                 },
-                change = changes.next() => match change {
+                change = next(&mut changes) => match change {
                     Change::Renewed(window) => supervised.keep(Deadlines::of(window)),
                     Change::Jeopardy => supervised.stop(),
                     Change::Lost(by) => {
@@ -228,7 +271,7 @@ impl<'a> Work<'a> {
         held.into_iter().chain(self.server.environment()).collect()
     }
 
-    async fn give_back(&self, mut lease: Lease) {
+    pub(super) async fn give_back(&self, mut lease: Lease) {
         let timeout = if lease.is_valid() { RELEASE_TIMEOUT } else { RELEASE_TIMEOUT_LOST };
         let released = tokio::time::timeout(timeout, lease.release_once()).await;
         if !matches!(released, Ok(Ok(()))) && self.server.out.verbose {
@@ -238,6 +281,13 @@ impl<'a> Work<'a> {
 
     fn say(&self, text: &str) {
         self.server.out.say(&format!("leasehold: {text}"));
+    }
+}
+
+async fn next(changes: &mut Option<Changes>) -> Change {
+    match changes {
+        Some(changes) => changes.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -11,6 +11,7 @@ use super::Answered;
 use crate::args::{self, Place, Serve};
 use crate::failure::{EXIT_CONFIG, EXIT_FAULT, Failure};
 use crate::logs;
+use crate::notify::Notifier;
 use crate::output::Output;
 
 pub(crate) fn run(out: &Output, args: &Serve) -> Answered {
@@ -105,15 +106,19 @@ async fn serve(out: &Output, config: Config) -> Answered {
     // Whoever started it by hand sees it end with the terminal; a service goes on.
     let has_terminal = std::io::stderr().is_terminal();
     let store = config.store.clone();
+    let notifier = Notifier::of_environment();
     let mut server = Server::start(config).await.map_err(|error| not_started(&error))?;
+    notifier.ready(&format!("serving on {}, {store}", server.address()));
     tracing::info!(address = %server.address(), store = %store, "serving");
     if has_terminal {
         out.say(&format!("Leasehold is ready. Console: http://{}", server.address()));
         out.say(&format!("Data: {}", kept_in(&store)));
         out.say("Press Ctrl-C to stop.");
     }
+    let mut signs_of_life = notifier.signs_of_life();
     loop {
         tokio::select! {
+            () = signs_of_life.next() => notifier.alive(),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => {
@@ -128,6 +133,7 @@ async fn serve(out: &Output, config: Config) -> Answered {
             }
         }
     }
+    notifier.stopping();
     tracing::info!("stopping");
     server.stop().await;
     tracing::info!("stopped");

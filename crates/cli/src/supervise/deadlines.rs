@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use leasehold_client::LeaseWindow;
 
+use super::clock::now;
+
 /// A moment on `CLOCK_BOOTTIME`, in nanoseconds.
 pub(crate) type Nanos = u64;
 
@@ -45,6 +47,12 @@ impl Deadlines {
             stop_at: window.jeopardy_at().as_nanos(),
             kill_at: window.lapses_at().minus(margin).as_nanos(),
         }
+    }
+
+    /// Of what has so long from now on.
+    pub(crate) fn within(length: Duration) -> Deadlines {
+        let at = now().saturating_add(nanos(length));
+        Deadlines { stop_at: at, kill_at: at }
     }
 
     /// When to kill what was asked to stop at `now`.

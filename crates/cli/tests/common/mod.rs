@@ -42,6 +42,12 @@ impl Server {
         polling::until(&format!("{number} in line for {lock}"), is_so);
     }
 
+    /// Waits until the lock is held.
+    pub(crate) fn wait_for_holder(&self, lock: &str) {
+        let is_held = || self.says(&["get", lock, "-o", "json"]).0.contains("\"holders\":[{");
+        polling::until(&format!("a holder of {lock}"), is_held);
+    }
+
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
