@@ -10,6 +10,8 @@ mod basics;
 mod faults;
 #[path = "sdks/histories.rs"]
 mod histories;
+#[path = "sdks/action.rs"]
+mod action;
 #[path = "sdks/planted.rs"]
 mod planted;
 
