@@ -6,6 +6,7 @@ mod test;
 
 mod bench;
 mod console;
+mod dist;
 mod docs;
 mod fuzz;
 mod needs;
@@ -47,6 +48,7 @@ const CHORES: &[Chore] = &[
     tidy::CHORE,
     vectors::CHORE,
     sdk::CHORE,
+    dist::CHORE,
     console::SCREENSHOTS,
 ];
 
