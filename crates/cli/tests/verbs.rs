@@ -71,6 +71,11 @@ const STORY: &[(&str, i32, &[&str])] = &[
     ("bench --clients 2 --duration 100ms", 0, &["store", "rounds"]),
     ("doctor", 0, &[]),
     ("backup --data {folder}/data {folder}/copy.db", 0, &["file", "bytes"]),
+    (
+        "restore --dry-run --data {folder}/restored {folder}/copy.db",
+        0,
+        &["fencing_token", "epoch", "dry_run"],
+    ),
     ("restore --data {folder}/restored {folder}/copy.db", 0, &["fencing_token", "epoch"]),
     ("backup --store sqlite:{folder}/data/leasehold.db {folder}/again.db", 0, &["file", "bytes"]),
     ("restore --store sqlite:{folder}/other.db {folder}/again.db", 0, &["fencing_token", "epoch"]),
@@ -262,6 +267,32 @@ fn data_that_is_there_is_never_overwritten() {
         assert_eq!(output.status.code(), Some(74), "{words:?}");
         assert!(text(&output.stderr).contains("already"), "{words:?}: {}", text(&output.stderr));
     }
+}
+
+#[test]
+fn backup_goes_to_stdout_and_a_dry_run_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let server = Server::start_on(&format!("sqlite:{}/leasehold.db", at("data")));
+    assert!(server.run(&["acquire", "kept", "--owner", "a", "--ttl", "1h"]).status.success());
+    let copied = server.run(&["backup", "--data", &at("data"), "-"]);
+    assert!(copied.status.success(), "{}", text(&copied.stderr));
+    assert!(copied.stdout.starts_with(b"SQLite format 3\0"));
+    std::fs::write(at("copy"), &copied.stdout).unwrap();
+    std::fs::write(at("half"), &copied.stdout[..copied.stdout.len() / 2]).unwrap();
+    let names = |folder: &str| {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.collect::<BTreeSet<_>>()
+    };
+    let before = (names(&at(".")), names(&at("data")));
+    let tried = server.run(&["restore", "--dry-run", "--data", &at("new"), &at("copy")]);
+    assert!(tried.status.success(), "{}", text(&tried.stderr));
+    assert!(text(&tried.stdout).contains("the backup can be restored"), "{}", text(&tried.stdout));
+    let damaged = server.run(&["restore", "--dry-run", "--data", &at("new"), &at("half")]);
+    assert_eq!(damaged.status.code(), Some(74), "{}", text(&damaged.stderr));
+    assert_eq!((names(&at(".")), names(&at("data"))), before);
+    assert!(server.run(&["restore", "--data", &at("new"), &at("copy")]).status.success());
 }
 
 /// A flag wins over a variable, also over the one that it excludes.

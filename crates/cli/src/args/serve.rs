@@ -104,13 +104,14 @@ pub(crate) struct Place {
 #[command(after_help = "Examples:
   leasehold backup --data /var/lib/leasehold backup.db
   leasehold backup --store sqlite:/var/lib/leasehold/leasehold.db backup.db
+  leasehold backup --data /var/lib/leasehold - | zstd > backup.db.zst
 
 PostgreSQL and etcd have tools of their own for this: see docs/operate/backup.md.
 Exit codes: 0 copied, 64 wrong usage, 74 not copied")]
 pub(crate) struct Backup {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// The file to make; there must be none yet
+    /// The file to make; there must be none yet. `-` is stdout
     #[arg(value_name = "FILE")]
     pub(crate) to: PathBuf,
 }
@@ -120,8 +121,10 @@ pub(crate) struct Backup {
 /// Fencing tokens go on well above all that were handed out since the backup, so that no holder of before can pass for
 /// one of now.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
+#[command(after_help = "Examples:
   leasehold restore --data /var/lib/leasehold backup.db
+  leasehold restore --dry-run --data /var/lib/leasehold backup.db
+      whether it could be restored
 
 Exit codes: 0 restored, 64 wrong usage, 74 not restored")]
 pub(crate) struct Restore {
@@ -130,6 +133,9 @@ pub(crate) struct Restore {
     /// Go on above this fencing token in any case; at most 9007194959773696, which leaves 2^32 of them
     #[arg(long, value_name = "TOKEN", allow_negative_numbers = true)]
     pub(crate) fence_above: Option<u64>,
+    /// Read the backup in full, compare its checksums, tell what would come of it, and leave nothing behind
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// The backup
     #[arg(value_name = "FILE")]
     pub(crate) from: PathBuf,

@@ -1,16 +1,22 @@
 //! `leasehold backup`
 
 use std::error::Error;
+use std::fs::File;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use leasehold_server::{Config, Store, backup};
 use serde::Serialize;
 
 use super::Answered;
+use super::scratch::Scratch;
 use super::serve::store;
 use crate::args::{Backup, Place};
 use crate::failure::{EXIT_IO, EXIT_USAGE, Failure};
 use crate::output::Output;
+
+/// In the place of a file.
+const STDOUT: &str = "-";
 
 #[derive(Debug, Serialize)]
 struct Done<'a> {
@@ -26,6 +32,9 @@ pub(crate) fn run(out: &Output, args: &Backup) -> Answered {
             "--data names the directory of the server, --store the store it was started with";
         return Err(Failure::new(EXIT_IO, said).next(next));
     }
+    if args.to == Path::new(STDOUT) {
+        return to_stdout(&from);
+    }
     if args.to.exists() {
         let said = format!("{} is there already", args.to.display());
         return Err(Failure::new(EXIT_IO, said).next("name a file that is not there yet"));
@@ -33,6 +42,20 @@ pub(crate) fn run(out: &Output, args: &Backup) -> Answered {
     let copied = backup(&from, &args.to).map_err(|error| not_copied(&error))?;
     let done = Done { file: &args.to, bytes: copied.byte_len };
     out.answer(&done, |_| format!("{} ({} bytes)\n", done.file.display(), done.bytes));
+    Ok(0)
+}
+
+/// A copy is made as always, and is whole before the first byte of it goes out.
+fn to_stdout(from: &Path) -> Answered {
+    if io::stdout().is_terminal() {
+        let said = "a backup is nothing for a terminal";
+        return Err(Failure::new(EXIT_USAGE, said).next("redirect the output, or name a file"));
+    }
+    let scratch = Scratch::beside(from)?;
+    let copy = scratch.path().join("backup.db");
+    backup(from, &copy).map_err(|error| not_copied(&error))?;
+    let written = File::open(&copy).and_then(|mut copy| io::copy(&mut copy, &mut io::stdout()));
+    written.map_err(|error| Failure::new(EXIT_IO, format!("cannot write the backup: {error}")))?;
     Ok(0)
 }
 

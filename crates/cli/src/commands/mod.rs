@@ -28,6 +28,7 @@ pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod version;
 
+mod scratch;
 mod views;
 mod waiting;
 

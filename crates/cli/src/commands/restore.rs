@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Answered;
 use super::backup::{data_file, not_copied};
+use super::scratch::Scratch;
 use crate::args::Restore;
 use crate::failure::{EXIT_IO, EXIT_USAGE, Failure};
 use crate::output::Output;
@@ -17,6 +18,7 @@ struct Done<'a> {
     /// Tokens go on above this one.
     fencing_token: u64,
     epoch: u64,
+    dry_run: bool,
 }
 
 pub(crate) fn run(out: &Output, args: &Restore) -> Answered {
@@ -33,15 +35,33 @@ pub(crate) fn run(out: &Output, args: &Restore) -> Answered {
     };
     let to = data_file(&args.place)?;
     check(&args.from, &to)?;
+    if args.dry_run {
+        return dry_run(out, args, &to, fence_above);
+    }
     if let Some(folder) = to.parent() {
         std::fs::create_dir_all(folder).map_err(|error| {
             Failure::new(EXIT_IO, format!("cannot make {}: {error}", folder.display()))
         })?;
     }
     let restored = restore(&args.from, &to, fence_above).map_err(|error| not_copied(&error))?;
-    let done = Done { file: &to, fencing_token: restored.fence.get(), epoch: restored.epoch.0 };
+    let (fencing_token, epoch) = (restored.fence.get(), restored.epoch.0);
+    let done = Done { file: &to, fencing_token, epoch, dry_run: false };
     out.answer(&done, |_| {
         format!("{}: fencing tokens go on above {}\n", to.display(), done.fencing_token)
+    });
+    Ok(0)
+}
+
+/// The same into a folder that goes again: it lies beside the backup, where there is room for another.
+fn dry_run(out: &Output, args: &Restore, to: &Path, fence_above: Option<FencingToken>) -> Answered {
+    let scratch = Scratch::beside(&args.from)?;
+    let restored = restore(&args.from, &scratch.path().join("restored.db"), fence_above)
+        .map_err(|error| not_copied(&error))?;
+    let (fencing_token, epoch) = (restored.fence.get(), restored.epoch.0);
+    let done = Done { file: to, fencing_token, epoch, dry_run: true };
+    out.answer(&done, |_| {
+        let what = "the backup can be restored; fencing tokens would go on above";
+        format!("{}: {what} {fencing_token}\n", to.display())
     });
     Ok(0)
 }

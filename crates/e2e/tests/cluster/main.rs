@@ -4,4 +4,5 @@ mod attached;
 mod clients;
 mod groups;
 mod paused;
+mod rolling;
 mod storm;
