@@ -54,6 +54,11 @@ pub fn of_token(token: &TokenRecord) -> (String, String) {
     (format!("token/{}", token.id), read::token_json(token).to_string())
 }
 
+/// A role as it is written in JSON, without its name.
+pub fn role_of_json(text: &str) -> Result<Role, Fault> {
+    read::role(&Node::of_json(text)?)
+}
+
 /// The id and the body of the document that keeps a role.
 pub fn of_role(name: &str, role: &Role) -> (String, String) {
     (format!("role/{name}"), read::role_json(role).to_string())

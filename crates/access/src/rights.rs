@@ -255,11 +255,8 @@ impl NamespaceRights {
         }
     }
 
-    pub(crate) fn decide(
-        &self,
-        need: Need,
-        object: Object<'_>,
-    ) -> Result<Option<Arc<Source>>, Denied> {
+    /// Decides what is about a thing in this namespace.
+    pub fn decide(&self, need: Need, object: Object<'_>) -> Result<Option<Arc<Source>>, Denied> {
         let denied = |claim| Denied { verbs: verbs_of(need), claim };
         let found = match (need, object) {
             (Need::Scopes(verbs), Object::Scopes(_, scopes)) => {

@@ -22,6 +22,7 @@ const GENERATIONS_MAX: usize = 4;
 pub struct Snapshot {
     generation: u64,
     roles: BTreeMap<Box<str>, Role>,
+    roles_of_file: BTreeSet<Box<str>>,
     credentials: HashMap<TokenId, Arc<Credential>>,
     principals: BTreeMap<Principal, Arc<Rights>>,
     faults: Vec<SnapshotFault>,
@@ -68,8 +69,12 @@ impl Snapshot {
         file: &AccessFile,
         documents: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Snapshot {
-        let mut snapshot =
-            Snapshot { generation, roles: file.roles.clone(), ..Snapshot::default() };
+        let mut snapshot = Snapshot {
+            generation,
+            roles: file.roles.clone(),
+            roles_of_file: file.roles.keys().cloned().collect(),
+            ..Snapshot::default()
+        };
         let mut records: BTreeMap<TokenId, TokenRecord> =
             file.tokens.iter().map(|token| (token.id, token.clone())).collect();
         let mut clashes = BTreeSet::new();
@@ -226,6 +231,11 @@ impl Snapshot {
     pub fn role(&self, name: &str) -> Option<Role> {
         check_role_name(name).ok()?;
         self.roles.get(name).cloned().or_else(|| Role::built_in(name))
+    }
+
+    /// Whether a role stands in the access file.
+    pub fn is_role_of_file(&self, name: &str) -> bool {
+        self.roles_of_file.contains(name)
     }
 
     pub fn role_names(&self) -> impl Iterator<Item = &str> {

@@ -112,4 +112,7 @@ pub struct WaitEdge {
     pub lock: String,
     /// The owner that holds it, or that waits ahead in the queue.
     pub blocker: String,
+    /// It may not be seen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hidden: bool,
 }

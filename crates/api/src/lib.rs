@@ -10,6 +10,7 @@ mod code;
 mod problem;
 mod duration;
 
+mod auth;
 mod locks;
 mod sets;
 mod sessions;
@@ -28,6 +29,10 @@ pub mod grpc;
 #[cfg(feature = "openapi")]
 pub mod schema;
 
+pub use auth::{
+    CreateTokenRequest, CreatedToken, DeletedRole, RevokedToken, RoleInfo, RoleList,
+    RotateTokenRequest, TestRightsRequest, TestedRights, TokenInfo, TokenList, WhoAmI,
+};
 pub use code::{Code, GrpcCode, Happened};
 pub use cursor::{Cursor, CursorError};
 pub use duration::{DurationError, format_duration, parse_duration};

@@ -189,6 +189,12 @@ pub struct Holder {
     pub session: Option<u64>,
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub metadata: Metadata,
+    /// Who holds it, by its credential; left out for callers without one, and where it may not be seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
+    /// It may not be seen: only its mode, its state and its times are told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hidden: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -414,4 +420,7 @@ pub struct LockPage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::Cursor>))]
     pub cursor: Option<crate::Cursor>,
+    /// There may be more than the caller may see.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub filtered: bool,
 }

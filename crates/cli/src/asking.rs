@@ -58,6 +58,11 @@ impl Server {
         Server { client, out, addresses, global: global.clone(), timeout }
     }
 
+    /// The namespace that was asked for.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.global.namespace
+    }
+
     /// How we came here, for a `leasehold` that asks on our behalf.
     pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or(path.into()).into();

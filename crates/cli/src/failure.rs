@@ -64,7 +64,9 @@ impl Failure {
                 format!("lease expires in {} unless renewed", spelled(holder.expires_in_ms));
             let is_one = matches!(locks, [lock] if *lock == holder.lock);
             let what = if is_one { String::new() } else { format!("{} is ", holder.lock) };
-            self.said = if holder.owner_id == owner {
+            self.said = if holder.hidden {
+                format!("held by somebody else ({lease})")
+            } else if holder.owner_id == owner {
                 let token = holder.fencing_token;
                 format!("{what}held by {owner}: you hold it already, token {token} ({lease})")
             } else {
@@ -151,9 +153,11 @@ fn refused(problem: Box<Problem>) -> Failure {
 }
 
 fn steps_of(cycle: &[WaitEdge]) -> String {
-    let steps = cycle
-        .iter()
-        .map(|step| format!("{} waits for {} of {}", step.waiter, step.lock, step.blocker));
+    let step = |step: &WaitEdge| match step.hidden {
+        true => "a step that you may not see".into(),
+        false => format!("{} waits for {} of {}", step.waiter, step.lock, step.blocker),
+    };
+    let steps = cycle.iter().map(step);
     steps.collect::<Vec<_>>().join(", ")
 }
 

@@ -56,7 +56,13 @@ fn main() -> ExitCode {
         Command::Man(man) => commands::man::run(&out, man),
         Command::Migrate(migrate) => commands::migrate::run(&out, migrate),
         Command::Version => commands::version::run(&out),
-        Command::Run(_)
+        Command::Token(token) => match commands::auth::offline(&out, token) {
+            Some(answered) => answered,
+            None => ask(&args.global, &args.command),
+        },
+        Command::Whoami
+        | Command::Policy(_)
+        | Command::Run(_)
         | Command::Elect(_)
         | Command::Acquire(_)
         | Command::Renew(_)
@@ -119,6 +125,9 @@ async fn answer(global: &Global, command: &Command) -> Answered {
         Command::Graph(args) => commands::graph::run(&connect(global).await?, args).await,
         Command::Session(args) => commands::session::run(&connect(global).await?, args).await,
         Command::Fence(args) => commands::fence::run(&connect(global).await?, args).await,
+        Command::Whoami => commands::auth::whoami(&connect(global).await?).await,
+        Command::Token(args) => commands::auth::token(&connect(global).await?, args).await,
+        Command::Policy(args) => commands::auth::policy(&connect(global).await?, args).await,
         Command::Cluster => commands::cluster::run(&connect(global).await?).await,
         Command::Top(args) => commands::top::run(global, args).await,
         Command::Serve(_)

@@ -15,6 +15,9 @@ use serde_json::Value;
 const STORY: &[(&str, i32, &[&str])] = &[
     ("version", 0, &["version", "api"]),
     ("cluster", 0, &["epoch", "groups"]),
+    ("whoami", 0, &["principal", "verbs"]),
+    ("token list", 0, &["tokens"]),
+    ("policy list", 0, &["roles"]),
     ("acquire job --owner ann --ttl 1m", 0, &["lock", "lease_id", "fencing_token"]),
     ("acquire job --owner bob", 75, &["code", "outcome", "current_owner_id", "holders"]),
     ("acquire job --owner bob -w 50ms", 75, &["recommended_retry_ms", "waited_ms"]),

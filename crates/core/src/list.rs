@@ -20,6 +20,8 @@ use crate::view::{ListCursor, ListQuery, LockState, LockSummary, Page};
 
 /// The texts of files lie between these two; no name can.
 const FILES: (&[u8], &[u8]) = (b"inode:", b"inode;");
+/// Behind every text.
+const LAST: &[u8] = &[0xff];
 
 impl LockTable {
     pub fn list(&self, query: &ListQuery) -> Page {
@@ -168,9 +170,25 @@ impl NamespaceState {
         if query.inode.is_some() {
             return Box::new(pieces);
         }
-        let before_files = self.keys_after(query, b"", FILES.0);
-        let after_files = self.keys_after(query, FILES.1, &[0xff]);
+        let before_files = self.keys_in_parts(query, b"", FILES.0);
+        let after_files = self.keys_in_parts(query, FILES.1, LAST);
         Box::new(before_files.chain(pieces).chain(after_files))
+    }
+
+    /// The keys from one text up to another, without what is outside the parts that are asked for.
+    fn keys_in_parts<'a>(
+        &'a self,
+        query: &'a ListQuery,
+        first: &'a [u8],
+        end: &'a [u8],
+    ) -> Box<dyn Iterator<Item = Item<'a>> + 'a> {
+        let Some(parts) = query.within.as_deref() else {
+            return Box::new(self.keys_after(query, first, end));
+        };
+        Box::new(parts.keys.iter().flat_map(move |(from, to)| {
+            let to = to.as_deref().unwrap_or(LAST);
+            self.keys_after(query, first.max(from.as_slice()), end.min(to))
+        }))
     }
 
     fn keys_after<'a>(
@@ -193,7 +211,7 @@ impl NamespaceState {
             Included(_) | Excluded(_) | Unbounded => start,
         };
         let keys = match start {
-            Included(at) | Excluded(at) if at >= end => None,
+            Included(at) | Excluded(at) if at >= end || first >= end => None,
             Included(_) | Excluded(_) | Unbounded => {
                 Some(self.held.range::<[u8], _>((start, Excluded(end))))
             }
@@ -222,12 +240,79 @@ impl NamespaceState {
         };
         let first = only.unwrap_or(0).max(cursor.map_or(0, |(inode, ..)| inode));
         let last = only.unwrap_or(u64::MAX);
-        let is_any = any && first <= last;
-        let inodes = is_any.then(|| self.inodes.range(first..=last)).into_iter().flatten();
+        let parts: &[(u64, u64)] = match query.within.as_deref() {
+            None => &[(0, u64::MAX)],
+            Some(parts) => &parts.inodes,
+        };
+        let parts = parts
+            .iter()
+            .filter(move |_| any)
+            .map(move |&(from, to)| (first.max(from), last.min(to)));
+        let parts = parts.filter(|(from, to)| from <= to);
+        let inodes = parts.flat_map(|(from, to)| self.inodes.range(from..=to));
         inodes.flat_map(move |(&inode, held)| {
             let after = cursor.filter(|&(at, ..)| at == inode);
             let pieces = held.listed_after(after.map(|(_, range, fence)| (range, fence)));
             pieces.map(move |(party, piece)| Item::Piece(inode, party.owner, piece))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::id::Namespace;
+    use crate::testing::holding;
+    use crate::view::Parts;
+
+    fn query(within: Parts) -> ListQuery {
+        ListQuery {
+            namespace: Namespace::default(),
+            prefix: String::new(),
+            owner: None,
+            session: None,
+            inode: None,
+            state: None,
+            after: None,
+            within: Some(Arc::new(within)),
+            len_max: 1,
+            looked_at_max: 1,
+        }
+    }
+
+    /// Every lock of every page, with one lock looked at for each page.
+    fn listed(table: &LockTable, mut query: ListQuery) -> Vec<String> {
+        let mut found = Vec::new();
+        loop {
+            let page = table.list(&query);
+            found.extend(page.locks.iter().map(|lock| lock.scope.to_string()));
+            match page.next {
+                None => return found,
+                next => query.after = next,
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_outside_the_parts_is_listed_or_walked_through() {
+        let table = holding(&["a/1", "a/2", "b/1", "b/2", "path:/x", "path:/y/z", "z"]);
+        let run = |from: &str, to: &str| (from.as_bytes().to_vec(), Some(to.as_bytes().to_vec()));
+        let keys = vec![run("a/2", "a/3"), run("b/2", "path:/y"), run("z", "z\0")];
+        let parts = Parts { keys, inodes: Vec::new() };
+        assert_eq!(listed(&table, query(parts.clone())), ["a/2", "b/2", "path:/x", "z"]);
+        let below = ListQuery { prefix: "b/".into(), ..query(parts.clone()) };
+        assert_eq!(listed(&table, below), ["b/2"]);
+        let first = table.list(&query(parts));
+        assert_eq!(first.locks.len(), 1, "one look is enough to find the first that is wanted");
+        assert_eq!(listed(&table, query(Parts::default())), Vec::<String>::new());
+    }
+
+    #[test]
+    fn files_are_listed_by_the_parts_that_their_numbers_are_in() {
+        let table = holding(&["inode:1", "inode:5@0-9", "inode:9", "name"]);
+        let parts = Parts { keys: Vec::new(), inodes: vec![(0, 1), (5, 8)] };
+        assert_eq!(listed(&table, query(parts)), ["inode:1", "inode:5@0-9"]);
     }
 }

@@ -108,9 +108,20 @@ pub struct ListQuery {
     pub inode: Option<u64>,
     pub state: Option<LockState>,
     pub after: Option<ListCursor>,
+    /// Only what lies in these parts of the order; `None`: everything.
+    pub within: Option<Arc<Parts>>,
     pub len_max: usize,
     /// How many locks may be looked at for one page; a page may be short, or even empty, and yet not be the last.
     pub looked_at_max: usize,
+}
+
+/// Parts of the order of what is held: nothing outside them is walked through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Canonical texts from the first on, up to but without the second; in order and apart from one another.
+    pub keys: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Files from one number to another, the last one included; in order and apart from one another.
+    pub inodes: Vec<(u64, u64)>,
 }
 
 /// Where a listing goes on: the last lock of the page before.

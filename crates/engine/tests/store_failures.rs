@@ -345,6 +345,7 @@ async fn seen(handle: &Handle) -> Seen {
         prefix: String::new(),
         owner: None,
         session: None,
+        within: None,
         inode: None,
         state: None,
         after: None,

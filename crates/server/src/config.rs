@@ -58,6 +58,7 @@ pub struct Config {
     /// How much is remembered of what has ended.
     pub history: HistoryLimits,
     pub grace: Grace,
+    pub auth: AuthConfig,
     pub limits: Limits,
     /// After so many bytes of records a snapshot is taken, at the latest.
     pub snapshot_bytes: u64,
@@ -81,6 +82,16 @@ impl Default for ClusterConfig {
         let leadership_ttl = EngineConfig::new(0).candidate.lease;
         ClusterConfig { name: None, advertise: None, groups: 1, leadership_ttl }
     }
+}
+
+/// Whether credentials are needed, and where they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuthConfig {
+    pub enabled: bool,
+    /// Roles and tokens beside those of the store.
+    pub access_file: Option<PathBuf>,
+    /// Holds a token that becomes the first one of a store without any.
+    pub bootstrap_token_file: Option<PathBuf>,
 }
 
 /// Which requests are logged.
@@ -173,6 +184,7 @@ impl Default for Config {
             watch_stall_timeout: Duration::from_secs(30),
             history: engine.history,
             grace: Grace::default(),
+            auth: AuthConfig::default(),
             limits: engine.recovery.limits,
             snapshot_bytes: engine.snapshot_bytes,
         }
@@ -208,6 +220,10 @@ impl Config {
         }
         let fault =
             |field, value: String, message| Err(ConfigError::Value { field, value, message });
+        if let Some(path) = self.auth.access_file.as_ref().filter(|_| !self.auth.enabled) {
+            let message = "it is of no use without auth.enabled = true";
+            return fault("auth.access_file", path.display().to_string(), message);
+        }
         let cluster = &self.cluster;
         if !(1..=GROUPS_MAX).contains(&cluster.groups) {
             let value = cluster.groups.to_string();
@@ -271,6 +287,7 @@ struct File {
     watch: Watching,
     history: HistoryFile,
     grace: GraceFile,
+    auth: AuthFile,
     limits: LimitsFile,
     snapshot_bytes: Option<u64>,
 }
@@ -317,6 +334,13 @@ struct HistoryFile {
 struct GraceFile {
     policy: Option<Policy>,
     length: Option<Length>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct AuthFile {
+    enabled: Option<bool>,
+    access_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -392,6 +416,8 @@ impl File {
         set(&mut config.history.deadlocks_max, self.history.deadlocks_max);
         set(&mut config.grace.policy, self.grace.policy.map(Some));
         set(&mut config.grace.length, self.grace.length.map(|length| Some(length.0)));
+        set(&mut config.auth.enabled, self.auth.enabled);
+        set(&mut config.auth.access_file, self.auth.access_file.map(Some));
         self.limits.lay_over(&mut config.limits);
         Ok(())
     }
@@ -483,6 +509,7 @@ mod tests {
     fn settings_that_do_not_go_together_are_refused() {
         for text in [
             "listen = \"0.0.0.0:80\"",
+            "[auth]\naccess_file = \"access.toml\"",
             "threads = 0",
             "threads = 9999999",
             "[cluster]\ngroups = 0",

@@ -14,6 +14,7 @@ mod server;
 
 mod token_seed;
 
+mod access;
 mod net;
 mod http;
 mod grpc;
@@ -23,7 +24,8 @@ mod cluster;
 mod console;
 mod telemetry;
 
-pub use config::{AccessLog, ClusterConfig, Config, ConfigError, Grace, Policy, Store};
+pub use access::{FileError as AccessFileError, bootstrap};
+pub use config::{AccessLog, AuthConfig, ClusterConfig, Config, ConfigError, Grace, Policy, Store};
 pub use http::openapi::document as openapi_document;
 pub use leasehold_core::{FencingToken, GracePolicy, Limits};
 pub use leasehold_engine::{HistoryLimits, MigrateError, Migrated, Progress, migrate};

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::access::{Authenticator, FileError};
 use crate::cluster::balance::{self, Servers};
 use crate::cluster::forward::Forwarder;
 use crate::cluster::groups::Groups;
@@ -41,6 +42,7 @@ pub struct Server {
     address: SocketAddr,
     engines: Vec<Stop>,
     stop: watch::Sender<bool>,
+    authenticator: Arc<Authenticator>,
     accepting: JoinHandle<()>,
     balancing: Option<JoinHandle<()>>,
 }
@@ -70,6 +72,8 @@ pub enum StartError {
     Groups { stored: u32, wanted: u32 },
     #[error("cannot take over what is stored: {}", with_cause(.0))]
     Engine(#[from] leasehold_engine::StartError),
+    #[error(transparent)]
+    Access(#[from] FileError),
     #[error("cannot use {}: {source}", path.display())]
     TokenSeed { path: PathBuf, source: io::Error },
     #[error(
@@ -118,6 +122,11 @@ impl Server {
         };
         let by_clock = || (config.store == Store::Memory).then(token_seed::by_clock);
         let fence_floor = seed.as_ref().map(TokenSeed::first).or_else(by_clock);
+        let access_store = journals.first().and_then(|first| first.clone().access());
+        let authenticator = Arc::new(Authenticator::new(&config.auth, access_store)?);
+        if authenticator.is_on() {
+            authenticator.load(&*clock, config.auth.bootstrap_token_file.as_deref()).await;
+        }
         let shared = journals.first().filter(|first| first.traits().shared).cloned();
         for journal in journals {
             let settings = engine_config(&config, candidate.clone(), fence_floor);
@@ -127,6 +136,7 @@ impl Server {
         }
         let watchers = ConnectionLimiter::new(config.watchers_max, config.watchers_per_peer_max);
         let app = Arc::new(App {
+            authenticator: authenticator.clone(),
             watchers,
             groups: Groups::new(handles),
             forwarder: Forwarder::new(),
@@ -141,6 +151,10 @@ impl Server {
         });
         let (stop, stopped) = watch::channel(false);
         let routers = Routers { http: http::router(app.clone()), grpc: grpc::router(&app) };
+        if authenticator.is_on() {
+            let keeping = authenticator.clone().keep(app.clock.clone(), stopped.clone());
+            tokio::spawn(keeping);
+        }
         tokio::spawn(samples::sample(app.clone(), stopped.clone()));
         let balancing =
             shared.map(|first| tokio::spawn(balance::keep(app.clone(), first, stopped.clone())));
@@ -151,12 +165,17 @@ impl Server {
         for engine in &mut engines {
             engine.settled().await?;
         }
-        Ok(Server { address, engines, stop, accepting, balancing })
+        Ok(Server { address, engines, stop, authenticator, accepting, balancing })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Reads roles and tokens anew. What is wrong with them is logged, and what was there before stays in force.
+    pub fn reload(&self) {
+        self.authenticator.reload();
     }
 
     /// Takes nothing in any more, tells those who wait, writes what is left, lets answers go out, and ends.

@@ -141,6 +141,8 @@ impl From<&crate::Holder> for wire::Holder {
             session: holder.session,
             metadata: metadata(&holder.metadata),
             ttl: Some(ms(holder.ttl_ms)),
+            principal: holder.principal.clone(),
+            hidden: holder.hidden,
         }
     }
 }
@@ -160,6 +162,8 @@ impl From<&wire::Holder> for crate::Holder {
             session: holder.session,
             metadata: holder.metadata.as_ref().and_then(metadata_of).unwrap_or_default(),
             ttl_ms: ms_of(holder.ttl.as_ref()),
+            principal: holder.principal.clone(),
+            hidden: holder.hidden,
         }
     }
 }
@@ -286,6 +290,7 @@ impl From<&crate::LockPage> for wire::LockPage {
             next_page_token: page.next_page_token.clone().unwrap_or_default(),
             revision: page.revision,
             cursor: page.cursor.map(|cursor| cursor.to_string()),
+            filtered: page.filtered,
         }
     }
 }
@@ -406,6 +411,7 @@ impl From<&crate::WaitEdge> for wire::WaitEdge {
             waiter: edge.waiter.clone(),
             lock: edge.lock.clone(),
             blocker: edge.blocker.clone(),
+            hidden: edge.hidden,
         }
     }
 }
@@ -416,6 +422,7 @@ impl From<&wire::WaitEdge> for crate::WaitEdge {
             waiter: edge.waiter.clone(),
             lock: edge.lock.clone(),
             blocker: edge.blocker.clone(),
+            hidden: edge.hidden,
         }
     }
 }
@@ -703,6 +710,8 @@ mod tests {
             expires_in_ms: 12_345,
             session: Some(4),
             metadata: Metadata::default(),
+            principal: Some("billing".into()),
+            hidden: false,
         };
         let mut problem = crate::Problem::new(Code::LockHeld, "job/x is held by a");
         problem.current_owner_id = Some("a".into());

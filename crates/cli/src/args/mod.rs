@@ -1,5 +1,6 @@
 //! The command line.
 
+mod auth;
 mod serve;
 mod global;
 mod locks;
@@ -11,13 +12,15 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use auth::{PolicyCommand, TokenCommand, TokenCreate, TokenHash, Ttl};
 pub(crate) use global::{Color, Format, Global};
 pub(crate) use locks::{
     Acquire, Break, Check, FenceCommand, Get, Release, Renew, SessionCommand, Test, Unlock,
 };
 pub(crate) use run::{Elect, Run, Supervision, shell};
 pub(crate) use serve::{
-    AccessLog, Backup, DATA_VARIABLE, LogFormat, Migrate, Place, Restore, STORE_VARIABLE, Serve,
+    AccessLog, BOOTSTRAP_VARIABLE, Backup, DATA_VARIABLE, LogFormat, Migrate, Place, Restore,
+    STORE_VARIABLE, Serve,
 };
 pub(crate) use views::{Bench, Completions, Fault, Graph, List, Load, Man, Top, Transport, Watch};
 
@@ -83,6 +86,29 @@ breaks it by that."
   leasehold fence get bucket/reports"
     )]
     Fence(FenceCommand),
+    /// Show who one is to the server, and what one may do
+    #[command(after_help = "Example:
+  leasehold whoami
+
+Exit codes: 0 told, 77 the server wants a token")]
+    Whoami,
+    /// Tokens: create, list, revoke and rotate them
+    #[command(
+        subcommand,
+        after_help = "Example:
+  leasehold token create --principal billing --role client --namespace billing > billing.token
+  LEASEHOLD_TOKEN_FILE=billing.token leasehold acquire job/nightly --namespace billing
+  leasehold token list"
+    )]
+    Token(TokenCommand),
+    /// Roles: what principals may do
+    #[command(
+        subcommand,
+        after_help = "Example:
+  leasehold policy put billing billing.json
+  leasehold policy test billing acquire billing job/nightly"
+    )]
+    Policy(PolicyCommand),
     /// Show the leaders, the servers and the store
     #[command(after_help = "Examples:
   leasehold cluster

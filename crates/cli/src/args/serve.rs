@@ -64,6 +64,7 @@ pub(crate) struct Serve {
 }
 
 /// These two are not left to clap: to it, a flag and a variable that exclude each other are an error.
+pub(crate) const BOOTSTRAP_VARIABLE: &str = "LEASEHOLD_BOOTSTRAP_TOKEN_FILE";
 pub(crate) const DATA_VARIABLE: &str = "LEASEHOLD_DATA";
 pub(crate) const STORE_VARIABLE: &str = "LEASEHOLD_STORE";
 

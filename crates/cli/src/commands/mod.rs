@@ -16,6 +16,7 @@ pub(crate) mod watch;
 pub(crate) mod graph;
 pub(crate) mod session;
 pub(crate) mod fence;
+pub(crate) mod auth;
 pub(crate) mod cluster;
 pub(crate) mod top;
 pub(crate) mod load;

@@ -56,6 +56,8 @@ fn configured(args: &Serve) -> Result<Config, ConfigError> {
             args::AccessLog::Off => AccessLog::Off,
         };
     }
+    config.auth.bootstrap_token_file =
+        std::env::var_os(args::BOOTSTRAP_VARIABLE).filter(|path| !path.is_empty()).map(Into::into);
     config.insecure |= args.insecure;
     config.check()?;
     Ok(config)
@@ -125,7 +127,8 @@ async fn serve(out: &Output, config: Config) -> Answered {
                 if has_terminal {
                     break;
                 }
-                tracing::info!("SIGHUP is ignored: to change the configuration, restart the server");
+                tracing::info!("SIGHUP: roles and tokens are read anew; other settings need a restart");
+                server.reload();
             }
             ended = server.ended() => {
                 let why = ended.err().map_or_else(|| "the engine has ended".into(), |error| error.to_string());
@@ -167,6 +170,7 @@ fn not_started(error: &StartError) -> Failure {
             "set the clock, or wait until it is past that time; delete the file only if nothing remembers a token of this server",
         ),
         StartError::TokenSeed { .. } => failure.next("choose a directory that can be written to with --data"),
+        StartError::Access(_) => failure.next("the file of auth.access_file has to be right before the server starts"),
         StartError::Config(_) | StartError::Groups { .. } | StartError::Engine(_) => failure,
     }
 }

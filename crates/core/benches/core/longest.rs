@@ -165,6 +165,7 @@ impl Bench {
             prefix: prefix.into(),
             owner: None,
             session: None,
+            within: None,
             inode: None,
             state: None,
             after: None,

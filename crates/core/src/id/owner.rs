@@ -94,6 +94,13 @@ impl Owner {
     /// The length limit of the owner id.
     pub const LEN_MAX: usize = 255;
 
+    /// Stands for an owner that may not be shown. No request can come from it: an owner id is never empty.
+    pub const HIDDEN: Owner = Owner(Text::EMPTY);
+
+    pub fn is_hidden(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// An owner of the anonymous principal.
     pub fn new(id: &str) -> Result<Owner, NameError> {
         Owner::of(&Principal::ANONYMOUS, id)

@@ -192,6 +192,7 @@ fn states(table: &LockTable) -> Vec<(Scope, u64, HolderState, u64)> {
         prefix: String::new(),
         owner: None,
         session: None,
+        within: None,
         inode: None,
         state: None,
         after: None,

@@ -381,6 +381,7 @@ impl Mirror {
             prefix: String::new(),
             owner: None,
             session: None,
+            within: None,
             inode: Some(self.inode),
             state: None,
             after: None,

@@ -97,6 +97,7 @@ impl World {
             prefix: String::new(),
             owner: None,
             session: None,
+            within: None,
             inode: None,
             state: None,
             after: None,

@@ -274,7 +274,9 @@ pub(crate) fn is_forwarded<B>(request: &Request<B>) -> bool {
 /// What every server answers for itself: how it is, and what it is.
 fn is_about_locks(path: &str) -> bool {
     let own = ["/v1/version", "/v1/cluster", "/v1/limits"];
-    let about_locks = path.starts_with("/v1/") && !own.contains(&path);
+    // Roles and tokens are the store's, not a leader's.
+    let is_own = own.contains(&path) || path.starts_with("/v1/auth/");
+    let about_locks = path.starts_with("/v1/") && !is_own;
     let by_grpc = path.starts_with("/leasehold.v1.") && !path.starts_with("/leasehold.v1.Cluster/");
     about_locks || by_grpc || path == "/lock"
 }

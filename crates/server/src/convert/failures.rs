@@ -98,6 +98,9 @@ fn refused(now: Timestamp, refusal: &Refusal, problem: Problem) -> Problem {
 
 fn held_detail(now: Timestamp, conflict: &Conflict) -> String {
     match conflict.holders.first() {
+        Some(holder) if holder.owner.is_hidden() => {
+            format!("{} is held by somebody else", conflict.scope)
+        }
         Some(holder) => format!(
             "{} is held by {}{} (lease expires in {} unless renewed)",
             holder.scope,
@@ -125,7 +128,11 @@ pub(crate) fn spelled(ms: u64) -> String {
 
 fn conflicted(now: Timestamp, problem: Problem, conflict: &Conflict) -> Problem {
     Problem {
-        current_owner_id: conflict.holders.first().map(|holder| holder.owner.to_string()),
+        current_owner_id: conflict
+            .holders
+            .first()
+            .filter(|holder| !holder.owner.is_hidden())
+            .map(|holder| holder.owner.to_string()),
         recommended_retry_ms: Some(retry::after_conflict(now, conflict)),
         holders: Some(holders(now, &conflict.holders)),
         waiters: Some(count(conflict.waiters)),

@@ -16,7 +16,7 @@ use crate::convert::wall;
 use crate::service::acquire::Granted;
 use crate::service::problems::{Failure, unexpected};
 use crate::service::sessions::SessionOpened;
-use crate::service::views::Situation;
+use crate::service::views::{Situation, cursor_of};
 use crate::service::watch::{Mark, Told};
 
 /// A moment for people, as RFC 3339.
@@ -133,9 +133,11 @@ pub(crate) fn kept_alive(now: Timestamp, epoch: u64, renewed: core::Renewed) -> 
 
 pub(crate) fn holder(now: Timestamp, holder: &Holder) -> api::Holder {
     let (mode, permits) = mode_shown(holder.mode);
+    let is_hidden = holder.owner.is_hidden();
     api::Holder {
-        lock: holder.scope.to_string(),
+        lock: if is_hidden { String::new() } else { holder.scope.to_string() },
         owner_id: holder.owner.to_string(),
+        hidden: is_hidden,
         mode,
         permits,
         state: match holder.state {
@@ -150,7 +152,13 @@ pub(crate) fn holder(now: Timestamp, holder: &Holder) -> api::Holder {
         expires_in_ms: millis(holder.deadline.since(now)),
         session: holder.session,
         metadata: metadata_shown(holder.metadata.as_ref()),
+        principal: principal_shown(&holder.owner),
     }
+}
+
+fn principal_shown(owner: &core::Owner) -> Option<String> {
+    let principal = owner.principal();
+    (!principal.is_anonymous()).then(|| principal.to_string())
 }
 
 pub(super) fn holders(now: Timestamp, found: &[Holder]) -> Vec<api::Holder> {
@@ -198,7 +206,12 @@ pub(crate) fn lock(now: Timestamp, namespace: &Namespace, view: &core::LockView)
     }
 }
 
-pub(crate) fn lock_page(now: Timestamp, epoch: u64, found: &core::Page) -> api::LockPage {
+pub(crate) fn lock_page(
+    now: Timestamp,
+    epoch: u64,
+    found: &core::Page,
+    filtered: bool,
+) -> api::LockPage {
     let summary = |lock: &core::LockSummary| api::LockSummary {
         lock: lock.scope.to_string(),
         state: state_shown(lock.state),
@@ -217,14 +230,8 @@ pub(crate) fn lock_page(now: Timestamp, epoch: u64, found: &core::Page) -> api::
         next_page_token: cut.as_ref().or(found.next.as_ref()).map(page_token),
         revision: found.revision.0,
         cursor: Some(api::Cursor::new(epoch, found.revision.0)),
+        filtered,
     }
-}
-
-/// Where a listing goes on after a lock: pieces of a file are told apart by their token.
-fn cursor_of(lock: &core::LockSummary) -> core::ListCursor {
-    let piece = lock.holders.first().filter(|_| !matches!(lock.scope, Scope::Key(_)));
-    let fence = piece.map_or(FencingToken::ZERO, |holder| holder.fence);
-    core::ListCursor { scope: lock.scope.clone(), fence }
 }
 
 /// As many sessions as go on a page, and the number to go on after.
@@ -307,10 +314,14 @@ pub(crate) fn session(now: Timestamp, view: &core::SessionView) -> api::Session 
 }
 
 pub(crate) fn cycle(edges: &[core::WaitEdge]) -> Vec<api::WaitEdge> {
-    let edge = |edge: &core::WaitEdge| api::WaitEdge {
-        waiter: edge.waiter.to_string(),
-        lock: edge.scope.to_string(),
-        blocker: edge.blocker.to_string(),
+    let edge = |edge: &core::WaitEdge| {
+        let hidden = edge.waiter.is_hidden() && edge.blocker.is_hidden();
+        api::WaitEdge {
+            waiter: edge.waiter.to_string(),
+            lock: if hidden { String::new() } else { edge.scope.to_string() },
+            blocker: edge.blocker.to_string(),
+            hidden,
+        }
     };
     edges.iter().map(edge).collect()
 }
@@ -409,8 +420,9 @@ fn news(at: Timestamp, news: &News) -> api::News {
 }
 
 pub(crate) fn overview(now: Timestamp, situation: Situation, series: api::Series) -> api::Overview {
-    let Situation { namespace, view, totals, waits: (wait_p50_ms, wait_p99_ms), namespaces } =
-        situation;
+    let Situation {
+        namespace, view, totals, waits: (wait_p50_ms, wait_p99_ms), namespaces, ..
+    } = situation;
     let totals = api::Totals {
         locks_held: totals.held,
         waiters: totals.waiters,

@@ -245,8 +245,8 @@ async fn get(app: &App, caller: &Caller, body: GetRequest) -> Result<Lock, Failu
 }
 
 async fn list(app: &App, caller: &Caller, body: ListRequest) -> Result<LockPage, Failure> {
-    let (epoch, page) = app.list(caller, listing(caller, body)).await?;
-    Ok((&convert::lock_page(app.now(), epoch, &page)).into())
+    let (epoch, page, filtered) = app.list(caller, listing(caller, body)).await?;
+    Ok((&convert::lock_page(app.now(), epoch, &page, filtered)).into())
 }
 
 fn listing(caller: &Caller, body: ListRequest) -> Result<List, Failure> {
@@ -261,6 +261,7 @@ fn listing(caller: &Caller, body: ListRequest) -> Result<List, Failure> {
         namespace,
         owner: owner.transpose()?,
         session: None,
+        within: None,
         inode: None,
         state: read::lock_state(body.state)?,
         after: token.map(convert::list_cursor).transpose()?,

@@ -47,7 +47,7 @@ async fn watch(app: &Arc<App>, caller: &Caller, body: WatchRequest) -> Result<Me
         (None, after) => after.map(|after| Cursor { epoch: None, revision: Revision(after) }),
     };
     let watch = app.watch(caller, &mut filter, after).await?;
-    Ok(Messages(feed(app.clone(), filter, watch, Gathered::default())))
+    Ok(Messages(feed(app.clone(), caller, filter, watch, Gathered::default())))
 }
 
 /// Messages as they come.
@@ -88,6 +88,11 @@ impl Parcels for Gathered {
 
     fn farewell() -> Option<Self::Parcel> {
         let problem = Problem::new(Code::Draining, "the server is stopping");
+        Some(Err(grpc::status(&problem)))
+    }
+
+    fn refusal(app: &App, failure: &Failure) -> Option<Self::Parcel> {
+        let problem = convert::problem(app.now(), failure);
         Some(Err(grpc::status(&problem)))
     }
 }

@@ -4,7 +4,7 @@
 //! is not served, or a method that is not allowed, is turned into the same shape.
 
 use axum::body::Body;
-use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use leasehold_api::{Code, Problem};
@@ -34,6 +34,12 @@ pub(crate) fn with_type(status: StatusCode, kind: HeaderValue, body: impl Into<B
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// An answer from which something was left out that its caller may not see.
+pub(crate) fn filtered(mut response: Response) -> Response {
+    response.headers_mut().insert("leasehold-filtered", HeaderValue::from_static("true"));
     response
 }
 
@@ -85,6 +91,9 @@ pub(crate) fn finish(
     headers.insert(CONTENT_TYPE, PROBLEM_JSON);
     if let Some(after) = problem.recommended_retry_ms {
         headers.insert(RETRY_AFTER, HeaderValue::from(after.div_ceil(1000)));
+    }
+    if code == Code::Unauthenticated {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     if closes_connection(code) {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));

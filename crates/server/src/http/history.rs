@@ -82,10 +82,11 @@ fn deadlock(
     tokens: &[Option<FencingToken>],
 ) -> Option<PastDeadlock> {
     let News::Deadlock { victim, cycle } = &event.news else { return None };
-    let steps = cycle.iter().zip(tokens).map(|(edge, token)| CycleStep {
-        waiter: edge.waiter.to_string(),
-        lock: edge.scope.to_string(),
-        blocker: edge.blocker.to_string(),
+    let steps = convert::cycle(cycle);
+    let steps = steps.into_iter().zip(tokens).map(|(edge, token)| CycleStep {
+        waiter: edge.waiter,
+        lock: edge.lock,
+        blocker: edge.blocker,
         fencing_token: token.map(FencingToken::get),
     });
     Some(PastDeadlock {

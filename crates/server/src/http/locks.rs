@@ -14,7 +14,7 @@ use leasehold_api::{
 use leasehold_core::{Break, Claim, ListQuery, Namespace, Release, Renew, Scope, is_prefix};
 use serde::de::DeserializeOwned;
 
-use super::encode::{Answered, guarded, json, ok};
+use super::encode::{self, Answered, guarded, json, ok};
 use super::extract::{self, Params};
 use super::openapi::{BodyProblems, NamespaceParam, NotFound, Problems};
 use crate::convert;
@@ -313,9 +313,10 @@ pub(crate) async fn list(
     caller: Caller,
     params: Result<Params, Failure>,
 ) -> Answered {
-    let (epoch, page) =
-        app.list(&caller, params.and_then(|params| listing(&caller, params))).await?;
-    ok(&convert::lock_page(app.now(), epoch, &page))
+    let asked = params.and_then(|params| listing(&caller, params));
+    let (epoch, page, filtered) = app.list(&caller, asked).await?;
+    let page = ok(&convert::lock_page(app.now(), epoch, &page, filtered));
+    if filtered { page.map(encode::filtered) } else { page }
 }
 
 fn listing(caller: &Caller, mut params: Params) -> Result<List, Failure> {
@@ -337,6 +338,7 @@ fn listing(caller: &Caller, mut params: Params) -> Result<List, Failure> {
         prefix,
         owner,
         session: None,
+        within: None,
         inode: None,
         state,
         after,

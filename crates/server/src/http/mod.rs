@@ -15,6 +15,7 @@ pub(crate) mod history;
 pub(crate) mod overview;
 pub(crate) mod simple;
 pub(crate) mod health;
+pub(crate) mod auth;
 pub(crate) mod openapi;
 
 pub(crate) use router::router;

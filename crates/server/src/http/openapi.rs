@@ -12,7 +12,8 @@ use utoipa::{IntoParams, IntoResponses, OpenApi};
 
 use crate::http::encode::{Answered, with_type};
 use crate::http::{
-    fences, graph, health, history, inodes, locks, overview, sessions, sets, simple, tokens, watch,
+    auth, fences, graph, health, history, inodes, locks, overview, sessions, sets, simple, tokens,
+    watch,
 };
 
 #[derive(OpenApi)]
@@ -34,6 +35,8 @@ use crate::http::{
         overview::overview, overview::tree, overview::limits,
         simple::post, simple::delete, simple::get,
         health::livez, health::readyz, health::healthz, health::version, health::cluster, health::metrics,
+        auth::who_am_i, auth::tokens, auth::create, auth::token, auth::revoke, auth::rotate,
+        auth::list_roles, auth::role, auth::put_role, auth::delete_role, auth::test,
         openapi,
     ),
     components(schemas(
@@ -46,6 +49,7 @@ use crate::http::{
         (name = "fences", description = "High-water marks for fencing tokens"),
         (name = "watch", description = "Events, and the wait-for graph"),
         (name = "simple", description = "One lock for everyone, without leases or tokens on the client"),
+        (name = "auth", description = "Who one is, tokens and roles"),
         (name = "service", description = "The service itself"),
     ),
 )]
@@ -74,7 +78,11 @@ impl IntoResponses for Problems {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         problems(&[
             (400, "invalid_request or invalid_lock_name"),
-            (403, "permission_denied: a page of another site may not change anything"),
+            (401, "unauthenticated: authentication is on, and no good credential was shown"),
+            (
+                403,
+                "permission_denied: the caller may not do that, or the request comes from a page of another site",
+            ),
             (414, "uri_too_long"),
             (421, "misdirected_request: on loopback only names of this machine are served"),
             (429, "a limit is reached; Retry-After says when to retry"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use leasehold_api::schema::LockPrefix;
-use leasehold_api::{Limits, Overview, TreePage};
+use leasehold_api::{Limits, Overview, Series, TreePage};
 use leasehold_core::{TreeQuery, is_prefix};
 
 use super::encode::{Answered, ok};
@@ -34,7 +34,11 @@ pub(crate) async fn overview(
     OnlyNamespace(namespace): OnlyNamespace,
 ) -> Answered {
     let situation = app.overview(&caller, namespace).await?;
-    ok(&convert::overview(app.now(), situation, app.samples.series()))
+    let series = match situation.is_about_all {
+        true => app.samples.series(),
+        false => Series::default(),
+    };
+    ok(&convert::overview(app.now(), situation, series))
 }
 
 /// Held locks as a tree

@@ -7,7 +7,7 @@ use axum::routing::{delete, get, post};
 use leasehold_api::Code;
 
 use super::{
-    fences, graph, health, history, inodes, locks, openapi, overview, sessions, sets, simple,
+    auth, fences, graph, health, history, inodes, locks, openapi, overview, sessions, sets, simple,
     tokens, watch,
 };
 use crate::console::files as console;
@@ -39,6 +39,16 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/limits", get(overview::limits))
         .route("/v1/version", get(health::version))
         .route("/v1/cluster", get(health::cluster))
+        .route("/v1/auth/self", get(auth::who_am_i))
+        .route("/v1/auth/tokens", get(auth::tokens).post(auth::create))
+        .route("/v1/auth/tokens/{token}", get(auth::token).delete(auth::revoke))
+        .route("/v1/auth/tokens/{token}/rotate", post(auth::rotate))
+        .route("/v1/auth/roles", get(auth::list_roles))
+        .route(
+            "/v1/auth/roles/{role}",
+            get(auth::role).put(auth::put_role).delete(auth::delete_role),
+        )
+        .route("/v1/auth/test", post(auth::test))
         .route("/lock", get(simple::get).post(simple::post).delete(simple::delete))
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))

@@ -28,7 +28,7 @@ use crate::convert::page::Room;
 use crate::service::app::App;
 use crate::service::caller::Caller;
 use crate::service::problems::Failure;
-use crate::service::watch::{Fed, Filter, Parcels, Told, ending, feed, ready, told};
+use crate::service::watch::{Fed, Filter, Parcels, Told, changed, ending, feed, ready, told};
 
 /// A chunk goes out when it is that large or nothing more is there.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -65,7 +65,7 @@ pub(crate) async fn watch(
     params.done()?;
     let format = Format::asked_by(&headers);
     let watch = app.watch(&caller, &mut filter, after).await?;
-    let body = feed(app, filter, watch, Text { format, written: String::new() });
+    let body = feed(app, &caller, filter, watch, Text { format, written: String::new() });
     let kind = HeaderValue::from_static(format.content_type());
     let mut response = with_type(StatusCode::OK, kind, Body::new(Chunks(body)));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -146,6 +146,11 @@ impl Parcels for Text {
     fn farewell() -> Option<Bytes> {
         None
     }
+
+    /// So it does here: whoever comes back is told why.
+    fn refusal(_: &App, _: &Failure) -> Option<Bytes> {
+        None
+    }
 }
 
 /// The body of a stream: chunks as they come.
@@ -193,12 +198,13 @@ pub(crate) async fn events(
     let mut filter = filter_of(&mut params)?;
     params.done()?;
     let mut watch = app.watch(&caller, &mut filter, after).await?;
-    ok(&page(&app, &filter, &mut watch, wait, size).await?)
+    ok(&page(&app, &caller, &mut filter, &mut watch, wait, size).await?)
 }
 
 async fn page(
     app: &App,
-    filter: &Filter,
+    caller: &Caller,
+    filter: &mut Filter,
     watch: &mut Watch,
     wait: Duration,
     size: usize,
@@ -210,6 +216,11 @@ async fn page(
     let mut is_full = false;
     let deadline = Instant::now() + wait;
     let mut condition = app.engine(&filter.namespace).condition_changes();
+    let (mut caller, mut changes) = (caller.clone(), app.authenticator.changes_for(caller));
+    if changes.is_some() {
+        app.authenticator.again(app.now(), &mut caller)?;
+        filter.look_as(&caller)?;
+    }
     loop {
         let next = match ready(watch) {
             Some(next) => next,
@@ -221,6 +232,11 @@ async fn page(
                     Err(_) => return Ok(page),
                 },
                 () = ending(&mut condition) => return Ok(page),
+                () = changed(&mut changes) => {
+                    app.authenticator.again(app.now(), &mut caller)?;
+                    filter.look_as(&caller)?;
+                    continue;
+                }
             },
         };
         let published = match next {
@@ -239,8 +255,8 @@ async fn page(
         }
         page.revision = page.revision.max(event.revision.0);
         page.cursor.revision = page.revision;
-        if filter.wants(event) {
-            let event = convert::told(told(watch, &published));
+        if let Some(event) = filter.shown(event) {
+            let event = convert::told(told(watch, &published, &event));
             let bytes = serde_json::to_string(&event).map_or(0, |text| text.len());
             is_full |= !room.has_for(bytes);
             page.events.push(event);

@@ -59,22 +59,24 @@ pub(crate) async fn answer(
     let transport = if is_grpc { Transport::Grpc } else { Transport::Http };
     let caller = Caller::anonymous(origin.peer, transport, request_id.clone(), watch);
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let checked = check(&app, &origin, &request).and_then(|()| watcher(&app, &origin, &request));
-    let (checked, permit) = match checked {
-        Ok(permit) => (Ok(()), permit),
+    let entered = check(&app, &origin, &request)
+        .and_then(|()| app.authenticator.enter(app.now(), &request, is_grpc, caller))
+        .and_then(|caller| Ok((watcher(&app, &origin, &request)?, caller)));
+    let (entered, permit) = match entered {
+        Ok((permit, caller)) => (Ok(caller), permit),
         Err(failure) => (Err(failure), None),
     };
     let (mut response, code) = if is_grpc {
         origin.connection.note_grpc();
-        let response = match checked {
-            Ok(()) => call(&app, routers.grpc, request, caller).await,
+        let response = match entered {
+            Ok(caller) => call(&app, routers.grpc, request, caller).await,
             Err(failure) => grpc::refusal(&app, &failure, &request_id),
         };
         let code = grpc::code_of(&response);
         (response, code)
     } else {
-        let response = match checked {
-            Ok(()) => serve(&app, routers.http, request.map(Body::new), caller).await,
+        let response = match entered {
+            Ok(caller) => serve(&app, routers.http, request.map(Body::new), caller).await,
             Err(failure) => failure.into_response(),
         };
         encode::finish(app.now(), response, &request_id)

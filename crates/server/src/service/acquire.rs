@@ -38,7 +38,15 @@ impl App {
         })?;
         let (namespace, claims) = (acquire.namespace.clone(), acquire.claims.clone());
         let engine = self.engine(&namespace);
-        let granted = engine.acquire_to_deliver(acquire).await.map_err(Failure::from);
+        let granted = tokio::select! {
+            biased;
+            granted = engine.acquire_to_deliver(acquire) => {
+                granted.map_err(|error| caller.sight(&namespace).failure(error))
+            }
+            failure = self.may_no_more(caller, |caller| {
+                caller.may_acquire(&namespace, &claims)
+            }) => Err(failure),
+        };
         let waited = match &granted {
             Ok((grant, _)) => grant.waited,
             Err(failure) => failure.waited(),

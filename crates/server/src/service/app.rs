@@ -6,6 +6,7 @@ use leasehold_core::{Namespace, Stats, Timestamp};
 use leasehold_engine::{Clock, Handle, Query, View};
 
 use super::streams::Streams;
+use crate::access::Authenticator;
 use crate::cluster::balance::Servers;
 use crate::cluster::forward::Forwarder;
 use crate::cluster::groups::Groups;
@@ -27,6 +28,8 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Config,
     pub(crate) samples: Samples,
+    /// Who may do what.
+    pub(crate) authenticator: Arc<Authenticator>,
     /// Those who watch, here or through here.
     pub(crate) watchers: Arc<ConnectionLimiter>,
     /// Which stream is bound to which session.

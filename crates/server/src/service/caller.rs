@@ -3,15 +3,25 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use leasehold_core::Principal;
+use leasehold_access::{Denied, NamespaceRights, Object, Operation, Rights};
+use leasehold_api::Code;
+use leasehold_core::{Claim, Namespace, Principal, Scope};
 
+use super::problems::Failure;
+use crate::access::Credential;
 use crate::telemetry::metrics::Stopwatch;
 
 /// On whose behalf an operation is carried out, and how it came.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// Anonymous as long as there is no authentication.
+    /// Anonymous while authentication is off.
     pub(crate) principal: Principal,
+    /// How the principal is known.
+    pub(crate) credential: Credential,
+    /// What it may do; `None` while authentication is off: everything.
+    pub(crate) rights: Option<Arc<Rights>>,
+    /// The rights in one namespace, for a stream, which asks often.
+    pub(crate) resolved: Option<Arc<(Namespace, NamespaceRights)>>,
     pub(crate) peer: SocketAddr,
     pub(crate) transport: Transport,
     /// The id under which the request is logged; that of the whole stream for its commands.
@@ -21,14 +31,94 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// A caller without a credential.
+    /// A caller without a credential. It may do everything until authentication says otherwise.
     pub(crate) fn anonymous(
         peer: SocketAddr,
         transport: Transport,
         request_id: Arc<str>,
         since: Stopwatch,
     ) -> Caller {
-        Caller { principal: Principal::ANONYMOUS, peer, transport, request_id, since }
+        Caller {
+            principal: Principal::ANONYMOUS,
+            credential: Credential::None,
+            rights: None,
+            resolved: None,
+            peer,
+            transport,
+            request_id,
+            since,
+        }
+    }
+
+    /// Refuses what the caller may not do. The object is the decoded one that is acted on afterwards, and nothing has been
+    /// looked up yet: the refusal tells what was sent, and no more.
+    pub(crate) fn may(&self, operation: Operation, object: Object<'_>) -> Result<(), Failure> {
+        let Some(rights) = &self.rights else { return Ok(()) };
+        let decided = match (&self.resolved, namespace_of(object)) {
+            (Some(resolved), Some(namespace)) if resolved.0 == *namespace => {
+                resolved.1.decide(operation.needs(), object)
+            }
+            _ => rights.decide(operation, object),
+        };
+        decided.map(drop).map_err(|denied| self.denied(object, &denied))
+    }
+
+    /// Refuses a set of which it may not have all.
+    pub(crate) fn may_acquire(
+        &self,
+        namespace: &Namespace,
+        claims: &[Claim],
+    ) -> Result<(), Failure> {
+        if self.rights.is_none() {
+            return Ok(());
+        }
+        let scopes: Vec<&Scope> = claims.iter().map(|claim| &claim.scope).collect();
+        self.may(Operation::Acquire, Object::Scopes(namespace, &scopes))
+    }
+
+    fn denied(&self, object: Object<'_>, denied: &Denied) -> Failure {
+        let (principal, verbs) = (&self.principal, denied.verbs);
+        let said = match object {
+            Object::Server => format!("{principal} lacks {verbs}"),
+            Object::Namespace(namespace) => {
+                format!("{principal} lacks {verbs} in namespace {namespace}")
+            }
+            Object::Scopes(namespace, scopes) => match scopes.get(denied.claim) {
+                Some(scope) => {
+                    format!("{principal} lacks {verbs} on {scope} in namespace {namespace}")
+                }
+                None => format!("{principal} lacks {verbs} in namespace {namespace}"),
+            },
+            Object::Register(namespace, register) => {
+                format!(
+                    "{principal} lacks {verbs} on the register {register} in namespace {namespace}"
+                )
+            }
+        };
+        Failure::new(Code::PermissionDenied, said)
+    }
+
+    /// Keeps the rights in a namespace at hand.
+    pub(crate) fn resolve(&mut self, namespace: &Namespace) {
+        let in_namespace =
+            |rights: &Arc<Rights>| Arc::new((namespace.clone(), rights.in_namespace(namespace)));
+        self.resolved = self.rights.as_ref().map(in_namespace);
+    }
+
+    /// The same for the rights that it has by now.
+    pub(crate) fn resolve_again(&mut self) {
+        if let Some(resolved) = self.resolved.take() {
+            self.resolve(&resolved.0);
+        }
+    }
+}
+
+fn namespace_of(object: Object<'_>) -> Option<&Namespace> {
+    match object {
+        Object::Server => None,
+        Object::Namespace(namespace)
+        | Object::Scopes(namespace, _)
+        | Object::Register(namespace, _) => Some(namespace),
     }
 }
 

@@ -58,13 +58,27 @@ impl App {
         caller: &Caller,
         asked: Result<Registers, Failure>,
     ) -> Result<Vec<RegisterView>, Failure> {
-        let Registers { namespace, after, len_max } = asked?;
-        let View::Registers(found) =
-            self.query(caller, Query::Registers { namespace, after, len_max }).await?
-        else {
-            return Err(unexpected());
-        };
-        Ok(found)
+        let Registers { namespace, mut after, len_max } = asked?;
+        let query = |after| Query::Registers { namespace: namespace.clone(), after, len_max };
+        self.admit_query(caller, &query(None))?;
+        let sight = caller.sight(&namespace);
+        if after.as_ref().is_some_and(|after| !sight.shows_register(after)) {
+            return Err(Failure::field("page_token", "is not a valid page token"));
+        }
+        let mut seen = Vec::new();
+        // A page of what may be seen takes as many of what there is as it takes.
+        loop {
+            let View::Registers(found) = self.look(query(after.take())).await? else {
+                return Err(unexpected());
+            };
+            let is_last = found.len() < len_max;
+            after = found.last().map(|last| last.name.clone());
+            let shown = found.into_iter().filter(|found| sight.shows_register(&found.name));
+            seen.extend(shown.take(len_max - seen.len()));
+            if is_last || seen.len() == len_max {
+                return Ok(seen);
+            }
+        }
     }
 
     /// Returns the highest token that the register had accepted.

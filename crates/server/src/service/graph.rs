@@ -38,7 +38,13 @@ impl App {
             return Err(unexpected());
         };
         let refused = match with_refused {
-            true => self.refused(caller, &namespace, &mut view).await?,
+            true => {
+                let sight = caller.sight(&namespace);
+                let mut refused = self.refused(&namespace, &mut view).await?;
+                refused.retain(|refused| sight.reads(&refused.scope));
+                view.holds.retain(|holder| sight.reads(&holder.scope));
+                refused
+            }
             false => Vec::new(),
         };
         Ok((*view, refused))
@@ -48,7 +54,6 @@ impl App {
     /// to the graph, although no request waits for it.
     async fn refused(
         &self,
-        caller: &Caller,
         namespace: &Namespace,
         view: &mut core::Graph,
     ) -> Result<Vec<RefusedWait>, Failure> {
@@ -66,7 +71,7 @@ impl App {
                 continue;
             }
             let query = Query::Get { namespace: namespace.clone(), scope: last.scope.clone() };
-            let View::Lock(lock) = self.query(caller, query).await? else {
+            let View::Lock(lock) = self.look(query).await? else {
                 return Err(unexpected());
             };
             let held = lock.holders.into_iter().filter(|holder| holder.since <= published.event.at);

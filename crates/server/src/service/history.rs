@@ -1,5 +1,9 @@
 //! Past holders of a lock with their tokens, and the deadlocks that were refused.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use leasehold_access::{Object, Operation};
 use leasehold_core as core;
 use leasehold_core::{Event, FencingToken, Namespace, News, Scope, Timestamp};
 use leasehold_engine::{Published, Query, View};
@@ -34,16 +38,23 @@ pub(crate) struct Past {
 impl App {
     pub(crate) async fn past(&self, caller: &Caller, asked: &PastOf) -> Result<Past, Failure> {
         let PastOf { namespace, lock, len_max } = asked;
+        caller.may(Operation::History, Object::Namespace(namespace))?;
         let wanted =
             |event: &Event| event.namespace == *namespace && is_about(event, lock.as_ref());
         let engine = self.engine(namespace);
-        let endings = engine.endings(wanted, *len_max);
+        let sight = caller.sight(namespace);
+        let is_readable = |event: &Event| scopes_of(event).iter().all(|scope| sight.reads(scope));
+        let endings = engine.endings(|event| wanted(event) && is_readable(event), *len_max);
         let mut deadlocks = Vec::new();
-        for published in engine.deadlocks(wanted, *len_max).events {
+        let is_shown = |event: &Event| wanted(event) && sight.event(event).is_some();
+        for mut published in engine.deadlocks(is_shown, *len_max).events {
+            if let Some(Cow::Owned(event)) = sight.event(&published.event) {
+                published.event = Arc::new(event);
+            }
             let News::Deadlock { cycle, .. } = &published.event.news else { continue };
             let mut tokens = Vec::with_capacity(cycle.len());
             for edge in cycle.iter() {
-                tokens.push(self.token_then(caller, namespace, edge, published.event.at).await?);
+                tokens.push(self.token_then(namespace, edge, published.event.at).await?);
             }
             deadlocks.push((published, tokens));
         }
@@ -58,13 +69,12 @@ impl App {
     /// The token that the blocker held then: it holds it still, or its end is remembered.
     async fn token_then(
         &self,
-        caller: &Caller,
         namespace: &Namespace,
         edge: &core::WaitEdge,
         then: Timestamp,
     ) -> Result<Option<FencingToken>, Failure> {
         let query = Query::Get { namespace: namespace.clone(), scope: edge.scope.clone() };
-        let View::Lock(now) = self.query(caller, query).await? else { return Err(unexpected()) };
+        let View::Lock(now) = self.look(query).await? else { return Err(unexpected()) };
         let holds = |holder: &&core::Holder| holder.owner == edge.blocker && holder.since <= then;
         if let Some(holder) = now.holders.iter().find(holds) {
             return Ok(Some(holder.fence));

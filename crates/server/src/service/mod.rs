@@ -17,6 +17,7 @@ pub(crate) mod delivery;
 pub(crate) mod operation;
 pub(crate) mod problems;
 pub(crate) mod random;
+pub(crate) mod sight;
 
 pub(crate) mod acquire;
 pub(crate) mod renew;
@@ -29,5 +30,6 @@ pub(crate) mod graph;
 pub(crate) mod history;
 pub(crate) mod watch;
 pub(crate) mod streams;
+pub(crate) mod auth;
 
 mod audit;

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use leasehold_access::{Object, Operation};
 use leasehold_api::Code;
-use leasehold_core::{Answer, Claim, Command, Mode, Namespace, check_line};
+use leasehold_core::{
+    Answer, Attach, ByteRange, Claim, CloseSession, Command, KeepAlive, Mode, Namespace,
+    OwnerAction, Release, Renew, Scope, check_line,
+};
 use leasehold_engine::{Query, View};
 
 use super::app::App;
@@ -19,24 +23,62 @@ const TURNS_MAX: usize = 1000;
 
 impl App {
     /// Refuses what a caller may not do.
-    pub(crate) fn admit(&self, _caller: &Caller, command: &Command) -> Result<(), Failure> {
+    pub(crate) fn admit(&self, caller: &Caller, command: &Command) -> Result<(), Failure> {
         match command {
-            Command::Acquire(acquire) => not_reserved(&acquire.namespace),
-            Command::OpenSession(open) => not_reserved(&open.namespace),
-            Command::AcceptFence(accept) => not_reserved(&accept.namespace),
-            Command::Break(asked) => check_reason(&asked.reason),
-            Command::BreakSession(asked) => check_reason(&asked.reason),
-            Command::DeleteFence(asked) => check_reason(&asked.reason),
-            Command::Renew(_)
-            | Command::Release(_)
-            | Command::ByOwner(_)
-            | Command::Unlock(_)
-            | Command::Cancel(_)
-            | Command::KeepAlive(_)
-            | Command::CloseSession(_)
-            | Command::Attach(_)
+            Command::Acquire(acquire) => {
+                caller.may_acquire(&acquire.namespace, &acquire.claims)?;
+                not_reserved(&acquire.namespace)
+            }
+            Command::OpenSession(open) => {
+                caller.may(Operation::OpenSession, Object::Namespace(&open.namespace))?;
+                not_reserved(&open.namespace)
+            }
+            Command::AcceptFence(accept) => {
+                let register = Object::Register(&accept.namespace, &accept.register);
+                caller.may(Operation::AcceptFence, register)?;
+                not_reserved(&accept.namespace)
+            }
+            Command::Break(asked) => {
+                let scope = Object::Scopes(&asked.namespace, &[&asked.scope]);
+                caller.may(Operation::BreakLock, scope)?;
+                check_reason(&asked.reason)
+            }
+            Command::BreakSession(asked) => {
+                caller.may(Operation::BreakSession, Object::Namespace(&asked.namespace))?;
+                check_reason(&asked.reason)
+            }
+            Command::DeleteFence(asked) => {
+                caller.may(Operation::DeleteFence, Object::Server)?;
+                check_reason(&asked.reason)
+            }
+            Command::Unlock(unlock) => {
+                let scope = Scope::range(unlock.inode, unlock.range);
+                caller.may(Operation::Unlock, Object::Scopes(&unlock.namespace, &[&scope]))
+            }
+            Command::RemoveFile(file) => {
+                let scope = Scope::range(file.inode, ByteRange::ALL);
+                caller.may(Operation::RemoveInode, Object::Scopes(&file.namespace, &[&scope]))
+            }
+            Command::ByOwner(ask) => match ask.action {
+                OwnerAction::Hold { .. } => {
+                    let scope = Scope::Key(ask.key.clone());
+                    caller.may(Operation::Acquire, Object::Scopes(&ask.namespace, &[&scope]))
+                }
+                OwnerAction::Release => {
+                    caller.may(Operation::UseLease, Object::Namespace(&ask.namespace))
+                }
+            },
+            // The lease or session is the principal's own, or not there.
+            Command::Renew(Renew { namespace, .. })
+            | Command::Release(Release { namespace, .. })
+            | Command::KeepAlive(KeepAlive { namespace, .. })
+            | Command::CloseSession(CloseSession { namespace, .. })
+            | Command::Attach(Attach { namespace, .. }) => {
+                caller.may(Operation::UseLease, Object::Namespace(namespace))
+            }
+            // What no request stands for: the server's own doing.
+            Command::Cancel(_)
             | Command::Disconnect(_)
-            | Command::RemoveFile(_)
             | Command::Withdraw(_)
             | Command::BeginEpoch(_)
             | Command::Jump(_)
@@ -47,15 +89,57 @@ impl App {
     }
 
     /// Refuses what a caller may not read.
-    pub(crate) fn admit_query(&self, _caller: &Caller, query: &Query) -> Result<(), Failure> {
-        let max = self.config.limits.permits_max;
-        // No request could be granted more, so none can test for more.
-        if let Query::Test { claim: Claim { mode: Mode::Permits(permits), .. }, .. } = query
-            && permits.get() > max
-        {
-            return Err(Failure::field("permits", format!("is {permits}, the limit is {max}")));
+    pub(crate) fn admit_query(&self, caller: &Caller, query: &Query) -> Result<(), Failure> {
+        match query {
+            Query::Get { namespace, scope } => {
+                caller.may(Operation::GetLock, Object::Scopes(namespace, &[scope]))
+            }
+            Query::Test { namespace, claim, .. } => {
+                caller.may(Operation::TestLock, Object::Scopes(namespace, &[&claim.scope]))?;
+                self.check_permits(claim)
+            }
+            Query::Check { namespace, scope, .. } => {
+                caller.may(Operation::CheckLock, Object::Scopes(namespace, &[scope]))
+            }
+            Query::List(list) => {
+                caller.may(Operation::ListLocks, Object::Namespace(&list.namespace))
+            }
+            Query::Session { namespace, .. } => {
+                caller.may(Operation::UseLease, Object::Namespace(namespace))
+            }
+            Query::Sessions { namespace, .. } => {
+                caller.may(Operation::ListSessions, Object::Namespace(namespace))
+            }
+            Query::Register { namespace, register } => {
+                caller.may(Operation::GetFence, Object::Register(namespace, register))
+            }
+            Query::Registers { namespace, .. } => {
+                caller.may(Operation::ListFences, Object::Namespace(namespace))
+            }
+            // Whose scope it is is known when it is found.
+            Query::Token { namespace, .. } => {
+                caller.may(Operation::UseLease, Object::Namespace(namespace))
+            }
+            Query::Graph { namespace, .. } => {
+                caller.may(Operation::Graph, Object::Namespace(namespace))
+            }
+            Query::Overview { namespace, .. } => {
+                caller.may(Operation::Overview, Object::Namespace(namespace))
+            }
+            Query::Tree(tree) => caller.may(Operation::Tree, Object::Namespace(&tree.namespace)),
+            Query::Stats => caller.may(Operation::Cluster, Object::Server),
         }
-        Ok(())
+    }
+
+    /// No request could be granted more permits, so none can test for more.
+    fn check_permits(&self, claim: &Claim) -> Result<(), Failure> {
+        let max = self.config.limits.permits_max;
+        match claim.mode {
+            Mode::Permits(permits) if permits.get() > max => {
+                Err(Failure::field("permits", format!("is {permits}, the limit is {max}")))
+            }
+            Mode::Permits(_) | Mode::Exclusive | Mode::Shared => Ok(()),
+        }
     }
 
     pub(super) async fn command(
@@ -64,8 +148,9 @@ impl App {
         command: Command,
     ) -> Result<Answer, Failure> {
         self.admit(caller, &command)?;
-        let engine = self.engine(command.namespace().unwrap_or(&Namespace::default()));
-        Ok(engine.command(command).await?)
+        let namespace = command.namespace().cloned().unwrap_or_default();
+        let answered = self.engine(&namespace).command(command).await;
+        answered.map_err(|error| caller.sight(&namespace).failure(error))
     }
 
     /// Gives a command that ends so much at a time again and again, until all of it has ended. An answer that is truncated
@@ -90,8 +175,34 @@ impl App {
 
     pub(super) async fn query(&self, caller: &Caller, query: Query) -> Result<View, Failure> {
         self.admit_query(caller, &query)?;
+        let namespace = query.namespace().cloned().unwrap_or_default();
+        Ok(caller.sight(&namespace).view(self.look(query).await?))
+    }
+
+    /// Asks as part of an operation that was admitted.
+    pub(super) async fn look(&self, query: Query) -> Result<View, Failure> {
         let engine = self.engine(query.namespace().unwrap_or(&Namespace::default()));
         Ok(engine.query(query).await?)
+    }
+
+    /// Waits until the caller may not do any more what it waits for.
+    pub(super) async fn may_no_more(
+        &self,
+        caller: &Caller,
+        may: impl Fn(&Caller) -> Result<(), Failure>,
+    ) -> Failure {
+        let Some(mut changes) = self.authenticator.changes_for(caller) else {
+            return std::future::pending().await;
+        };
+        let mut caller = caller.clone();
+        // At once for the first time: something may have changed since the request came in.
+        loop {
+            let looked = self.authenticator.again(self.now(), &mut caller);
+            if let Err(failure) = looked.and_then(|()| may(&caller)) {
+                return failure;
+            }
+            std::future::poll_fn(|cx| changes.poll(cx)).await;
+        }
     }
 
     /// Carries an operation out and counts what came of it.

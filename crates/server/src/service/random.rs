@@ -26,6 +26,13 @@ pub(crate) fn lease_id() -> LeaseId {
 
 const NO_RANDOMNESS: &str = "an operating system that has no randomness cannot run a lock service";
 
+/// Random bytes from the operating system, for secrets.
+pub(crate) fn bytes<const LEN: usize>() -> [u8; LEN] {
+    let mut bytes = [0; LEN];
+    getrandom::fill(&mut bytes).expect(NO_RANDOMNESS);
+    bytes
+}
+
 pub(crate) fn secret() -> u64 {
     getrandom::u64().expect(NO_RANDOMNESS)
 }

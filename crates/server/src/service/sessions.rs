@@ -122,13 +122,27 @@ impl App {
         caller: &Caller,
         asked: Result<Sessions, Failure>,
     ) -> Result<Vec<SessionView>, Failure> {
-        let Sessions { namespace, after, len_max } = asked?;
-        let View::Sessions(found) =
-            self.query(caller, Query::Sessions { namespace, after, len_max }).await?
-        else {
-            return Err(unexpected());
-        };
-        Ok(found)
+        let Sessions { namespace, mut after, len_max } = asked?;
+        self.admit_query(
+            caller,
+            &Query::Sessions { namespace: namespace.clone(), after, len_max },
+        )?;
+        let sight = caller.sight(&namespace);
+        let mut seen = Vec::new();
+        // A page of what may be seen takes as many of what there is as it takes.
+        loop {
+            let query = Query::Sessions { namespace: namespace.clone(), after, len_max };
+            let View::Sessions(found) = self.look(query).await? else {
+                return Err(unexpected());
+            };
+            let is_last = found.len() < len_max;
+            after = found.last().map_or(after, |last| last.number);
+            let shown = found.into_iter().filter(|found| sight.shows_session_of(&found.owner));
+            seen.extend(shown.take(len_max - seen.len()));
+            if is_last || seen.len() == len_max {
+                return Ok(seen);
+            }
+        }
     }
 
     pub(super) async fn session_number(

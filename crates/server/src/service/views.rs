@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_access::{Object, Operation};
 use leasehold_api::Code;
 use leasehold_core::{
-    Check, Claim, FencingToken, LeaseId, ListQuery, LockView, Namespace, Overview, Owner, Page,
-    Scope, Stats, Tested, TokenView, Tree, TreeQuery,
+    Check, Claim, FencingToken, LeaseId, ListCursor, ListQuery, LockSummary, LockView, Namespace,
+    Overview, Owner, Page, Scope, Stats, Tested, TokenView, Tree, TreeQuery,
 };
 use leasehold_engine::{Query, Status, View};
 
@@ -13,6 +14,7 @@ use super::app::App;
 use super::caller::Caller;
 use super::problems::{Failure, unexpected};
 use super::sessions::SessionName;
+use super::sight::only_whole;
 use crate::cluster::balance::Seen;
 use crate::telemetry::metrics::Op;
 use crate::telemetry::samples::Sample;
@@ -24,6 +26,15 @@ pub(crate) const LOOKED_AT_MAX: usize = 10_000;
 /// How many waiters and holders an overview names.
 const NAMED_MAX: usize = 10;
 const NAMESPACES_MAX: usize = 100;
+/// How many pages are read for one of which all may be seen.
+const ROUNDS_MAX: usize = 100;
+
+/// Where a listing goes on after a lock: pieces of a file are told apart by their token.
+pub(crate) fn cursor_of(lock: &LockSummary) -> ListCursor {
+    let piece = lock.holders.first().filter(|_| !matches!(lock.scope, Scope::Key(_)));
+    let fence = piece.map_or(FencingToken::ZERO, |holder| holder.fence);
+    ListCursor { scope: lock.scope.clone(), fence }
+}
 
 /// Whether a claim could be granted now.
 #[derive(Clone, Debug)]
@@ -74,6 +85,8 @@ pub(crate) struct Situation {
     pub(crate) waits: (Option<u64>, Option<u64>),
     /// Held locks by namespace.
     pub(crate) namespaces: Vec<(String, u64)>,
+    /// The numbers are about all namespaces, not this one alone.
+    pub(crate) is_about_all: bool,
 }
 
 /// One group of namespaces, as this server sees it; its numbers are known to its leader.
@@ -141,12 +154,12 @@ impl App {
         self.counted(caller, Op::Check, checking).await
     }
 
-    /// Returns a page and the epoch of its revision.
+    /// Returns a page, the epoch of its revision, and whether the caller may not see all that was asked for.
     pub(crate) async fn list(
         &self,
         caller: &Caller,
         asked: Result<List, Failure>,
-    ) -> Result<(u64, Box<Page>), Failure> {
+    ) -> Result<(u64, Box<Page>, bool), Failure> {
         let listing = async {
             let List { mut query, session } = asked?;
             if let Some(name) = session {
@@ -154,10 +167,26 @@ impl App {
                 query.session = Some(number);
             }
             let epoch = self.epoch(&query.namespace);
-            let View::Page(page) = self.query(caller, Query::List(query)).await? else {
-                return Err(unexpected());
-            };
-            Ok((epoch, page))
+            let sight = caller.sight(&query.namespace);
+            let is_filtered = sight.narrow(&mut query)?;
+            for _ in 0..ROUNDS_MAX {
+                let asked = Query::List(query.clone());
+                let View::Page(mut page) = self.query(caller, asked).await? else {
+                    return Err(unexpected());
+                };
+                match &page.next {
+                    Some(next) if !sight.reads(&next.scope) => {}
+                    Some(_) | None => return Ok((epoch, page, is_filtered)),
+                }
+                // Where a page goes on is told to its reader: that is never what it may not see.
+                if let Some(last) = page.locks.last() {
+                    page.next = Some(cursor_of(last));
+                    return Ok((epoch, page, is_filtered));
+                }
+                query.after = page.next;
+            }
+            let said = "too much in between may not be read: ask for a longer prefix";
+            Err(Failure::new(Code::Overloaded, said))
         };
         self.counted(caller, Op::List, listing).await
     }
@@ -170,10 +199,15 @@ impl App {
     ) -> Result<Box<TokenView>, Failure> {
         let looking = async {
             let (namespace, fence) = asked?;
-            let View::Token(found) = self.query(caller, Query::Token { namespace, fence }).await?
-            else {
+            let query = Query::Token { namespace, fence };
+            self.admit_query(caller, &query)?;
+            let View::Token(found) = self.look(query).await? else {
                 return Err(unexpected());
             };
+            // It may be in another namespace than the one that was asked about.
+            let sight = found.as_ref().map(|found| caller.sight(&found.namespace));
+            let found = sight.map_or(View::Token(None), |sight| sight.view(View::Token(found)));
+            let View::Token(found) = found else { return Err(unexpected()) };
             found.ok_or_else(|| {
                 Failure::new(Code::NotFound, format!("nothing is known of token {fence}"))
             })
@@ -186,6 +220,7 @@ impl App {
         caller: &Caller,
         asked: TreeQuery,
     ) -> Result<Box<Tree>, Failure> {
+        only_whole(caller, &asked.namespace)?;
         let View::Tree(tree) = self.query(caller, Query::Tree(asked)).await? else {
             return Err(unexpected());
         };
@@ -197,10 +232,18 @@ impl App {
         caller: &Caller,
         namespace: Namespace,
     ) -> Result<Situation, Failure> {
+        only_whole(caller, &namespace)?;
         let query = Query::Overview { namespace: namespace.clone(), len_max: NAMED_MAX };
         let View::Overview(view) = self.query(caller, query).await? else {
             return Err(unexpected());
         };
+        // Numbers about all namespaces are for those who may see them all.
+        if caller.may(Operation::Cluster, Object::Server).is_err() {
+            let (totals, waits) = (Sample::default(), (None, None));
+            let namespaces = vec![(namespace.to_string(), view.grants as u64)];
+            let (view, is_about_all) = (*view, false);
+            return Ok(Situation { namespace, view, totals, waits, namespaces, is_about_all });
+        }
         let totals = Sample::now(self).await;
         let waits = self.metrics.waits();
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
@@ -210,7 +253,8 @@ impl App {
             }
         }
         let namespaces = counts.into_iter().take(NAMESPACES_MAX).collect();
-        Ok(Situation { namespace, view: *view, totals, waits, namespaces })
+        let (view, is_about_all) = (*view, true);
+        Ok(Situation { namespace, view, totals, waits, namespaces, is_about_all })
     }
 
     /// The groups of namespaces, and the servers that share the store.

@@ -1,8 +1,10 @@
 //! Following what happens: which events somebody wants, from where on, and how they get there.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use leasehold_access::{Object, Operation};
 use leasehold_api::Code;
 use leasehold_core::{Event, ListQuery, Namespace, News, Revision, Scope, Timestamp, is_prefix};
 use leasehold_engine::{Condition, Cursor, Phase, Published, Query, View, Watch, Watched};
@@ -11,6 +13,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::app::App;
 use super::caller::Caller;
 use super::problems::{Failure, unexpected};
+use super::sight::Sight;
+use crate::access::Changes;
 
 /// Parcels that lie ready for a reader; beyond them it is the reader who is slow.
 const PARCELS_AHEAD: usize = 4;
@@ -24,6 +28,8 @@ pub(crate) struct Filter {
     prefix: String,
     /// Everything up to here is known to the watcher; what it said is settled by `follow`.
     after: Revision,
+    /// What of it its caller may see.
+    sight: Option<Sight>,
 }
 
 impl Filter {
@@ -31,10 +37,23 @@ impl Filter {
         if !is_prefix(&prefix) {
             return Err(Failure::field("prefix", "cannot begin the name of a lock"));
         }
-        Ok(Filter { namespace, prefix, after: Revision(0) })
+        Ok(Filter { namespace, prefix, after: Revision(0), sight: None })
     }
 
-    pub(crate) fn wants(&self, event: &Event) -> bool {
+    /// Settles who watches; again when its rights have changed.
+    pub(crate) fn look_as(&mut self, caller: &Caller) -> Result<(), Failure> {
+        caller.may(Operation::Watch, Object::Namespace(&self.namespace))?;
+        self.sight = Some(caller.sight(&self.namespace));
+        Ok(())
+    }
+
+    /// The event, as far as it is wanted and may be seen. Nothing may be before it is known whose filter it is.
+    pub(crate) fn shown<'a>(&self, event: &'a Event) -> Option<Cow<'a, Event>> {
+        let event = self.sight.as_ref()?.event(event)?;
+        self.wants(&event).then_some(event)
+    }
+
+    fn wants(&self, event: &Event) -> bool {
         if is_for_all(event) {
             return event.revision > self.after;
         }
@@ -56,7 +75,8 @@ impl App {
         filter: &mut Filter,
         after: Option<Cursor>,
     ) -> Result<Watch, Failure> {
-        let current = self.durable_revision(caller, filter.namespace.clone()).await?;
+        filter.look_as(caller)?;
+        let current = self.durable_revision(filter.namespace.clone()).await?;
         let after = after.unwrap_or(Cursor { epoch: None, revision: current });
         let engine = self.engine(&filter.namespace);
         if after.revision > current {
@@ -71,23 +91,20 @@ impl App {
     }
 
     /// The revision up to which everything has been told to those who watch.
-    async fn durable_revision(
-        &self,
-        caller: &Caller,
-        namespace: Namespace,
-    ) -> Result<Revision, Failure> {
+    async fn durable_revision(&self, namespace: Namespace) -> Result<Revision, Failure> {
         let query = ListQuery {
             namespace,
             prefix: String::new(),
             owner: None,
             session: None,
+            within: None,
             inode: None,
             state: None,
             after: None,
             len_max: 1,
             looked_at_max: 1,
         };
-        let View::Page(page) = self.query(caller, Query::List(query)).await? else {
+        let View::Page(page) = self.look(Query::List(query)).await? else {
             return Err(unexpected());
         };
         Ok(page.revision)
@@ -126,10 +143,10 @@ pub(crate) enum Mark {
 }
 
 /// An event as a watcher reads it.
-pub(crate) fn told<'a>(watch: &Watch, published: &'a Published) -> Told<'a> {
+pub(crate) fn told<'a>(watch: &Watch, published: &Published, event: &'a Event) -> Told<'a> {
     let (epoch, revision) = (Some(watch.epoch()), published.event.revision);
     let cursor = published.last_of_revision.then_some(Cursor { epoch, revision });
-    Told::Event { event: &published.event, cursor }
+    Told::Event { event, cursor }
 }
 
 /// Waits until the server stops.
@@ -138,6 +155,25 @@ pub(crate) async fn ending(condition: &mut watch::Receiver<Condition>) {
         |condition: &Condition| matches!(condition.phase, Phase::Draining | Phase::Stopped);
     // If nobody can say so any more, it has stopped.
     let _ = condition.wait_for(is_ending).await;
+}
+
+/// Waits for a change of rights, if there can be one.
+pub(crate) async fn changed(changes: &mut Option<Changes>) {
+    match changes {
+        Some(changes) => std::future::poll_fn(|cx| changes.poll(cx)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until the credential is not good any more.
+async fn lost(app: &App, caller: &Caller, changes: &mut Option<Changes>) {
+    let mut caller = caller.clone();
+    loop {
+        changed(changes).await;
+        if app.authenticator.again(app.now(), &mut caller).is_err() {
+            return;
+        }
+    }
 }
 
 /// How events are put together for their way.
@@ -155,11 +191,15 @@ pub(crate) trait Parcels: Send + 'static {
 
     /// What a reader is told when the server stops.
     fn farewell() -> Option<Self::Parcel>;
+
+    /// What a reader is told who may not watch any more.
+    fn refusal(app: &App, failure: &Failure) -> Option<Self::Parcel>;
 }
 
 /// Begins to send events, until the reader has gone or the server stops.
 pub(crate) fn feed<P: Parcels>(
     app: Arc<App>,
+    caller: &Caller,
     filter: Filter,
     watch: Watch,
     parcels: P,
@@ -168,7 +208,11 @@ pub(crate) fn feed<P: Parcels>(
     let (last, last_word) = oneshot::channel();
     let revision = watch.after();
     let last = Some(last);
-    tokio::spawn(Feed { app, filter, watch, revision, parcels, reader, last }.run());
+    let changes = app.authenticator.changes_for(caller);
+    let caller = caller.clone();
+    tokio::spawn(
+        Feed { app, caller, changes, filter, watch, revision, parcels, reader, last }.run(),
+    );
     Fed { parcels: parcels_ahead, last_word: Some(last_word) }
 }
 
@@ -196,6 +240,9 @@ impl<P> Fed<P> {
 /// Writes one watcher's stream. It has a task of its own: the engine never waits for it, and it never for the engine.
 struct Feed<P: Parcels> {
     app: Arc<App>,
+    caller: Caller,
+    /// Of its rights.
+    changes: Option<Changes>,
     filter: Filter,
     watch: Watch,
     /// Everything up to here has been looked at.
@@ -209,11 +256,25 @@ impl<P: Parcels> Feed<P> {
     async fn run(mut self) {
         let mut condition = self.app.engine(&self.filter.namespace).condition_changes();
         self.mark(Mark::Bookmark);
+        // What has changed since the request came in counts as well.
+        let mut is_changed = self.changes.is_some();
         while self.flush().await.is_ok() {
+            if is_changed && let Err(failure) = self.look_again() {
+                if let Some(parcel) = P::refusal(&self.app, &failure) {
+                    // A reader that takes nothing hears nothing more.
+                    let _ = self.reader.try_send(parcel);
+                }
+                return;
+            }
+            is_changed = false;
             let heartbeat = self.app.config.watch_heartbeat;
             let happened = tokio::select! {
                 happened = self.watch.next() => happened,
                 () = self.reader.closed() => return,
+                () = changed(&mut self.changes) => {
+                    is_changed = true;
+                    continue;
+                }
                 () = ending(&mut condition) => return self.say_farewell().await,
                 () = tokio::time::sleep(heartbeat) => {
                     self.mark(Mark::Bookmark);
@@ -229,6 +290,12 @@ impl<P: Parcels> Feed<P> {
         }
     }
 
+    /// Looks at what the caller may see by now.
+    fn look_again(&mut self) -> Result<(), Failure> {
+        self.app.authenticator.again(self.app.now(), &mut self.caller)?;
+        self.filter.look_as(&self.caller)
+    }
+
     /// Adds this event and all that lie ready; false if it is time to end.
     fn take_in(&mut self, first: Watched) -> bool {
         let mut happened = first;
@@ -241,8 +308,8 @@ impl<P: Parcels> Feed<P> {
                 }
                 Watched::End => return false,
             };
-            if self.filter.wants(&published.event) {
-                self.parcels.add(told(&self.watch, &published));
+            if let Some(event) = self.filter.shown(&published.event) {
+                self.parcels.add(told(&self.watch, &published, &event));
             }
             if published.last_of_revision {
                 self.revision = self.revision.max(published.event.revision);
@@ -268,7 +335,13 @@ impl<P: Parcels> Feed<P> {
     async fn flush(&mut self) -> Result<(), ()> {
         let Some(parcel) = self.parcels.take() else { return Ok(()) };
         let timeout = self.app.config.watch_stall_timeout;
-        match tokio::time::timeout(timeout, self.reader.send(parcel)).await {
+        let sending = tokio::time::timeout(timeout, self.reader.send(parcel));
+        let sent = tokio::select! {
+            sent = sending => sent,
+            // A reader that takes nothing loses its rights as soon as any other.
+            () = lost(&self.app, &self.caller, &mut self.changes) => return Err(()),
+        };
+        match sent {
             Ok(sent) => sent.map_err(|_| ()),
             Err(_) => {
                 self.give_up();

@@ -50,7 +50,7 @@ pub(crate) fn write(line: &Line<'_>) {
 
 /// What a path asks for, as far as it may be logged, and the lock that it names.
 fn route(method: &Method, path: &str) -> (&'static str, Option<String>) {
-    const WHOLE: [&str; 21] = [
+    const WHOLE: [&str; 25] = [
         "/",
         "/v1/locks",
         "/v1/sets/acquire",
@@ -71,6 +71,10 @@ fn route(method: &Method, path: &str) -> (&'static str, Option<String>) {
         "/healthz",
         "/openapi.json",
         "/lock",
+        "/v1/auth/self",
+        "/v1/auth/tokens",
+        "/v1/auth/roles",
+        "/v1/auth/test",
         "/v1/locks/",
     ];
     if let Some(method) = grpc::method(path) {
@@ -87,6 +91,8 @@ fn route(method: &Method, path: &str) -> (&'static str, Option<String>) {
         return (whole, None);
     }
     for (prefix, route) in [
+        ("/v1/auth/tokens/", "/v1/auth/tokens/{token}"),
+        ("/v1/auth/roles/", "/v1/auth/roles/{role}"),
         ("/v1/sessions/", "/v1/sessions/{session_id}"),
         ("/v1/fences/", "/v1/fences/{name}"),
         ("/v1/inodes/", "/v1/inodes/{inode}"),

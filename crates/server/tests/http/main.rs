@@ -13,6 +13,7 @@ mod endings;
 mod watch;
 mod console;
 mod service;
+mod access;
 mod bad_inputs;
 mod frames;
 mod http2;

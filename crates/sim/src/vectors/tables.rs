@@ -280,9 +280,11 @@ fn holder() -> Holder {
         expires_in_ms: 29_000,
         session: None,
         metadata: [("value".to_string(), "10.0.0.7:9000".into())].into_iter().collect(),
+        principal: None,
+        hidden: false,
     }
 }
 
 fn edge(waiter: &str, lock: &str, blocker: &str) -> WaitEdge {
-    WaitEdge { waiter: waiter.into(), lock: lock.into(), blocker: blocker.into() }
+    WaitEdge { waiter: waiter.into(), lock: lock.into(), blocker: blocker.into(), hidden: false }
 }

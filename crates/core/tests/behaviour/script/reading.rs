@@ -172,6 +172,7 @@ impl World {
             prefix: wanted.option("prefix").unwrap_or_default().into(),
             owner: wanted.option("owner").map(|name| wanted.named(name)),
             session: session.map(|name| self.memory.session_number(wanted, name)),
+            within: None,
             inode: wanted.number("inode"),
             state,
             after: after.filter(|_| wanted.flag("next")),

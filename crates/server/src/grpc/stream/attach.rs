@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use leasehold_access::{Object, Operation};
 use leasehold_api::Code;
 use leasehold_api::grpc::COMMANDS_MAX;
 use leasehold_api::grpc::{
@@ -31,6 +32,7 @@ use tonic::codegen::tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
 use super::slots::{Slot, Slots, Work};
+use crate::access::Changes;
 use crate::convert;
 use crate::grpc::{fences, locks, read, sessions};
 use crate::service::app::App;
@@ -75,6 +77,10 @@ async fn begin(
     caller: &Caller,
     mut commands: Streaming<AttachRequest>,
 ) -> Result<(Attached, Vec<Asked>), Failure> {
+    // First of all: what changes from here on is heard of.
+    let changes = app.authenticator.changes_for(caller);
+    let mut caller = caller.clone();
+    app.authenticator.again(app.now(), &mut caller)?;
     let first = tokio::time::timeout(app.config.body_timeout, commands.message()).await;
     let late = || Failure::new(Code::RequestTimeout, "the first message did not come in time");
     let missing =
@@ -84,11 +90,15 @@ async fn begin(
     };
     let asked = first.attach.take().ok_or_else(missing)?;
     let namespace = read::namespace(&asked.namespace)?;
+    caller.resolve(&namespace);
+    if !matches!(asked.session, Some(Whose::SessionId(_))) {
+        caller.may(Operation::OpenSession, Object::Namespace(&namespace))?;
+    }
     operation::not_reserved(&namespace)?;
     let engine = app.engine(&namespace);
     let mut port = engine.port();
     let outbox = Outbox::new(engine);
-    let (bound, hello) = bind(app, caller, &outbox, &mut port, &namespace, asked.session).await?;
+    let (bound, hello) = bind(app, &caller, &outbox, &mut port, &namespace, asked.session).await?;
     let condition = engine.condition_changes();
     let ending = Box::pin(async move {
         let mut condition = condition;
@@ -97,7 +107,8 @@ async fn begin(
     });
     let attached = Attached {
         app: app.clone(),
-        caller: caller.clone(),
+        caller,
+        changes,
         commands,
         port,
         acquires: Acquires::new(&namespace),
@@ -195,6 +206,8 @@ async fn bind(
 pub(in crate::grpc) struct Attached {
     app: Arc<App>,
     caller: Caller,
+    /// Of its rights.
+    changes: Option<Changes>,
     commands: Streaming<AttachRequest>,
     port: Port,
     namespace: Namespace,
@@ -274,6 +287,9 @@ impl Attached {
 
     /// Takes in what was asked and puts together what can be answered. Whether there is something to send.
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
+        if self.changes.as_mut().is_some_and(Changes::is_due) {
+            self.app.authenticator.again(self.app.now(), &mut self.caller)?;
+        }
         let mut read = 0;
         loop {
             self.ask_some();
@@ -323,6 +339,11 @@ impl Attached {
         {
             let said = "another stream is bound to this session now";
             return Err(Failure::new(Code::Interrupted, said));
+        }
+        while let Some(changes) = &mut self.changes
+            && changes.poll(cx).is_ready()
+        {
+            self.app.authenticator.again(self.app.now(), &mut self.caller)?;
         }
         match self.ending.as_mut().poll(cx) {
             Poll::Pending => Ok(()),
@@ -652,9 +673,13 @@ impl Attached {
             self.waiting.remove(&slot.id);
         }
         match reply {
+            Ok(Reply::View(view)) => {
+                let view = self.caller.sight(&self.namespace).view(view);
+                self.answer(now, &slot, Reply::View(view));
+            }
             Ok(reply) => self.answer(now, &slot, reply),
             Err(error) => {
-                let failure = error.into();
+                let failure = self.caller.sight(&self.namespace).failure(error);
                 self.count(&slot, Err(&failure));
                 if !slot.is_silent() {
                     self.refuse(slot.id, &failure);

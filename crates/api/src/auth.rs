@@ -1,0 +1,164 @@
+//! Credentials and rights: who one is, tokens, roles.
+
+use serde::{Deserialize, Serialize};
+
+/// Who a credential stands for, and what it may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WhoAmI {
+    pub principal: String,
+    /// How the principal is known: `token`, or `none` while authentication is off.
+    pub credential: String,
+    /// The public id of the token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_id: Option<String>,
+    pub roles: Vec<String>,
+    /// Everything that is allowed somewhere.
+    pub verbs: Vec<String>,
+    /// When the token ends; left out if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+}
+
+/// What is asked of a new token. Without `principal` it is a narrower one of the caller's own, and what is left out is as in
+/// the token that it is made of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CreateTokenRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
+    /// `reader`, or a template with its namespaces: `client:billing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roles: Option<Vec<String>>,
+    /// How long it is good; 90 days if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// It has no end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_expiry: bool,
+    /// Networks that it is good from; everywhere if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cidrs: Option<Vec<String>>,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// Rules as in a role; only what they allow as well remains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<Object>>))]
+    pub rules: Option<serde_json::Value>,
+}
+
+/// A new token. Its secret is told once, here.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CreatedToken {
+    pub token: String,
+    #[serde(flatten)]
+    pub record: TokenInfo,
+}
+
+impl std::fmt::Debug for CreatedToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CreatedToken({}, secret)", self.record.id)
+    }
+}
+
+/// A token, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TokenInfo {
+    pub id: String,
+    pub principal: String,
+    pub roles: Vec<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cidrs: Vec<String>,
+    /// The token that it was made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// It stands in the access file of the servers, and is changed there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_file: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TokenList {
+    pub tokens: Vec<TokenInfo>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RevokedToken {
+    pub id: String,
+    pub revoked: bool,
+}
+
+/// How a token is replaced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct RotateTokenRequest {
+    /// How long the old one stays good; 24 hours if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overlap_ms: Option<u64>,
+}
+
+/// A role: rules that allow, and a quota.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RoleInfo {
+    pub name: String,
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<Object>))]
+    pub rules: serde_json::Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub quota: Option<serde_json::Value>,
+    /// `built_in`, `file` or `store`.
+    pub source: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RoleList {
+    pub roles: Vec<RoleInfo>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DeletedRole {
+    pub name: String,
+    pub deleted: bool,
+}
+
+/// May somebody do something?
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TestRightsRequest {
+    pub principal: String,
+    pub verb: String,
+    /// Left out for verbs about the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// A lock; anything in the namespace if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TestedRights {
+    pub allowed: bool,
+    /// The rule that allows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}

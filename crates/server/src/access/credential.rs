@@ -1,0 +1,102 @@
+//! The credential of a request: what it shows, and what of that is refused before anything is looked up.
+
+use std::sync::Arc;
+
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, Uri};
+use leasehold_access as access;
+use leasehold_api::Code;
+
+use crate::convert;
+use crate::service::problems::Failure;
+
+/// How a caller is known.
+#[derive(Clone, Debug)]
+pub(crate) enum Credential {
+    /// By nothing: authentication is off, or what is asked is open to everybody.
+    None,
+    Token(Arc<access::Credential>),
+}
+
+impl Credential {
+    /// The kind of credential, for people.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Credential::None => "none",
+            Credential::Token(_) => "token",
+        }
+    }
+}
+
+/// One text for every failure: why a credential is not good is no business of whoever shows it.
+pub(crate) fn unauthenticated() -> Failure {
+    let said = "a valid credential is needed: send Authorization: Bearer with a token";
+    Failure::new(Code::Unauthenticated, said)
+}
+
+/// The bearer token that a request shows; empty if it shows something that is none.
+pub(super) fn shown<'a>(headers: &'a HeaderMap, uri: &Uri) -> Result<Option<&'a str>, Failure> {
+    if uri.query().is_some_and(names_a_token) {
+        let said = "a token in a URL ends up in logs: send it as Authorization: Bearer";
+        return Err(Failure::new(Code::InvalidRequest, said));
+    }
+    let mut all = headers.get_all(AUTHORIZATION).iter();
+    let Some(given) = all.next() else { return Ok(None) };
+    if all.next().is_some() {
+        let said = "there is more than one Authorization header";
+        return Err(Failure::new(Code::InvalidRequest, said));
+    }
+    Ok(Some(given.to_str().ok().and_then(bearer).unwrap_or("")))
+}
+
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim_matches(' '))
+}
+
+fn names_a_token(query: &str) -> bool {
+    query.split('&').any(|pair| {
+        let name = pair.split('=').next().unwrap_or("");
+        let name = convert::percent_decoded(name);
+        name.is_some_and(|name| matches!(&*name, "token" | "access_token"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn of(values: &[&str], uri: &str) -> Result<Option<String>, Code> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        let shown = shown(&headers, &uri.parse().unwrap());
+        shown.map(|shown| shown.map(str::to_owned)).map_err(|failure| failure.code())
+    }
+
+    #[test]
+    fn one_bearer_token_is_taken_from_the_header_alone() {
+        assert_eq!(of(&[], "/v1/locks"), Ok(None));
+        assert_eq!(of(&["Bearer lk_a"], "/"), Ok(Some("lk_a".into())));
+        assert_eq!(of(&["bEARER  lk_a "], "/"), Ok(Some("lk_a".into())));
+        for other in ["Basic YTpi", "lk_a", "", "Bearer", "Bearer \u{e9}"] {
+            assert_eq!(
+                of(&[other], "/").map(|shown| shown.is_some_and(|s| s.starts_with("lk_"))),
+                Ok(false),
+                "{other}"
+            );
+        }
+        assert_eq!(of(&["Bearer a", "Bearer a"], "/"), Err(Code::InvalidRequest));
+        for query in ["token=x", "a=1&access_token=x", "t%6fken=x", "token"] {
+            assert_eq!(
+                of(&[], &format!("/v1/locks?{query}")),
+                Err(Code::InvalidRequest),
+                "{query}"
+            );
+        }
+        assert_eq!(of(&[], "/v1/locks?page_token=x"), Ok(None));
+    }
+}

@@ -1,0 +1,26 @@
+//! Who asks, and what they may do. A credential is checked while the head of a request is read.
+//!
+//! ```text
+//!  access.toml ──┐                                      head of a request
+//!                ├─► sources ──► Authenticator::snapshot ──────┤
+//!  access store ─┘                                             ▼
+//!                                 Caller { principal, credential, rights } ──► service: may it?
+//! ```
+//!
+//! Rights are decided by `leasehold_access`; the files here find out who asks, keep what is known of rights up to date, and
+//! name the operation behind each path. While authentication is off, a caller has no rights to be looked at: nothing is
+//! asked, locked or allocated for it.
+
+mod authenticator;
+mod changes;
+mod credential;
+mod failures;
+mod file;
+mod sources;
+pub(crate) mod operations;
+
+pub(crate) use authenticator::{Authenticator, Change, seconds};
+pub(crate) use changes::Changes;
+pub(crate) use credential::Credential;
+pub use file::FileError;
+pub use sources::bootstrap;
