@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn help_of_a_chore_says_how_it_is_called() {
-        assert!(details(&bench::CHORE).contains("Usage: cargo xtask bench [NAME"));
+        assert!(details(&bench::CHORE).contains("Usage: cargo xtask bench [--write] [NAME"));
         assert!(details(&check::CHORE).contains("Usage: cargo xtask check\n"));
     }
 }
