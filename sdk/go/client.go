@@ -16,7 +16,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"leasehold.example/sdk/go/machine"
@@ -39,11 +38,13 @@ type config struct {
 	reclaim   time.Duration
 	isKept    bool
 	namespace string
-	token     string
-	cacert    string
-	tls       *tls.Config
-	settings  machine.Settings
-	clock     Clock
+	// Behind pointers, so that nobody prints them with the rest.
+	token, tokenFile *string
+	allowsCleartext  bool
+	cacert           string
+	tls              *tls.Config
+	settings         machine.Settings
+	clock            Clock
 }
 
 // Option says how a client is made, or how a lock is asked for.
@@ -77,8 +78,14 @@ func WithoutHeartbeat() Option { return func(c *config) { c.isKept = false } }
 // Namespace is that of all locks of a client.
 func Namespace(name string) Option { return func(c *config) { c.namespace = name } }
 
-// Token is a secret by which the client is known: for https servers only.
-func Token(token string) Option { return func(c *config) { c.token = token } }
+// Token is a secret by which the client is known.
+func Token(token string) Option { return func(c *config) { c.token = &token } }
+
+// TokenFile is a file with that secret. It is read again when it has changed, and when the server does not know the token.
+func TokenFile(file string) Option { return func(c *config) { c.tokenFile = &file } }
+
+// AllowCleartextToken sends the token to http servers on other machines too, where all on the way can read it.
+func AllowCleartextToken() Option { return func(c *config) { c.allowsCleartext = true } }
 
 // CACert is a file with the authorities that are trusted, in place of those of the system.
 func CACert(file string) Option { return func(c *config) { c.cacert = file } }
@@ -114,7 +121,7 @@ func New(servers string, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	access, err := newAccess(c.token, c.cacert, c.tls)
+	access, err := newAccess(parsed, &c)
 	if err != nil {
 		return nil, err
 	}
@@ -126,26 +133,29 @@ func New(servers string, options ...Option) (*Client, error) {
 }
 
 // FromEnv makes a client as the environment says: LEASEHOLD_ADDR, LEASEHOLD_NAMESPACE, LEASEHOLD_TOKEN or
-// LEASEHOLD_TOKEN_FILE, LEASEHOLD_CACERT. What is given counts more.
+// LEASEHOLD_TOKEN_FILE, LEASEHOLD_ALLOW_CLEARTEXT_TOKEN=1, LEASEHOLD_CACERT. What is given counts more.
 func FromEnv(options ...Option) (*Client, error) {
 	servers := os.Getenv("LEASEHOLD_ADDR")
 	if servers == "" {
 		servers = "http://127.0.0.1:8080"
 	}
+	var given config
+	for _, option := range options {
+		option(&given)
+	}
 	var found []Option
 	token, file := os.Getenv("LEASEHOLD_TOKEN"), os.Getenv("LEASEHOLD_TOKEN_FILE")
-	if token != "" && file != "" {
+	switch {
+	case given.token != nil || given.tokenFile != nil:
+	case token != "" && file != "":
 		return nil, usage("set LEASEHOLD_TOKEN or LEASEHOLD_TOKEN_FILE, not both")
-	}
-	if file != "" {
-		read, err := os.ReadFile(file)
-		if err != nil {
-			return nil, usage("LEASEHOLD_TOKEN_FILE cannot be read: %v", err)
-		}
-		token = strings.TrimSpace(string(read))
-	}
-	if token != "" {
+	case token != "":
 		found = append(found, Token(token))
+	case file != "":
+		found = append(found, TokenFile(file))
+	}
+	if os.Getenv("LEASEHOLD_ALLOW_CLEARTEXT_TOKEN") == "1" {
+		found = append(found, AllowCleartextToken())
 	}
 	if namespace := os.Getenv("LEASEHOLD_NAMESPACE"); namespace != "" {
 		found = append(found, Namespace(namespace))

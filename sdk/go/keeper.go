@@ -57,7 +57,7 @@ type keeper struct {
 	clock    Clock
 	settings machine.Settings
 	servers  []string
-	access   access
+	access   *access
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -77,7 +77,7 @@ type keeper struct {
 	wakeAt         time.Duration
 }
 
-func newKeeper(servers []string, settings machine.Settings, access access, clock Clock) *keeper {
+func newKeeper(servers []string, settings machine.Settings, access *access, clock Clock) *keeper {
 	k := &keeper{clock: clock, settings: settings, servers: servers, access: access, poke: make(chan struct{}, 1)}
 	k.complaint, k.flushed, k.wakeAt = "no server answered", make(chan struct{}), machine.Never
 	k.running = map[machine.Key]context.CancelFunc{}
@@ -386,6 +386,10 @@ func (k *keeper) exchange(ctx context.Context, cancel context.CancelFunc, a mach
 	} else {
 		if got != nil {
 			i.grant = *got
+		}
+		// The machine follows whatever leader it is told of, so it is not told of one that must not be followed.
+		if refused, isRefused := answer.(machine.Refused); isRefused && refused.Problem.Leader != "" {
+			refused.Problem.Leader = k.access.leader(k.machine.Server(), refused.Problem.Leader)
 		}
 		k.machine.Answer(now, a.Call, answer)
 	}

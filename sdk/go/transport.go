@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,32 +27,6 @@ const (
 	idleMax    = 64
 	idleFor    = 30 * time.Second
 )
-
-// access is whom we trust, and as whom we come.
-type access struct {
-	token string
-	tls   *tls.Config
-}
-
-func newAccess(token, cacert string, given *tls.Config) (access, error) {
-	for _, c := range []byte(token) {
-		if c <= ' ' || c > '~' {
-			return access{}, usage("the token cannot be used: no header can carry it")
-		}
-	}
-	if given != nil || cacert == "" {
-		return access{token, given}, nil
-	}
-	read, err := os.ReadFile(cacert)
-	if err != nil {
-		return access{}, usage("the certificates of authorities cannot be read: %v", err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(read) {
-		return access{}, usage("the certificates of authorities cannot be read: there are none in %s", cacert)
-	}
-	return access{token, &tls.Config{RootCAs: roots}}, nil
-}
 
 // noAnswer says that none came, and whether the request may have been carried out.
 type noAnswer struct {
@@ -75,13 +47,13 @@ func (e *noAnswer) unreachable() error {
 // pool is the connections to one server: some for what keeps and ends leases, and others, where requests may wait.
 type pool struct {
 	server string
-	access access
+	access *access
 	dialer *net.Dialer
 	keep   *http.Transport
 	others *http.Transport
 }
 
-func newPool(server string, access access, connectTimeout time.Duration) *pool {
+func newPool(server string, access *access, connectTimeout time.Duration) *pool {
 	p := &pool{server: server, access: access, dialer: &net.Dialer{Timeout: connectTimeout}}
 	p.keep, p.others = p.transport(), p.transport()
 	p.keep.MaxConnsPerHost = keepersMax
@@ -112,15 +84,37 @@ func (p *pool) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	connection, err := p.dialer.DialContext(ctx, "tcp", parsed.Host)
+	dial := p.dialer.DialContext
+	if isProtected(p.server) {
+		protected := &tls.Dialer{NetDialer: p.dialer, Config: p.access.tls.Clone()}
+		dial = protected.DialContext
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.dialer.Timeout)
+	defer cancel()
+	connection, err := dial(ctx, "tcp", parsed.Host)
 	if err != nil {
 		return err
 	}
 	return connection.Close()
 }
 
-// begin sends a request and returns the answer, whose body is still to be read.
+// begin sends a request and returns the answer, whose body is still to be read. If the server does not know the token, and
+// there is another one by now, it sends it once more.
 func (p *pool) begin(ctx context.Context, one asked, accept string, isReserved bool) (*http.Response, *noAnswer) {
+	token := p.access.token.current()
+	answer, failure := p.beginAs(ctx, one, accept, isReserved, token)
+	if failure != nil || answer.StatusCode != http.StatusUnauthorized {
+		return answer, failure
+	}
+	newer := p.access.token.readAgain()
+	if newer == token {
+		return answer, nil
+	}
+	answer.Body.Close()
+	return p.beginAs(ctx, one, accept, isReserved, newer)
+}
+
+func (p *pool) beginAs(ctx context.Context, one asked, accept string, isReserved bool, token string) (*http.Response, *noAnswer) {
 	var isSent atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { isSent.Store(true) }}
 	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), one.method, p.server+one.path, bytes.NewReader(one.body))
@@ -128,8 +122,8 @@ func (p *pool) begin(ctx context.Context, one asked, accept string, isReserved b
 		return nil, &noAnswer{machine.Unsent, err.Error()}
 	}
 	request.Header.Set("User-Agent", "leasehold-go/"+Version)
-	if p.access.token != "" {
-		request.Header.Set("Authorization", "Bearer "+p.access.token)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	if accept != "" {
 		request.Header.Set("Accept", accept)

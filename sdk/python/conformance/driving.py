@@ -30,7 +30,7 @@ from leasehold import (
 
 Line = dict[str, Any]
 
-FEATURES_OF_ALL = ["advance_clock", "keeps_while_blocked", "fork"]
+FEATURES_OF_ALL = ["advance_clock", "keeps_while_blocked", "fork", "token_file"]
 
 
 def said(error: BaseException) -> Line:
@@ -116,7 +116,7 @@ class Driver:
 
     async def op_connect(self, line: Line) -> None:
         kind: Any = Client if self.is_sync else AsyncClient
-        names = ("owner", "namespace", "token", "cacert", "heartbeat")
+        names = ("owner", "namespace", "token", "token_file", "cacert", "heartbeat")
         given = {name: line[name] for name in names if name in line}
         if "patience_ms" in line:
             given["patience"] = line["patience_ms"] / 1000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -27,3 +29,13 @@ def clock() -> TestClock:
 def client(fake: Fake, clock: TestClock) -> Iterator[Client]:
     with Client(fake.url, clock=clock, patience=2) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The certificate of an authority that has signed nothing."""
+    folder = tmp_path_factory.mktemp("authority")
+    ask = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=nobody"
+    files = "-keyout key.pem -out cert.pem"
+    subprocess.run(["openssl", *ask.split(), *files.split()], cwd=folder, check=True, capture_output=True)
+    return folder / "cert.pem"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from leasehold import Client, Lease, TestClock
+from leasehold import Client, Held, Lease, TestClock
 from leasehold.apscheduler import locked_job
 from leasehold.celery import BeatLock, singleton
+from leasehold.django import LockedCommand
 
 from .fake import Fake
 
@@ -54,6 +57,52 @@ def test_beat_is_stopped_in_jeopardy(client: Client, clock: TestClock, fake: Fak
         clock.advance(15)
         assert stopped.wait(5)
         assert not lease.is_valid
+
+
+def test_beat_of_celery_ends_in_jeopardy(client: Client, clock: TestClock, fake: Fake, tmp_path: Path) -> None:
+    celery, beat = pytest.importorskip("celery"), pytest.importorskip("celery.beat")
+    app = celery.Celery("test", broker="memory://", backend="cache+memory://")
+    service = beat.Service(app, max_interval=0.01, schedule_filename=str(tmp_path / "schedule"))
+    with BeatLock(client, stop=service.stop, ttl=30):
+        running = threading.Thread(target=service.start, kwargs={"embedded_process": True})
+        running.start()
+        running.join(0.05)
+        assert running.is_alive()
+        fake.instead = lambda method, path, body: (503, {}) if path.endswith("/renew") else None
+        clock.advance(15)
+        running.join(5)
+        assert not running.is_alive()
+
+
+def test_command_of_django_runs_in_one_process_at_a_time(fake: Fake, clock: TestClock) -> None:
+    django, conf = pytest.importorskip("django"), pytest.importorskip("django.conf")
+    management = pytest.importorskip("django.core.management")
+    conf.settings.configure()
+    django.setup()
+
+    class Command(LockedCommand, management.BaseCommand):  # type: ignore[misc, name-defined]
+        lock_name = "nightly"
+
+        def lock_client(self) -> Client:
+            return Client(fake.url, clock=clock)
+
+        def handle(self, *args: Any, **options: Any) -> str:
+            self.lease.check()
+            assert "nightly" in fake.held
+            return f"ran with token {self.lease.fencing_token}"
+
+    out, err = io.StringIO(), io.StringIO()
+    management.call_command(Command(stdout=out, stderr=err))
+    assert out.getvalue() == "ran with token 1\n"
+    with Client(fake.url) as other, other.lock("nightly", owner="other"):
+        management.call_command(Command(stdout=out, stderr=err))
+        assert "nightly runs already" in err.getvalue()
+        command = Command(stdout=out, stderr=err)
+        command.on_held = "raise"
+        with pytest.raises(Held):
+            management.call_command(command)
+    assert out.getvalue() == "ran with token 1\n"
+    assert not fake.held
 
 
 def test_job_of_apscheduler_is_skipped_where_another_runs_it(client: Client) -> None:

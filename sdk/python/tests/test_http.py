@@ -32,7 +32,7 @@ def ask(*answers: bytes, is_closed: bool = False) -> list[Answered]:
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        pool = Pool(asyncio.get_running_loop(), f"http://127.0.0.1:{port}", Access(None, None, None, False))
+        pool = Pool(asyncio.get_running_loop(), f"http://127.0.0.1:{port}", Access([]))
         try:
             return [await asyncio.wait_for(pool.send("GET", "/", None), 5) for _ in answers]
         finally:
@@ -82,7 +82,7 @@ def test_what_cannot_be_read_is_no_answer_and_may_have_been_done(answer: bytes) 
 
 def test_what_cannot_be_connected_to_was_not_done() -> None:
     async def main() -> None:
-        pool = Pool(asyncio.get_running_loop(), "http://127.0.0.1:1", Access(None, None, None, False))
+        pool = Pool(asyncio.get_running_loop(), "http://127.0.0.1:1", Access([]))
         with pytest.raises(NoAnswer) as error:
             await pool.send("POST", "/", b"{}")
         assert error.value.failure is Failure.UNSENT

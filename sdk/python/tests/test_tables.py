@@ -6,7 +6,7 @@ import pytest
 
 from leasehold import Deadlock, Held, LeaseholdError, Refused, StaleFence, Unreachable, UsageError
 from leasehold._calls import read
-from leasehold._codes import RETRYABLE, says_nothing_of_the_lease, says_nothing_of_the_lock
+from leasehold._codes import DENIED, RETRYABLE, says_nothing_of_the_lease, says_nothing_of_the_lock
 from leasehold._duration import nanos, parse
 from leasehold._http import Answered
 from leasehold._names import byte_range, parse_servers, path_part, subtree
@@ -47,6 +47,7 @@ def test_code_means_what_the_server_means_by_it(row: vectors.Line) -> None:
     assert (code in RETRYABLE) == row["retryable"]
     assert says_nothing_of_the_lock(code) == row["says_nothing_of_the_lock"]
     assert says_nothing_of_the_lease(code) == row["says_nothing_of_the_lease"]
+    assert (code in DENIED) == row["is_denied"]
 
 
 @pytest.mark.parametrize("row", vectors.table("problems"), ids=lambda row: f"{row['status']} {row['error']['code']}")

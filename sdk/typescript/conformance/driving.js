@@ -18,7 +18,7 @@ import {
   UsageError,
 } from "../dist/index.js";
 
-const FEATURES = ["advance_clock", "cancel", "cancels_work"];
+const FEATURES = ["advance_clock", "cancel", "cancels_work", "token_file"];
 
 const KINDS = [
   [HeldError, "held"],
@@ -103,6 +103,7 @@ const OPS = {
   features: () => ({ sdk: "typescript", features: FEATURES }),
   connect(line) {
     const options = { clock, ...given(line, ["owner", "namespace", "token", "cacert", "heartbeat"]) };
+    if ("token_file" in line) options.tokenFile = line.token_file;
     if ("patience_ms" in line) options.patience = line.patience_ms;
     client = line.from_env ? Client.fromEnv(options) : new Client(line.servers, options);
   },

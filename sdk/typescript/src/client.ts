@@ -3,13 +3,13 @@
 import "./dispose.js";
 
 import { randomBytes } from "node:crypto";
-import { readFileSync } from "node:fs";
+import type { SecureContextOptions } from "node:tls";
 
+import { Access } from "./access.js";
 import { Api } from "./api.js";
 import { type Clock, SystemClock } from "./clock.js";
 import { type Duration, micros } from "./duration.js";
 import { LeaseholdError, RefusedError, UnreachableError, UsageError, isObject } from "./errors.js";
-import { readAccess } from "./http.js";
 import { Keeper } from "./keeper.js";
 import { Lease, Lock, type LockName, type LockOptions, Session, type SetOptions, type Setup, acquire, lockOf, setOf } from "./lease.js";
 import { SETTINGS } from "./machine/types.js";
@@ -29,9 +29,16 @@ export interface ClientOptions {
   readonly namespace?: string;
   /** A lease that nobody set the length of. */
   readonly ttl?: Duration;
+  /** A secret by which the client is known. */
   readonly token?: string;
-  /** A file with the certificates of authorities to trust. */
+  /** A file with that secret. It is read again when it has changed, and when the server does not know the token. */
+  readonly tokenFile?: string;
+  /** Sends the token to http servers on other machines too, where all on the way can read it. */
+  readonly allowCleartextToken?: boolean;
+  /** A file with the certificates of authorities to trust, in place of those of the system. */
   readonly cacert?: string;
+  /** How https servers are spoken to otherwise: `cert` and `key` of a client, for instance. */
+  readonly tls?: SecureContextOptions;
   /** A request is tried for so long before it is `UnreachableError`; a wait is no part of it. */
   readonly patience?: Duration;
   /** Heartbeats go out every third of the ttl, or every sixth to survive longer outages. */
@@ -46,6 +53,7 @@ export interface Leader {
   readonly fencingToken: number;
 }
 
+/** How a session is asked for. */
 export interface SessionOptions {
   readonly ttl?: Duration;
   readonly owner?: string;
@@ -66,8 +74,8 @@ export class Client {
     const settings = { ...SETTINGS, heartbeatPart: part, patience: micros(options.patience ?? "10s", "patience") };
     const ttl = options.ttl ?? "30s";
     micros(ttl, "ttl");
-    const access = readAccess(options.token, options.cacert);
-    const keeper = new Keeper(parseServers(servers), settings, access, options.clock ?? new SystemClock());
+    const parsed = parseServers(servers);
+    const keeper = new Keeper(parsed, settings, new Access(parsed, options), options.clock ?? new SystemClock());
     this.namespace = options.namespace ?? "default";
     const query = `?namespace=${encodeURIComponent(this.namespace)}`;
     this.api = new Api(keeper, query);
@@ -84,17 +92,18 @@ export class Client {
 
   /**
    * A client as the environment says: `LEASEHOLD_ADDR`, `LEASEHOLD_NAMESPACE`, `LEASEHOLD_TOKEN` or `LEASEHOLD_TOKEN_FILE`,
-   * `LEASEHOLD_CACERT`. What is given here goes first.
+   * `LEASEHOLD_ALLOW_CLEARTEXT_TOKEN=1`, `LEASEHOLD_CACERT`. What is given here goes first.
    */
   static fromEnv(options: ClientOptions = {}): Client {
     const environment = process.env;
     const namespace = environment.LEASEHOLD_NAMESPACE;
     const cacert = environment.LEASEHOLD_CACERT;
-    const token = options.token === undefined ? tokenOf(environment) : undefined;
+    const hasToken = options.token !== undefined || options.tokenFile !== undefined;
     return new Client(environment.LEASEHOLD_ADDR || SERVER, {
       ...(namespace ? { namespace } : {}),
       ...(cacert ? { cacert } : {}),
-      ...(token ? { token } : {}),
+      ...(hasToken ? {} : tokenOf(environment)),
+      allowCleartextToken: environment.LEASEHOLD_ALLOW_CLEARTEXT_TOKEN === "1",
       ...options,
     });
   }
@@ -149,15 +158,10 @@ export class Client {
   }
 }
 
-function tokenOf(environment: NodeJS.ProcessEnv): string | undefined {
-  const { LEASEHOLD_TOKEN: token, LEASEHOLD_TOKEN_FILE: file } = environment;
-  if (token && file) throw new UsageError("set LEASEHOLD_TOKEN or LEASEHOLD_TOKEN_FILE, not both");
-  if (!file) return token;
-  try {
-    return readFileSync(file, "utf8").trim();
-  } catch (error) {
-    throw new UsageError(`LEASEHOLD_TOKEN_FILE cannot be read: ${String(error)}`);
-  }
+function tokenOf(environment: NodeJS.ProcessEnv): { readonly token?: string; readonly tokenFile?: string } {
+  const { LEASEHOLD_TOKEN: token, LEASEHOLD_TOKEN_FILE: tokenFile } = environment;
+  if (token && tokenFile) throw new UsageError("set LEASEHOLD_TOKEN or LEASEHOLD_TOKEN_FILE, not both");
+  return token ? { token } : tokenFile ? { tokenFile } : {};
 }
 
 /** A fence register on the server: see `Client.fence`. */
@@ -187,6 +191,7 @@ export class Register {
   }
 }
 
+/** How an election is taken part in. */
 export interface ElectionOptions {
   readonly owner?: string;
   readonly ttl?: Duration;

@@ -31,6 +31,9 @@ export const LEASE_IS_OVER: ReadonlySet<string> = new Set(["not_holder", "lease_
 /** Somebody else is in the way. */
 export const HELD: ReadonlySet<string> = new Set(["lock_held", "reclaim_window"]);
 
+/** The server does not let the caller in, who may have a better token soon: a lease stands all the same. */
+export const DENIED: ReadonlySet<string> = new Set(["unauthenticated", "permission_denied"]);
+
 /** True if the refusal leaves open what was asked: it may be decided a little later, or elsewhere. */
 export function saysNothingOfTheLock(code: string): boolean {
   return code === "internal" || (RETRYABLE.has(code) && !DECIDED.has(code));

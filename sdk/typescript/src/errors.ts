@@ -34,6 +34,8 @@ type Fields = Readonly<Record<string, unknown>>;
 
 /** A refusal as the server said it (`application/problem+json`); `fields` has all of it. */
 export class Problem {
+  leader: string | undefined;
+
   constructor(
     readonly code: string,
     readonly detail: string,
@@ -41,7 +43,9 @@ export class Problem {
     readonly status = 0,
     readonly requestId = "",
     readonly fields: Fields = {},
-  ) {}
+  ) {
+    this.leader = text(fields.leader);
+  }
 
   get recommendedRetryMs(): number | undefined {
     return integer(this.fields.recommended_retry_ms);
@@ -49,10 +53,6 @@ export class Problem {
 
   get ticket(): string | undefined {
     return text(this.fields.ticket);
-  }
-
-  get leader(): string | undefined {
-    return text(this.fields.leader);
   }
 
   get reason(): string | undefined {

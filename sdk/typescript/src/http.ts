@@ -1,11 +1,10 @@
 /** Requests over HTTP/1.1 by `node:http` and `node:https`: kept-alive connections, some of them for what keeps leases. */
 
-import { readFileSync } from "node:fs";
 import * as http from "node:http";
 import * as https from "node:https";
 import type { Socket } from "node:net";
 
-import { UsageError } from "./errors.js";
+import { type Access, isProtected } from "./access.js";
 import type { Failure } from "./machine/types.js";
 import { VERSION } from "./version.js";
 
@@ -34,27 +33,6 @@ export class NoAnswer extends Error {
   }
 }
 
-/** The authorities to trust, and the token to come with. */
-export interface Access {
-  readonly token: string | undefined;
-  readonly ca: string | undefined;
-}
-
-export function readAccess(token: string | undefined, cacert: string | undefined): Access {
-  if (token !== undefined && !/^[\x21-\x7e]+$/.test(token)) {
-    throw new UsageError("the token cannot be used: no header can carry it");
-  }
-  if (cacert === undefined) return { token, ca: undefined };
-  let ca: string;
-  try {
-    ca = readFileSync(cacert, "utf8");
-  } catch (error) {
-    throw new UsageError(`the certificates of authorities cannot be read: ${String(error)}`);
-  }
-  if (!ca.includes("-----BEGIN CERTIFICATE-----")) throw new UsageError(`${cacert}: there is no certificate in it`);
-  return { token, ca };
-}
-
 export interface SendOptions {
   readonly method: string;
   readonly path: string;
@@ -81,7 +59,7 @@ export class Pool {
   readonly #url: URL;
   readonly #headers: http.OutgoingHttpHeaders;
   readonly #isTls: boolean;
-  readonly #ca: string | undefined;
+  readonly #access: Access;
   readonly #beats: http.Agent;
   readonly #others: http.Agent;
   readonly #alone = new Set<http.ClientRequest>();
@@ -91,10 +69,9 @@ export class Pool {
   constructor(server: string, access: Access) {
     this.server = server;
     this.#url = new URL(server);
-    this.#isTls = this.#url.protocol === "https:";
-    this.#ca = access.ca;
+    this.#isTls = isProtected(server);
+    this.#access = access;
     this.#headers = { "User-Agent": `leasehold-typescript/${VERSION}` };
-    if (access.token !== undefined) this.#headers.Authorization = `Bearer ${access.token}`;
     const how = { keepAlive: true, scheduling: "lifo", timeout: IDLE_TIMEOUT_MS } as const;
     const Agent = this.#isTls ? https.Agent : http.Agent;
     this.#beats = new Agent({ ...how, maxSockets: BEATS_MAX, maxFreeSockets: BEATS_MAX });
@@ -107,9 +84,32 @@ export class Pool {
     return { answer: opened.answer.then((message) => this.#whole(message)), cancel: opened.cancel };
   }
 
-  /** Sends, and tells the beginning of the answer. */
+  /**
+   * Sends, and tells the beginning of the answer. If the server does not know the token, and there is another one by now, it is
+   * sent once more.
+   */
   open(options: SendOptions): Sent<http.IncomingMessage> {
-    const request = this.#request(options);
+    const { token } = this.#access;
+    const first = this.#open(options, token);
+    if (token === undefined) return first;
+    let current = first;
+    let isCancelled = false;
+    const answer = first.answer.then((message) => {
+      if (message.statusCode !== 401 || isCancelled || !this.#access.hasNewer(token)) return message;
+      message.resume();
+      current = this.#open(options, this.#access.token);
+      return current.answer;
+    });
+    answer.catch(() => {});
+    const cancel = (): void => {
+      isCancelled = true;
+      current.cancel();
+    };
+    return { answer, cancel };
+  }
+
+  #open(options: SendOptions, token: string | undefined): Sent<http.IncomingMessage> {
+    const request = this.#request(options, token);
     const answer = new Promise<http.IncomingMessage>((resolve, reject) => {
       let isConnected = false;
       let isAnswered = false;
@@ -151,9 +151,10 @@ export class Pool {
     for (const request of this.#alone) request.destroy();
   }
 
-  #request(options: SendOptions): http.ClientRequest {
+  #request(options: SendOptions, token: string | undefined): http.ClientRequest {
     const { method, path, body } = options;
     const headers = { ...this.#headers };
+    if (token !== undefined) headers.Authorization = `Bearer ${token}`;
     if (options.accept !== undefined) headers.Accept = options.accept;
     if (body !== undefined) headers["Content-Type"] = "application/json";
     if (body !== undefined || method !== "GET") headers["Content-Length"] = Buffer.byteLength(body ?? "");
@@ -163,7 +164,7 @@ export class Pool {
     const port = this.#url.port === "" ? (this.#isTls ? 443 : 80) : Number(this.#url.port);
     const how = { method, path, headers, agent, host, port };
     if (!this.#isTls) return http.request(how);
-    return https.request(this.#ca === undefined ? how : { ...how, ca: this.#ca });
+    return https.request({ ...how, ...this.#access.tls });
   }
 
   /** Notes when the connection stands, and gives it up if it takes too long. */

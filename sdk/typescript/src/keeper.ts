@@ -12,6 +12,7 @@
  * clock first, and whoever asks a belief is answered by the clock in any case.
  */
 
+import type { Access } from "./access.js";
 import { Belief } from "./belief.js";
 import type { Clock } from "./clock.js";
 import {
@@ -26,9 +27,9 @@ import {
   readProblem,
   refusal,
 } from "./errors.js";
-import { type Access, type Answered, NoAnswer, Pool, type Sent } from "./http.js";
+import { type Answered, NoAnswer, Pool, type Sent } from "./http.js";
 import { Machine } from "./machine/machine.js";
-import { type Action, type Ask, type Ended, type Key, MILLISECOND, type Request, type Settings } from "./machine/types.js";
+import { type Action, type Ask, type Ended, type Key, MILLISECOND, type Refused, type Request, type Settings } from "./machine/types.js";
 import { type Grant, NO_GRANT, type Payload, isSuccess } from "./payload.js";
 
 /** A timer is trusted for no longer, in milliseconds: they stand still while the machine sleeps. */
@@ -397,9 +398,16 @@ export class Keeper {
       this.#machine.failed(now, call, "unknown");
     } else {
       if (read.grant !== undefined) item.grant = read.grant;
+      if (read.answer.kind === "refusal") this.#boundLeader(read.answer.problem);
       this.#machine.answer(now, call, read.answer);
     }
     this.#act();
+  }
+
+  /** The machine follows whatever leader it is told of, so it is not told of one that must not be followed. */
+  #boundLeader(problem: Refused): void {
+    if (!(problem instanceof Problem) || problem.leader === undefined) return;
+    problem.leader = this.access.leader(this.#machine.server, problem.leader);
   }
 
   /** Sends one after the other, and says what came of the first that was refused, or else of the last. */

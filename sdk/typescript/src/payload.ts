@@ -9,6 +9,7 @@ import { pathPart } from "./names.js";
 /** Over HTTP the server waits no longer in one request; a ticket keeps the place for the next. In milliseconds. */
 const HTTP_WAIT_MAX = 50_000;
 
+/** What the interface takes and gives, as it stands in JSON. */
 export type Json = Record<string, unknown>;
 
 export interface HttpAsk {

@@ -4,7 +4,9 @@ import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { test } from "node:test";
 
+import { Access } from "../dist/access.js";
 import { NoAnswer, Pool } from "../dist/http.js";
+import { Client, UsageError } from "../dist/index.js";
 
 async function listening(handler) {
   const server = createServer(handler);
@@ -19,7 +21,7 @@ test("requests that take over a connection from others know that it stands", asy
     if (isDeaf) request.socket.destroy();
     else setTimeout(() => response.end("{}"), 5);
   });
-  const pool = new Pool(url, { token: undefined, ca: undefined });
+  const pool = new Pool(url, new Access([url]));
   let connected = 0;
   const beat = () => pool.send({ method: "GET", path: "/", isBeat: true, onConnected: () => (connected += 1) });
   // More than there are connections for heartbeats: the rest waits in line for one.
@@ -32,4 +34,22 @@ test("requests that take over a connection from others know that it stands", asy
   for (const { reason } of lost) assert.ok(reason instanceof NoAnswer && reason.failure === "unknown", String(reason));
   pool.close();
   server.close();
+});
+
+test("a server of another interface is refused", async (t) => {
+  const { server, url } = await listening((request, response) => {
+    request.resume();
+    if (request.url === "/v1/version") response.end(JSON.stringify({ api: ["v7", "v8"] }));
+    else response.writeHead(404).end(JSON.stringify({ code: "not_found", outcome: "not_applied" }));
+  });
+  t.after(() => (server.close(), server.closeAllConnections()));
+  const client = new Client(url);
+  t.after(() => client.close());
+  for (;;) {
+    const error = await client.lock("a").acquire().catch((refused) => refused);
+    if (error instanceof UsageError) {
+      assert.match(error.message, /v7, v8/);
+      return;
+    }
+  }
 });

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { readBody } from "../dist/api.js";
-import { RETRYABLE, saysNothingOfTheLease, saysNothingOfTheLock } from "../dist/codes.js";
+import { DENIED, RETRYABLE, saysNothingOfTheLease, saysNothingOfTheLock } from "../dist/codes.js";
 import { micros, parse } from "../dist/duration.js";
 import {
   DeadlockError,
@@ -57,6 +57,7 @@ test("codes mean what the server means by them", () => {
     assert.equal(RETRYABLE.has(row.code), row.retryable, row.code);
     assert.equal(saysNothingOfTheLock(row.code), row.says_nothing_of_the_lock, row.code);
     assert.equal(saysNothingOfTheLease(row.code), row.says_nothing_of_the_lease, row.code);
+    assert.equal(DENIED.has(row.code), row.is_denied, row.code);
   }
 });
 

@@ -69,6 +69,9 @@ fn installed(at: &Workshop, copy: &Path) -> Result<()> {
     let mut lint = at.program("node");
     lint.arg(copy.join("node_modules/publint/src/cli.js")).args(["--strict", &file]);
     run(lint.current_dir(&project))?;
+    let mut resolve = at.program("node");
+    resolve.arg(copy.join("node_modules/@arethetypeswrong/cli/dist/index.js"));
+    run(resolve.args([&file, "--profile", "esm-only", "--quiet"]).current_dir(&project))?;
     run(npm(&["install", "--offline", &file]).current_dir(&project))?;
     let block = first_block(&copy.join("README.md"), "ts")?;
     fs::write(project.join("program.ts"), format!("{BEFORE}{block}"))?;

@@ -37,6 +37,7 @@ impl<T> Machine<T> {
             call: None,
             is_in_line: false,
             members: std::collections::BTreeSet::new(),
+            denied: None,
         });
         if let Ask::Under { session, .. } = ask {
             match self.entries.get_mut(session) {
@@ -344,6 +345,11 @@ impl<T> Machine<T> {
             self.try_acquire_later(now, key, pause);
         }
     }
+}
+
+/// True if the server does not let the caller in, who may have a better token soon: the lease stands all the same.
+pub fn is_denied(problem: &Problem) -> bool {
+    matches!(problem.code, Code::Unauthenticated | Code::PermissionDenied)
 }
 
 /// The same for what is held already: a server that has too much to do has not ended the lease.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use leasehold_api::Problem;
 
+use super::machine::Loss;
 use super::slab::{CallId, Key};
 use super::time::Moment;
 use super::window::LeaseWindow;
@@ -56,6 +57,15 @@ pub(super) struct Entry<T> {
     pub(super) is_in_line: bool,
     /// Grants under it, if it is a session.
     pub(super) members: BTreeSet<Key>,
+    /// Why the last renewal was not let in. If nothing better comes, that is how the lease was lost.
+    pub(super) denied: Option<Box<Problem>>,
+}
+
+impl<T> Entry<T> {
+    /// How the lease ends when its ttl is over.
+    pub(super) fn lapse(&mut self) -> Loss {
+        self.denied.take().map_or(Loss::Lapsed, Loss::Told)
+    }
 }
 
 #[derive(Debug)]

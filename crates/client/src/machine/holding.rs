@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_api::Problem;
 
-use super::acquiring::says_nothing_of_the_lease;
+use super::acquiring::{is_denied, says_nothing_of_the_lease};
 use super::entry::{Ask, Beat, Held, Phase};
 use super::jitter::doubled;
 use super::link::Link;
@@ -32,7 +32,7 @@ impl<T> Machine<T> {
         let Some(held) = self.held_mut(key) else { return };
         let (window, beat) = (held.window, held.beat);
         match window.state(now) {
-            State::Lost => self.lose(key, Loss::Lapsed),
+            State::Lost => self.lapse(key),
             State::Jeopardy => self.in_jeopardy(key, window),
             State::Valid if beat.at <= now => self.send_beat(now, key),
             State::Valid => {}
@@ -123,6 +123,7 @@ impl<T> Machine<T> {
             Phase::Held(held) if held.sent <= call.sent => {
                 let beat = if is_kept { beat } else { Beat::NONE };
                 *held = Held { window, sent: call.sent, beat };
+                entry.denied = None;
                 self.tell(key, News::Renewed(window));
             }
             Phase::Confirming(..) if window.state(now) == State::Valid => {
@@ -153,8 +154,13 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn renewal_refused(&mut self, now: Moment, key: Key, problem: Box<Problem>) {
-        if says_nothing_of_the_lease(&problem) {
-            let hint = problem.recommended_retry_ms.map(Duration::from_millis);
+        let hint = problem.recommended_retry_ms.map(Duration::from_millis);
+        if is_denied(&problem) {
+            self.beat_failed(now, key, hint);
+            if let Some(entry) = self.entries.get_mut(key) {
+                entry.denied = Some(problem);
+            }
+        } else if says_nothing_of_the_lease(&problem) {
             self.beat_failed(now, key, hint);
         } else {
             self.lose(key, Loss::Told(problem));

@@ -405,7 +405,7 @@ impl<T> Machine<T> {
                 Phase::Acquiring(_) => self.acquiring_due(now, key),
                 Phase::Confirming(..) => self.confirming_due(now, key),
                 Phase::Held(_) => self.held_due(now, key),
-                Phase::Jeopardy(_) => self.lose(key, Loss::Lapsed),
+                Phase::Jeopardy(_) => self.lapse(key),
                 Phase::Joined => {}
                 Phase::Releasing(_) => self.releasing_due(now, key),
                 Phase::Abandoned(_) => self.abandoned_due(now, key),
@@ -491,6 +491,13 @@ impl<T> Machine<T> {
 
     pub(super) fn lose(&mut self, key: Key, loss: Loss) {
         self.end(key, Ended::Lost(loss));
+    }
+
+    /// Ends a lease whose ttl is over.
+    pub(super) fn lapse(&mut self, key: Key) {
+        if let Some(loss) = self.entries.get_mut(key).map(Entry::lapse) {
+            self.lose(key, loss);
+        }
     }
 }
 

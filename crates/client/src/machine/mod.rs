@@ -16,7 +16,8 @@
 //!
 //! - A lease counts from the moment before the request was sent that got or renewed it, see [`LeaseWindow`].
 //! - A heartbeat goes out after a third of the ttl at the latest, or after a sixth: see [`HeartbeatInterval`]. What fails
-//!   by transport is sent again until half of the ttl is over; what the server refuses ends the lease at once.
+//!   by transport is sent again until half of the ttl is over, and so is what the server does not let in; what it refuses
+//!   otherwise ends the lease at once.
 //! - Half of the ttl after the last confirmed request was sent the work must stop (jeopardy), and does not start again.
 //!   When the ttl is over the lease is lost.
 //! - A grant that comes so late that a heartbeat is due is confirmed by one before the caller is told.
@@ -43,7 +44,7 @@ mod tests;
 #[cfg(test)]
 mod outages;
 
-pub use acquiring::{is_undecided, says_nothing_of_the_lease};
+pub use acquiring::{is_denied, is_undecided, says_nothing_of_the_lease};
 pub use entry::{Ask, Wait};
 pub use jitter::Jitter;
 pub use link::LinkId;

@@ -295,7 +295,7 @@ fn a_failed_heartbeat_is_sent_again_soon() {
 
 #[test]
 fn a_refused_renewal_ends_the_lease_at_once() {
-    for code in [Code::LeaseLost, Code::NotHolder, Code::SessionNotFound, Code::PermissionDenied] {
+    for code in [Code::LeaseLost, Code::NotHolder, Code::SessionNotFound, Code::InvalidRequest] {
         let (mut hands, key) = Hands::hold("a");
         hands.until_said();
         assert_eq!(hands.refuse(code), format!("a lost: {code}"));
@@ -319,6 +319,47 @@ fn a_server_that_cannot_renew_just_now_is_asked_again() {
         assert_eq!(said, "a renew", "{code}");
         assert!(at < 15_000);
         assert_eq!(hands.answer(renewed()), "a renewed");
+    }
+}
+
+#[test]
+fn who_is_not_let_in_tries_again_until_the_work_must_stop() {
+    for code in [Code::Unauthenticated, Code::PermissionDenied] {
+        let (mut hands, key) = Hands::hold("a");
+        hands.until_said();
+        assert_eq!(hands.refuse(code), "");
+        // Another token is in time.
+        let (at, said) = hands.until_said();
+        assert_eq!(said, "a renew", "{code}");
+        assert!(at < 15_000);
+        assert_eq!(hands.answer(renewed()), "a renewed");
+        let confirmed = at;
+        let mut told = Vec::new();
+        while hands.machine.window(key).is_some() {
+            let (at, said) = hands.until_said();
+            if said == "a renew" {
+                hands.refuse(code);
+            } else {
+                told.push((at - confirmed, said));
+            }
+        }
+        assert_eq!(told, [(15_000, "a jeopardy".into()), (30_000, format!("a lost: {code}"))]);
+    }
+}
+
+#[test]
+fn a_denial_is_not_the_cause_of_what_lapses_later() {
+    let (mut hands, _) = Hands::hold("a");
+    hands.until_said();
+    hands.refuse(Code::Unauthenticated);
+    hands.until_said();
+    hands.answer(renewed());
+    loop {
+        let (_, said) = hands.until_said();
+        if said.contains("lost") {
+            assert_eq!(said, "a lost: lapsed");
+            return;
+        }
     }
 }
 

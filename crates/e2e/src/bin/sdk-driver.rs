@@ -1,7 +1,7 @@
 //! Lets the harness of all SDKs drive the one for Rust: JSON lines in, JSON lines out. See `sdk/README.md`.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,16 +9,16 @@ use anyhow::{Context, Result, anyhow};
 use leasehold_client::machine::Moment;
 use leasehold_client::wire::{Claim, Code, Cursor, Happened, News};
 use leasehold_client::{
-    Change, Client, Clock, Error, Lease, LeaseHandle, LockRequest, LostBy, Method, Retry, Session,
-    Sleep, State, SystemClock, Transport,
+    Change, Client, Clock, Error, HeartbeatInterval, Lease, LeaseHandle, LockRequest, LostBy,
+    Method, Retry, Session, Sleep, State, SystemClock, Transport,
 };
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
 /// The clock of the system, which a test can set forward.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct TestClock {
-    ahead: AtomicU64,
+    ahead: Arc<AtomicU64>,
 }
 
 impl Clock for TestClock {
@@ -27,9 +27,14 @@ impl Clock for TestClock {
     }
 
     fn sleep_until(&self, at: Moment) -> Sleep {
-        let step = Duration::from_millis(50);
-        let left = at.since(self.now()).min(step);
-        Box::pin(tokio::time::sleep(left))
+        let clock = self.clone();
+        Box::pin(async move {
+            // In steps, since it may be set forward meanwhile.
+            while clock.now() < at {
+                let step = Duration::from_millis(50);
+                tokio::time::sleep(at.since(clock.now()).min(step)).await;
+            }
+        })
     }
 }
 
@@ -55,6 +60,9 @@ struct Driver {
     handles: Mutex<HashMap<String, LeaseHandle>>,
     number: AtomicU64,
     transport: Transport,
+    /// What follows events.
+    followers: Mutex<Vec<AbortHandle>>,
+    is_closed: AtomicBool,
 }
 
 /// What the harness is told, or why not.
@@ -189,6 +197,20 @@ impl Driver {
         lock(&self.client).clone().context("connect comes first")
     }
 
+    /// Drops all that it holds: a client ends with the last of its handles.
+    async fn close(&self) {
+        let client = lock(&self.client).take();
+        self.is_closed.store(true, Ordering::Relaxed);
+        if let Some(client) = client {
+            client.close().await;
+        }
+        for follower in lock(&self.followers).drain(..) {
+            follower.abort();
+        }
+        lock(&self.things).clear();
+        lock(&self.handles).clear();
+    }
+
     fn handle(&self, line: &Value) -> Result<LeaseHandle> {
         let name = text(line, "lease")?;
         lock(&self.handles).get(name).cloned().with_context(|| format!("there is no lease {name}"))
@@ -257,6 +279,9 @@ impl Driver {
     #[expect(clippy::too_many_lines, reason = "a long flat match")]
     async fn answer(&self, line: &Value, id: u64) -> Answer {
         let op = text(line, "op")?;
+        if op == "acquire" && self.is_closed.load(Ordering::Relaxed) {
+            return Err(Error::Closed.into());
+        }
         match op {
             "features" => {
                 let features = ["advance_clock", "keeps_while_blocked", "cancel", "cancels_work"];
@@ -265,6 +290,9 @@ impl Driver {
             "connect" => {
                 let mut builder = Client::builder(text(line, "servers")?).clock(self.clock.clone());
                 builder = builder.transport(self.transport);
+                if line["heartbeat"] == "ttl/6" {
+                    builder = builder.heartbeat(HeartbeatInterval::Sixth);
+                }
                 if line["patience_ms"].is_u64() {
                     builder = builder.patience(length(line, "patience_ms")?);
                 }
@@ -279,6 +307,7 @@ impl Driver {
                     builder = builder.authorities(&pem);
                 }
                 *lock(&self.client) = Some(builder.start()?);
+                self.is_closed.store(false, Ordering::Relaxed);
             }
             "acquire" => {
                 let request = self.request(line)?;
@@ -370,7 +399,7 @@ impl Driver {
                 let mut leaders = self.client()?.election(text(line, "lock")?).observe().await?;
                 let name = format!("o{}", self.number.fetch_add(1, Ordering::Relaxed) + 1);
                 let observer = name.clone();
-                tokio::spawn(async move {
+                let follower = tokio::spawn(async move {
                     while let Ok(leader) = leaders.next().await {
                         let (owner, value) = leader.map(|one| (one.owner, one.value)).unzip();
                         say(&json!({
@@ -378,6 +407,7 @@ impl Driver {
                         }));
                     }
                 });
+                lock(&self.followers).push(follower.abort_handle());
                 return Ok(json!({"observer": name}));
             }
             "fence" => {
@@ -391,7 +421,7 @@ impl Driver {
                 let mut watch = self.client()?.watch(text(line, "prefix")?, after).await?;
                 let name = format!("w{}", self.number.fetch_add(1, Ordering::Relaxed) + 1);
                 let watcher = name.clone();
-                tokio::spawn(async move {
+                let follower = tokio::spawn(async move {
                     while let Some(Ok(event)) = watch.next().await {
                         let lock = if let News::Granted { lock, .. } | News::Ended { lock, .. } =
                             &event.news
@@ -406,6 +436,7 @@ impl Driver {
                         }));
                     }
                 });
+                lock(&self.followers).push(follower.abort_handle());
                 return Ok(json!({"watch": name}));
             }
             "api" => {
@@ -423,10 +454,7 @@ impl Driver {
             }
             "block" => std::thread::sleep(length(line, "ms")?),
             "close" => {
-                let client = lock(&self.client).take();
-                if let Some(client) = client {
-                    client.close().await;
-                }
+                self.close().await;
             }
             _ => return Err(anyhow!("there is no op {op}").into()),
         }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::harness::{LONG, Stage, millis};
+use super::harness::{LONG, Stage, Store, millis};
+
+pub(crate) const STORE: Store = Store::Memory;
 
 pub(crate) async fn a_lock_is_held_by_one_at_a_time(stage: Stage) -> Result<()> {
     stage.connect().await?;
@@ -280,6 +282,74 @@ pub(crate) async fn a_lease_that_others_wait_for_is_wanted(stage: Stage) -> Resu
     stage.driver.ask(json!({"op": "wanted", "lease": lease})).await?;
     stage.driver.ask(json!({"op": "release", "lease": lease})).await?;
     waiting.await??.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn a_session_hears_that_others_wait(stage: Stage) -> Result<()> {
+    stage.connect().await?;
+    let session = stage.driver.ask(json!({"op": "session", "ttl_ms": 60_000})).await?;
+    let session = session["lease"].clone();
+    let line = json!({"op": "acquire", "session": session, "lock": "under"});
+    let under = stage.driver.ask(line).await?;
+    let wanted = stage.driver.send(json!({"op": "wanted", "lease": session}))?;
+    let other = stage.other.clone();
+    let waiting = tokio::spawn(async move { other.lock("under").wait(LONG).acquire().await });
+    wanted.ok().await?;
+    stage.driver.ask(json!({"op": "release", "lease": under["lease"]})).await?;
+    waiting.await??.release().await?;
+    stage.driver.ask(json!({"op": "check", "lease": session})).await.map(drop)
+}
+
+pub(crate) async fn who_would_wait_for_itself_is_refused(stage: Stage) -> Result<()> {
+    stage.connect().await?;
+    stage.acquire(json!({"lock": "a", "owner": "one"})).await?;
+    let again = json!({"op": "acquire", "lock": "a", "owner": "one", "wait_ms": null});
+    let refused = stage.driver.refused(again).await?;
+    assert_eq!(refused["kind"], "deadlock", "{refused}");
+    assert_eq!(refused["cycle"], json!([["one", "a", "one"]]), "{refused}");
+    Ok(())
+}
+
+pub(crate) async fn many_workers_share_a_client(stage: Stage) -> Result<()> {
+    stage.connect().await?;
+    let line = |worker: u32| json!({"op": "acquire", "lock": "a", "owner": format!("w{worker}"), "wait_ms": null});
+    let mut waiting = Vec::new();
+    for worker in 0..12 {
+        waiting.push(stage.driver.send(line(worker))?);
+    }
+    let mut tokens = Vec::new();
+    // Whoever is granted first gives way to the next: one of them answers at a time.
+    let mut ends = tokio::task::JoinSet::new();
+    for pending in waiting {
+        ends.spawn(pending.ok());
+    }
+    while let Some(held) = ends.join_next().await {
+        let held = held??;
+        ensure!(stage.other.api().get("a").await?.holders.len() == 1);
+        tokens.push(held["token"].as_u64());
+        stage.driver.ask(json!({"op": "release", "lease": held["lease"]})).await?;
+    }
+    ensure!(tokens.len() == 12 && tokens.is_sorted(), "{tokens:?}");
+    ensure!(stage.is_free("a").await?);
+    Ok(())
+}
+
+pub(crate) async fn the_next_server_is_asked(stage: Stage) -> Result<()> {
+    stage.connect_to(&format!("http://127.0.0.1:1,{}", stage.url())).await?;
+    let lease = stage.acquire(json!({"lock": "a"})).await?;
+    stage.driver.ask(json!({"op": "release", "lease": lease})).await.map(drop)
+}
+
+pub(crate) async fn no_connection_is_left_after_close(stage: Stage) -> Result<()> {
+    let proxy = stage.connect_by_proxy().await?;
+    stage.acquire(json!({"lock": "a", "ttl_ms": 60_000})).await?;
+    stage.driver.ask(json!({"op": "session", "ttl_ms": 60_000})).await?;
+    stage.driver.ask(json!({"op": "watch", "prefix": "a"})).await?;
+    ensure!(proxy.open() > 0, "nothing goes through the proxy");
+    stage.driver.ask(json!({"op": "close"})).await?;
+    stage.until(LONG, "no connection stands", async || Ok(proxy.open() == 0)).await?;
+    let closed = stage.driver.refused(json!({"op": "acquire", "lock": "b"})).await?;
+    assert_eq!((&closed["kind"], &closed["outcome"]), (&"closed".into(), &"not_applied".into()));
     Ok(())
 }
 

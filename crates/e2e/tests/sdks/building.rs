@@ -88,7 +88,7 @@ pub(crate) fn compile(sdk: Sdk, copy: &Path) -> Result<()> {
 }
 
 /// Go as it is installed: no other one is fetched, and no module.
-fn go() -> Result<Command> {
+pub(crate) fn go() -> Result<Command> {
     let program = python_tool("go")?;
     let tools = tools_folder()?;
     let mut command = Command::new(program);

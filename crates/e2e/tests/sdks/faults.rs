@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use leasehold_client::wire::BreakRequest;
-use leasehold_e2e::proxy::Network;
-use leasehold_e2e::tls::{Authority, Certificate, TlsProxy};
+use leasehold_e2e::proxy::{Network, Proxy};
 use serde_json::{Value, json};
 
-use super::harness::{LATE_MAX, LONG, Noise, Stage, millis};
+use super::harness::{LATE_MAX, LONG, Noise, Stage, Store, millis};
+
+pub(crate) const STORE: Store = Store::Sqlite;
 
 const TTL: Duration = Duration::from_secs(3);
 const TTL_MS: u64 = 3000;
@@ -301,26 +302,88 @@ pub(crate) async fn a_watcher_that_missed_events_is_told(stage: Stage) -> Result
     Ok(())
 }
 
-pub(crate) async fn tls_and_tokens_are_spoken(stage: Stage) -> Result<()> {
-    let authority = Authority::new()?;
-    let proxy = TlsProxy::before(stage.server.address(), &authority, Certificate::Good).await?;
-    let servers = format!("https://localhost:{}", proxy.port());
-    let line = json!({
-        "op": "connect", "servers": servers, "patience_ms": 3000, "token": "lk_1_secret",
-        "cacert": authority.file(),
-    });
+pub(crate) async fn work_under_a_session_is_told_to_stop_with_it(stage: Stage) -> Result<()> {
+    let proxy = stage.connect_by_proxy().await?;
+    let noise = Noise::listen();
+    let session = stage.driver.ask(json!({"op": "session", "ttl_ms": TTL_MS})).await?;
+    let session = session["lease"].clone();
+    let line = json!({"op": "acquire", "session": session, "lock": "a"});
+    let under = stage.driver.ask(line).await?["lease"].clone();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let cut = Instant::now();
+    proxy.set(Network::Stalls);
+    for lease in [&under, &session] {
+        let jeopardy = json!({"event": "jeopardy", "lease": lease});
+        let (told, _) = stage.driver.event(jeopardy, LONG).await?;
+        let took = told.saturating_duration_since(cut);
+        ensure!(took <= TTL / 2 + LATE_MAX + noise.allowance(), "{lease}: told after {took:?}");
+        let refused = stage.driver.refused(json!({"op": "check", "lease": lease})).await?;
+        assert_eq!((&refused["kind"], &refused["by"]), (&"lease_lost".into(), &"jeopardy".into()));
+    }
+    for lease in [&under, &session] {
+        stage.driver.event(json!({"event": "lost", "lease": lease, "by": "lapse"}), LONG).await?;
+    }
+    proxy.set(Network::Works);
+    stage.until_free("a", LONG).await
+}
+
+pub(crate) async fn a_session_survives_a_restart_of_the_server(mut stage: Stage) -> Result<()> {
+    stage.connect().await?;
+    let session = stage.driver.ask(json!({"op": "session", "ttl_ms": 20_000})).await?;
+    let session = session["lease"].clone();
+    for lock in ["a", "b"] {
+        stage.driver.ask(json!({"op": "acquire", "session": session, "lock": lock})).await?;
+    }
+    stage.server.kill()?;
+    stage.server.start_again().await?;
+    stage.driver.ask(json!({"op": "renew", "lease": session})).await?;
+    stage.driver.ask(json!({"op": "acquire", "session": session, "lock": "c"})).await?;
+    stage.driver.ask(json!({"op": "check", "lease": session})).await?;
+    stage.driver.ask(json!({"op": "release", "lease": session})).await?;
+    for lock in ["a", "b", "c"] {
+        ensure!(stage.is_free(lock).await?, "{lock}");
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_session_whose_answer_was_lost_is_opened_once(stage: Stage) -> Result<()> {
+    let proxy = stage.connect_by_proxy().await?;
+    stage.acquire(json!({"lock": "warm"})).await?;
+    proxy.set(Network::DeafensClient);
+    let opening = stage.driver.send(json!({"op": "session", "ttl_ms": 60_000}))?;
+    let sessions =
+        async || anyhow::Ok(stage.other.api().list_sessions(None, None).await?.sessions.len());
+    stage.until(LONG, "it is opened", async || Ok(sessions().await? == 1)).await?;
+    proxy.set(Network::Resets);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    proxy.set(Network::Works);
+    let opened = opening.ok().await?;
+    assert_eq!(opened["replayed"], true, "{opened}");
+    assert_eq!(sessions().await?, 1);
+    stage.driver.ask(json!({"op": "release", "lease": opened["lease"]})).await?;
+    assert_eq!(sessions().await?, 0);
+    Ok(())
+}
+
+pub(crate) async fn heartbeats_every_sixth_outlast_longer_outages(stage: Stage) -> Result<()> {
+    let proxy = Proxy::before(stage.server.address()).await?;
+    let servers = format!("http://{}", proxy.address());
+    let line =
+        json!({"op": "connect", "servers": servers, "patience_ms": 5000, "heartbeat": "ttl/6"});
     stage.driver.ask(line).await?;
-    let lease = stage.acquire(json!({"lock": "a"})).await?;
-    stage.driver.ask(json!({"op": "release", "lease": lease})).await?;
-    // Of another authority it trusts nobody.
-    let other = Authority::new()?;
-    let line = json!({
-        "op": "connect", "servers": servers, "patience_ms": 500, "cacert": other.file(),
-    });
-    stage.driver.ask(line).await?;
-    let error = stage.driver.refused(json!({"op": "acquire", "lock": "a"})).await?;
-    assert_eq!((&error["kind"], &error["outcome"]), (&"unreachable".into(), &"not_applied".into()));
-    ensure!(error["detail"].as_str().is_some_and(|said| said.contains("certificate")), "{error}");
+    let lease = stage.acquire(json!({"lock": "a", "ttl_ms": 12_000})).await?;
+    // Right before a heartbeat is due, which is when an outage costs most.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    proxy.set(Network::Resets);
+    // Of ttl/9, heartbeats every third are only sure to survive 1.3 s, and those every sixth 3 s.
+    tokio::time::sleep(Duration::from_millis(2200)).await;
+    proxy.set(Network::Works);
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    // Long enough after the first grant that it has been renewed since.
+    let left = millis(&stage.state_of(&lease).await?["time_left_ms"]);
+    ensure!(left > 7000.0, "it was not renewed: {left} ms are left");
+    stage.driver.ask(json!({"op": "check", "lease": lease})).await?;
+    ensure!(stage.driver.take(&json!({"event": "jeopardy"})).is_none());
     Ok(())
 }
 

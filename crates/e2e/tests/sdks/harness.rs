@@ -60,18 +60,33 @@ pub(crate) struct Stage {
     pub(crate) other: Client,
 }
 
+/// Where the server keeps its locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Store {
+    Memory,
+    Sqlite,
+}
+
 impl Stage {
-    pub(crate) async fn of(sdk: Sdk) -> Result<Stage> {
-        Stage::of_copy(sdk, None).await
+    pub(crate) async fn of(sdk: Sdk, store: Store) -> Result<Stage> {
+        Stage::of_copy(sdk, store, None).await
     }
 
     /// The same with an SDK that lies elsewhere.
-    pub(crate) async fn of_copy(sdk: Sdk, copy: Option<&Path>) -> Result<Stage> {
-        let server = Server::start().await?;
+    pub(crate) async fn of_copy(sdk: Sdk, store: Store, copy: Option<&Path>) -> Result<Stage> {
+        let server = match store {
+            Store::Memory => Server::start_with(&["--store", "memory"]).await?,
+            Store::Sqlite => Server::start().await?,
+        };
         let driver = Driver::start(&mut command(sdk, copy)?).await?;
         let url = format!("http://{}", server.address());
         let other = Client::builder(&url).transport(Transport::Http).connect().await?;
         Ok(Stage { sdk, copy: copy.map(Path::to_path_buf), server, driver, other })
+    }
+
+    /// Whether each heartbeat is a request of its own, which shows its own token.
+    pub(crate) fn is_over_http(&self) -> bool {
+        self.sdk != Sdk::Rust
     }
 
     pub(crate) fn url(&self) -> String {
@@ -221,9 +236,14 @@ impl Noise {
     }
 
     /// What to allow for: several threads in a row may each be that late.
-    pub(crate) fn allowance(self) -> Duration {
-        self.is_over.store(true, Ordering::Relaxed);
+    pub(crate) fn allowance(&self) -> Duration {
         Duration::from_nanos(self.worst.load(Ordering::Relaxed)) * 4
+    }
+}
+
+impl Drop for Noise {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
 }
 

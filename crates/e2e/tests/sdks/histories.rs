@@ -12,7 +12,9 @@ use leasehold_e2e::random::Random;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::harness::Stage;
+use super::harness::{Stage, Store};
+
+pub(crate) const STORE: Store = Store::Sqlite;
 
 const OPERATIONS: usize = 20_000;
 const WORKERS: u32 = 16;

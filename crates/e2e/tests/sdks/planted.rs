@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::TempDir;
 
-use super::harness::{Sdk, Stage};
+use super::harness::{Sdk, Stage, Store};
 use super::{basics, building, faults};
 
 /// File, what stands there once, and what is put in its place.
@@ -64,7 +64,7 @@ impl Bug {
             )],
             Bug::RetryAfterRefusal => &[(
                 "src/leasehold/_machine/machine.py",
-                "            if not says_nothing_of_the_lease(problem.code):\n                self._end(sent.key, lost(Loss.TOLD, problem))\n            elif",
+                "            if not is_denied and not says_nothing_of_the_lease(problem.code):\n                self._end(sent.key, lost(Loss.TOLD, problem))\n            elif",
                 "            if",
             )],
             Bug::SwallowLoss => &[
@@ -123,8 +123,8 @@ impl Bug {
             )],
             Bug::RetryAfterRefusal => &[(
                 "src/machine/machine.ts",
-                "if (!saysNothingOfTheLease(problem.code)) this.#end(sent.key, lost(\"server\", problem));\n        else if",
-                "if",
+                "else if (!saysNothingOfTheLease(problem.code)) {",
+                "else if (problem.code === \"\") {",
             )],
             Bug::SwallowLoss => &[
                 (
@@ -172,11 +172,11 @@ pub(crate) fn all_are_found(sdk: Sdk) -> Result<()> {
 async fn is_found(bug: Bug, sdk: Sdk) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let copy = patched(bug, sdk, &folder)?;
-    let stage = Stage::of_copy(sdk, Some(&copy)).await?;
+    let stage = Stage::of_copy(sdk, Store::Sqlite, Some(&copy)).await?;
     basics::who_waits_is_granted_when_it_comes_free(stage)
         .await
         .with_context(|| format!("{sdk:?} with {bug:?} does not work at all"))?;
-    let stage = Stage::of_copy(sdk, Some(&copy)).await?;
+    let stage = Stage::of_copy(sdk, Store::Sqlite, Some(&copy)).await?;
     // An assertion that fails is a thread that panics.
     let trial = std::thread::spawn(move || -> Result<()> {
         tokio::runtime::Runtime::new()?.block_on(bug.scenario(stage))

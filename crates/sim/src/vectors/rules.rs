@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_api::{Code, Gone, Problem};
-use leasehold_client::machine::{Failure, HeartbeatInterval};
+use leasehold_client::machine::{Failure, HeartbeatInterval, is_denied, says_nothing_of_the_lease};
 
 use super::lines::Said;
 use super::recorder::{Recorder, Setup, TTL};
@@ -112,13 +112,33 @@ const RULES: &[Rule] = &[
     ("a refused renewal ends the lease at once", |name| {
         let mut hands = connected(name);
         let codes = Code::ALL.into_iter().filter(|code| {
-            !leasehold_client::machine::says_nothing_of_the_lease(&Problem::new(*code, ""))
+            let problem = Problem::new(*code, "");
+            !says_nothing_of_the_lease(&problem) && !is_denied(&problem)
         });
         for code in codes {
             hands.acquire(code.as_str(), NEVER);
             hands.granted();
             hands.renew(code.as_str());
             hands.refused(code);
+        }
+        hands
+    }),
+    ("who is not let in tries again until the work must stop", |name| {
+        let mut hands = connected(name);
+        for code in [Code::Unauthenticated, Code::PermissionDenied] {
+            hands.acquire(code.as_str(), NEVER);
+            hands.granted();
+            hands.until_said();
+            hands.refused(code);
+            hands.until_said();
+            hands.renewed();
+            hands.until_said();
+            while !hands.names().is_empty() {
+                if hands.said.iter().any(|said| said.contains("send")) {
+                    hands.refused(code);
+                }
+                hands.until_said();
+            }
         }
         hands
     }),

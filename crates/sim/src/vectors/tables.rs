@@ -3,7 +3,7 @@
 use leasehold_api::{
     Code, Gone, Happened, Holder, LockState, Mode, Problem, WaitEdge, parse_duration,
 };
-use leasehold_client::machine::{is_undecided, says_nothing_of_the_lease};
+use leasehold_client::machine::{is_denied, is_undecided, says_nothing_of_the_lease};
 use leasehold_client::path_part;
 use leasehold_core::Scope;
 use serde::Serialize;
@@ -151,6 +151,7 @@ struct CodeRow {
     outcome: Happened,
     says_nothing_of_the_lock: bool,
     says_nothing_of_the_lease: bool,
+    is_denied: bool,
 }
 
 pub(super) fn codes() -> String {
@@ -163,6 +164,7 @@ pub(super) fn codes() -> String {
             outcome: code.outcome(),
             says_nothing_of_the_lock: is_undecided(&problem),
             says_nothing_of_the_lease: says_nothing_of_the_lease(&problem),
+            is_denied: is_denied(&problem),
         }
     };
     Code::ALL.into_iter().map(|code| line(&row(code))).collect()

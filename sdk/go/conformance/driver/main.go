@@ -47,8 +47,9 @@ type request struct {
 	Servers   string
 	Namespace string
 	CACert    string
-	Patience  int64 `json:"patience_ms"`
-	FromEnv   bool  `json:"from_env"`
+	TokenFile string `json:"token_file"`
+	Patience  int64  `json:"patience_ms"`
+	FromEnv   bool   `json:"from_env"`
 }
 
 // driver is the state of one driven process: a client, and what it holds, by name.
@@ -237,6 +238,9 @@ func (d *driver) connect(r request) (line, error) {
 	if json.Unmarshal(r.Token, &token) == nil && token != "" {
 		given = append(given, leasehold.Token(token))
 	}
+	if r.TokenFile != "" {
+		given = append(given, leasehold.TokenFile(r.TokenFile))
+	}
 	if r.Patience != 0 {
 		given = append(given, leasehold.Patience(millis(r.Patience)))
 	}
@@ -256,7 +260,7 @@ func (d *driver) connect(r request) (line, error) {
 func (d *driver) do(ctx context.Context, r request) (line, error) {
 	switch r.Op {
 	case "features":
-		return line{"sdk": "go", "features": []string{"advance_clock", "keeps_while_blocked", "cancel", "cancels_work"}}, nil
+		return line{"sdk": "go", "features": []string{"advance_clock", "keeps_while_blocked", "cancel", "cancels_work", "token_file"}}, nil
 	case "connect":
 		return d.connect(r)
 	case "acquire":

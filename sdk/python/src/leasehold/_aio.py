@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import os
 import ssl
 import warnings
 import weakref
@@ -61,6 +62,8 @@ class AsyncClient:
         namespace: str = "default",
         ttl: Duration = TTL,
         token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        allow_cleartext_token: bool = False,
         cacert: str | None = None,
         ssl_context: ssl.SSLContext | None = None,
         patience: Duration = 10.0,
@@ -73,6 +76,8 @@ class AsyncClient:
             namespace=namespace,
             ttl=ttl,
             token=token,
+            token_file=token_file,
+            allow_cleartext_token=allow_cleartext_token,
             cacert=cacert,
             ssl_context=ssl_context,
             patience=patience,
@@ -182,6 +187,7 @@ class AsyncClient:
 
     @property
     def namespace(self) -> str:
+        """That of all locks of this client."""
         return self._setup.namespace
 
     async def close(self) -> None:

@@ -16,7 +16,9 @@ __all__ = ["Clock", "SystemClock", "TestClock"]
 class Clock(Protocol):
     """Nanoseconds from some moment on, never backwards."""
 
-    def now(self) -> int: ...
+    def now(self) -> int:
+        """The time."""
+        ...
 
 
 if sys.platform == "linux":
@@ -40,6 +42,7 @@ class SystemClock:
     """The clock of the system."""
 
     def now(self) -> int:
+        """The time."""
         return _now()
 
 
@@ -53,8 +56,10 @@ class TestClock:
         self._lock = threading.Lock()
 
     def now(self) -> int:
+        """The time."""
         return _now() + self._ahead
 
     def advance(self, seconds: float) -> None:
+        """Sets it forward."""
         with self._lock:
             self._ahead += round(seconds * 1e9)

@@ -30,6 +30,10 @@ HELD = frozenset({"lock_held", "reclaim_window"})
 """Somebody else is in the way."""
 
 
+DENIED = frozenset({"unauthenticated", "permission_denied"})
+"""The server does not let the caller in, who may have a better token soon: a lease stands all the same."""
+
+
 def says_nothing_of_the_lock(code: str) -> bool:
     """Whether the refusal leaves open what was asked: it may be decided a little later, or elsewhere."""
     return code == "internal" or (code in RETRYABLE and code not in _DECIDED)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from ._machine import Failure
+from ._names import is_loopback, is_protected, parse_server
 from ._version import VERSION
 from .errors import UsageError
 
@@ -20,6 +23,9 @@ IDLE_TIMEOUT = 60.0
 ANSWER_BYTES_MAX = 64 << 20
 HEAD_BYTES_MAX = 64 << 10
 IDLE_MAX = 32
+TOKEN_AGE_MAX = 1.0
+"""How long a token is shown before its file is read again, in seconds."""
+TOKEN_BYTES_MAX = 64 << 10
 
 
 class NoAnswer(Exception):
@@ -46,28 +52,111 @@ class Answered:
 class Access:
     """Whom we trust, and as whom we come."""
 
-    def __init__(self, token: str | None, cacert: str | None, context: ssl.SSLContext | None, is_tls: bool) -> None:
-        if token is not None and (not token or not token.isascii() or not token.isprintable() or " " in token):
-            raise UsageError("the token cannot be used: no header can carry it")
-        self._authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+    def __init__(
+        self,
+        servers: Sequence[str],
+        *,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        allow_cleartext_token: bool = False,
+        cacert: str | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._servers = frozenset(servers)
+        self._is_pinned = cacert is not None
+        self._token = Token(token, token_file)
+        if self._token.shown is not None and not allow_cleartext_token:
+            for server in servers:
+                if not is_protected(server) and not is_loopback(server):
+                    raise UsageError(f"{server}: the token would be sent unencrypted; use https://")
         self.context = context
-        if is_tls and context is None:
+        if context is None and any(is_protected(server) for server in servers):
             try:
                 self.context = ssl.create_default_context(cafile=cacert)
             except (OSError, ssl.SSLError) as error:
                 raise UsageError(f"the certificates of authorities cannot be read: {error}") from None
 
-    def head(self, method: str, host: str, path: str, body: bytes | None, accept: str | None) -> bytes:
-        text = (
-            f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: leasehold-python/{VERSION}\r\n{self._authorization}"
-        )
-        if accept:
-            text += f"Accept: {accept}\r\n"
-        if body is not None:
-            text += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-        elif method != "GET":
-            text += "Content-Length: 0\r\n"
-        return text.encode("latin-1") + b"\r\n" + (body or b"")
+    def token(self) -> str | None:
+        """The token to show now."""
+        return self._token.current()
+
+    def has_newer(self, shown: str | None) -> bool:
+        """After a 401: whether there is another token by now than the one that was shown."""
+        return self._token.read_again() != shown
+
+    def leader(self, current: str, hint: str | None) -> str | None:
+        """The leader that the server in use names, if it may be followed there: to a server that was named, or over TLS
+        to one that an authority of ``cacert`` has signed. Nothing leads from https to http."""
+        if hint is None:
+            return None
+        try:
+            server = parse_server(hint if "://" in hint else f"{current.partition('://')[0]}://{hint}")
+        except UsageError:
+            return None
+        if is_protected(current) and not is_protected(server):
+            return None
+        is_vouched_for = self._is_pinned and is_protected(current)
+        return server if is_vouched_for or server in self._servers else None
+
+
+class Token:
+    """A secret, or the file that it is read from: again now and then, and when a server does not know it."""
+
+    def __init__(self, token: str | None, file: str | os.PathLike[str] | None) -> None:
+        if token is not None and file is not None:
+            raise UsageError("give a token or a file with one, not both")
+        self._file = file
+        self._read_at = time.monotonic()
+        if file is not None:
+            try:
+                token = _read(file)
+            except OSError as error:
+                raise UsageError(f"the file with the token cannot be read: {error}") from None
+        if token is not None and not _is_sendable(token):
+            raise UsageError("the token cannot be used: no header can carry it")
+        self.shown = token
+
+    def current(self) -> str | None:
+        if self._file is not None and time.monotonic() - self._read_at >= TOKEN_AGE_MAX:
+            return self.read_again()
+        return self.shown
+
+    def read_again(self) -> str | None:
+        if self._file is not None:
+            self._read_at = time.monotonic()
+            try:
+                token = _read(self._file)
+            except OSError:
+                # It is just being replaced, perhaps.
+                return self.shown
+            if _is_sendable(token):
+                self.shown = token
+        return self.shown
+
+
+def _read(file: str | os.PathLike[str]) -> str:
+    with open(file, encoding="utf-8", errors="replace") as opened:
+        return opened.read(TOKEN_BYTES_MAX).strip()
+
+
+def _is_sendable(token: str) -> bool:
+    return bool(token) and token.isascii() and token.isprintable() and " " not in token
+
+
+def head(
+    method: str, host: str, path: str, body: bytes | None, *, token: str | None = None, accept: str | None = None
+) -> bytes:
+    """A request up to its body, and that."""
+    text = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: leasehold-python/{VERSION}\r\n"
+    if token:
+        text += f"Authorization: Bearer {token}\r\n"
+    if accept:
+        text += f"Accept: {accept}\r\n"
+    if body is not None:
+        text += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    elif method != "GET":
+        text += "Content-Length: 0\r\n"
+    return text.encode("latin-1") + b"\r\n" + (body or b"")
 
 
 class Connection(asyncio.Protocol):
@@ -291,9 +380,6 @@ class Pool:
         self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         self._authority = parts.netloc
         self._tls = access.context if parts.scheme == "https" else None
-        if parts.scheme == "https" and self._tls is None:
-            # A server that is spoken to in the clear names one that is not.
-            self._tls = ssl.create_default_context()
         self._idle: list[Connection] = []
         self._reserved: Connection | None = None
         self._is_closed = False
@@ -326,10 +412,16 @@ class Pool:
         self._keep(await self.connect(), is_reserved=False)
 
     async def send(self, method: str, path: str, body: bytes | None, is_reserved: bool = False) -> Answered:
+        token = self._access.token()
+        answered = await self._send(method, path, body, is_reserved, token)
+        if answered.status == 401 and self._access.has_newer(token):
+            answered = await self._send(method, path, body, is_reserved, self._access.token())
+        return answered
+
+    async def _send(self, method: str, path: str, body: bytes | None, is_reserved: bool, token: str | None) -> Answered:
         connection = self._take(is_reserved) or await self.connect()
-        head = self._access.head(method, self._authority, path, body, None)
         try:
-            answered = await connection.request(head)
+            answered = await connection.request(head(method, self._authority, path, body, token=token))
         except NoAnswer as failure:
             failure.said = f"{self.server}: {failure.said}"
             raise
@@ -340,10 +432,20 @@ class Pool:
         self, path: str, accept: str, on_bytes: Callable[[bytes], None]
     ) -> tuple[Connection, int, dict[str, str]]:
         """On a connection of its own, which the caller closes."""
+        token = self._access.token()
+        connection, status, headers = await self._stream(path, accept, on_bytes, token)
+        if status == 401 and self._access.has_newer(token):
+            connection.abort()
+            return await self._stream(path, accept, on_bytes, self._access.token())
+        return connection, status, headers
+
+    async def _stream(
+        self, path: str, accept: str, on_bytes: Callable[[bytes], None], token: str | None
+    ) -> tuple[Connection, int, dict[str, str]]:
         connection = await self.connect()
-        head = self._access.head("GET", self._authority, path, None, accept)
+        asked = head("GET", self._authority, path, None, token=token, accept=accept)
         try:
-            status, headers = await connection.stream(head, on_bytes)
+            status, headers = await connection.stream(asked, on_bytes)
         except BaseException:
             connection.abort()
             raise

@@ -40,6 +40,7 @@ from ._machine import (
     Loss,
     Machine,
     News,
+    Refusal,
     Request,
     Send,
     Settings,
@@ -415,10 +416,17 @@ class Keeper:
             self._machine.failed(now, call, Failure.UNKNOWN)
         else:
             answer, grant = read
+            if isinstance(answer, Refusal) and isinstance(answer.problem, Problem):
+                self._note_leader(answer.problem)
             if grant is not None:
                 item.grant = grant
             self._machine.answer(now, call, answer)
         self._act()
+
+    def _note_leader(self, problem: Problem) -> None:
+        """The machine follows whatever leader it is told of, so it is not told of one that must not be followed."""
+        if problem.leader is not None:
+            problem.fields["leader"] = self._access.leader(self._machine.server, problem.leader)
 
     async def _send_each(self, request: Request, item: Item, pool: Pool) -> Answered:
         """Sends one after the other, and says what came of the first that was refused, or else of the last."""

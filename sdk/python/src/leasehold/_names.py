@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv6Address, ip_address
 from urllib.parse import quote, urlsplit
 
 from .errors import UsageError
@@ -25,13 +26,30 @@ def query_value(value: str) -> str:
 
 def parse_servers(text: str) -> list[str]:
     """Reads ``http://host:port`` or ``https://host:port``, or several with commas between them."""
-    servers = [_parse_server(part.strip()) for part in text.split(",") if part.strip()]
+    servers = [parse_server(part.strip()) for part in text.split(",") if part.strip()]
     if not servers:
         raise UsageError("an address is needed, such as http://127.0.0.1:8080")
     return servers
 
 
-def _parse_server(text: str) -> str:
+def is_protected(server: str) -> bool:
+    """Whether TLS is spoken to it."""
+    return server.startswith("https://")
+
+
+def is_loopback(server: str) -> bool:
+    """Whether it is on this machine, so that no other can listen on the way."""
+    host = urlsplit(server).hostname or ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def parse_server(text: str) -> str:
+    """Reads one of them."""
     full = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(full)

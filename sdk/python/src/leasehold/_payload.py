@@ -30,6 +30,7 @@ class Claim:
     permits: int | None = None
 
     def json(self) -> Json:
+        """As the interface has it."""
         body: Json = {"lock": self.lock}
         if self.mode is not None:
             body["mode"] = self.mode

@@ -72,6 +72,8 @@ def set_up(
     namespace: str,
     ttl: Duration,
     token: str | None,
+    token_file: str | os.PathLike[str] | None,
+    allow_cleartext_token: bool,
     cacert: str | None,
     ssl_context: ssl.SSLContext | None,
     patience: Duration,
@@ -83,28 +85,32 @@ def set_up(
     if heartbeat not in parts:
         raise UsageError(f"heartbeat: {heartbeat!r} is neither ttl/3 nor ttl/6")
     settings = Settings(patience=nanos(patience, "patience"), heartbeat_part=parts[heartbeat])
-    is_tls = any(server.startswith("https://") for server in parsed)
-    access = Access(token, cacert, ssl_context, is_tls)
+    access = Access(
+        parsed,
+        token=token,
+        token_file=token_file,
+        allow_cleartext_token=allow_cleartext_token,
+        cacert=cacert,
+        context=ssl_context,
+    )
     return Setup(Keeper(parsed, settings, access, clock or SystemClock()), namespace, owner, ttl)
 
 
 def from_environment(given: Mapping[str, Any]) -> dict[str, Any]:
     """``LEASEHOLD_ADDR``, ``LEASEHOLD_NAMESPACE``, ``LEASEHOLD_TOKEN``, ``LEASEHOLD_TOKEN_FILE``,
-    ``LEASEHOLD_CACERT``, under what is given."""
+    ``LEASEHOLD_ALLOW_CLEARTEXT_TOKEN``, ``LEASEHOLD_CACERT``, under what is given."""
     environment = os.environ
     found: dict[str, Any] = {"servers": environment.get("LEASEHOLD_ADDR", "http://127.0.0.1:8080")}
     token, token_file = environment.get("LEASEHOLD_TOKEN"), environment.get("LEASEHOLD_TOKEN_FILE")
-    if token and token_file and "token" not in given:
+    if "token" in given or "token_file" in given:
+        token = token_file = None
+    elif token and token_file:
         raise UsageError("set LEASEHOLD_TOKEN or LEASEHOLD_TOKEN_FILE, not both")
-    if token_file and "token" not in given:
-        try:
-            with open(token_file, encoding="utf-8") as file:
-                token = file.read().strip()
-        except OSError as error:
-            raise UsageError(f"LEASEHOLD_TOKEN_FILE cannot be read: {error}") from None
     for name, value in (
         ("namespace", environment.get("LEASEHOLD_NAMESPACE")),
         ("token", token),
+        ("token_file", token_file),
+        ("allow_cleartext_token", environment.get("LEASEHOLD_ALLOW_CLEARTEXT_TOKEN") == "1"),
         ("cacert", environment.get("LEASEHOLD_CACERT")),
     ):
         if value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import ssl
 import threading
 import time
@@ -56,8 +57,10 @@ class Client:
     ``servers``: an address, or several with commas between them. ``owner``: who asks, unless a lock names another; a name
     of its own for each request if neither does. Conflicts and deadlocks are between owners. ``ttl``: how long leases
     stand without a renewal. ``patience``: how long a request is tried before it counts as unreachable; a wait in line is
-    no part of it. ``heartbeat``: ``ttl/3``, or ``ttl/6`` to survive longer outages. ``token`` is a secret: send it to
-    https servers only. ``cacert``: a file with the authorities that are trusted, in place of those of the system.
+    no part of it. ``heartbeat``: ``ttl/3``, or ``ttl/6`` to survive longer outages. ``token`` is a secret;
+    ``token_file`` is a file with it, which is read again when it has changed and when the server does not know the token.
+    To an http server on another machine a token is sent only with ``allow_cleartext_token``. ``cacert``: a file with the
+    authorities that are trusted, in place of those of the system.
     """
 
     def __init__(
@@ -68,6 +71,8 @@ class Client:
         namespace: str = "default",
         ttl: Duration = TTL,
         token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        allow_cleartext_token: bool = False,
         cacert: str | None = None,
         ssl_context: ssl.SSLContext | None = None,
         patience: Duration = 10.0,
@@ -80,6 +85,8 @@ class Client:
             namespace=namespace,
             ttl=ttl,
             token=token,
+            token_file=token_file,
+            allow_cleartext_token=allow_cleartext_token,
             cacert=cacert,
             ssl_context=ssl_context,
             patience=patience,
@@ -93,7 +100,8 @@ class Client:
     @classmethod
     def from_env(cls, **given: Any) -> Client:
         """A client as the environment says: ``LEASEHOLD_ADDR``, ``LEASEHOLD_NAMESPACE``, ``LEASEHOLD_TOKEN`` or
-        ``LEASEHOLD_TOKEN_FILE``, ``LEASEHOLD_CACERT``. What is given counts more."""
+        ``LEASEHOLD_TOKEN_FILE``, ``LEASEHOLD_ALLOW_CLEARTEXT_TOKEN=1``, ``LEASEHOLD_CACERT``. What is given counts
+        more."""
         found = from_environment(given)
         return cls(found.pop("servers"), **found)
 
@@ -214,6 +222,7 @@ class Client:
 
     @property
     def namespace(self) -> str:
+        """That of all locks of this client."""
         return self._setup.namespace
 
     def close(self) -> None:
@@ -420,6 +429,7 @@ class Lease(LeaseView):
             pass
 
     def check_process(self) -> None:
+        """``LeaseLost`` in a forked child."""
         if self._is_foreign:
             raise LeaseLost("fork")
 
@@ -605,6 +615,8 @@ class Mutex:
         self.lease: Lease | None = None
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Waits for it; not at all unless ``blocking``, and for ``timeout`` seconds if that is not negative. False if
+        somebody else has it still."""
         if not blocking and timeout != -1:
             raise ValueError("can't specify a timeout for a non-blocking call")
         wait: Duration | None = 0 if not blocking else None if timeout < 0 else timeout
@@ -616,6 +628,7 @@ class Mutex:
         return True
 
     def release(self) -> None:
+        """Gives it back: ``LeaseLost`` if it was lost meanwhile."""
         lease, self.lease = self.lease, None
         if lease is None:
             raise RuntimeError("release unlocked lock")

@@ -38,6 +38,7 @@ class Event:
 
     @property
     def lock(self) -> str | None:
+        """The lock that it happened to, if it was one."""
         lock = self.fields.get("lock")
         return lock if isinstance(lock, str) else None
 
@@ -289,6 +290,7 @@ class Watch:
                 yield event
 
     def close(self) -> None:
+        """Ends it."""
         self._feed.stop()
 
     def __enter__(self) -> Watch:
@@ -326,6 +328,7 @@ class AsyncWatch:
             yield event
 
     def close(self) -> None:
+        """Ends it."""
         self._feed.stop()
 
     async def __aenter__(self) -> AsyncWatch:

@@ -51,18 +51,22 @@ class Problem:
 
     @property
     def recommended_retry_ms(self) -> int | None:
+        """When a retry makes sense."""
         return _number(self.fields.get("recommended_retry_ms"))
 
     @property
     def ticket(self) -> str | None:
+        """What keeps the place in the queue."""
         return _text(self.fields.get("ticket"))
 
     @property
     def leader(self) -> str | None:
+        """The server that leads, where another was asked."""
         return _text(self.fields.get("leader"))
 
     @property
     def reason(self) -> str | None:
+        """Why a lease or a token is no good any more."""
         return _text(self.fields.get("reason"))
 
 
@@ -129,6 +133,7 @@ class Refused(LeaseholdError):
 
     @property
     def detail(self) -> str:
+        """What the server says to people."""
         return self._said.detail
 
     @property
@@ -150,10 +155,12 @@ class Held(Refused):
 
     @property
     def waiters(self) -> int:
+        """How many wait already."""
         return _number(self._said.fields.get("waiters")) or 0
 
     @property
     def ticket(self) -> str | None:
+        """What keeps the place in the queue."""
         return self._said.ticket
 
 
@@ -172,6 +179,7 @@ class StaleFence(Refused):
 
     @property
     def high_water(self) -> int:
+        """The highest token seen."""
         return _number(self._said.fields.get("high_water")) or 0
 
 
@@ -198,6 +206,7 @@ class LeaseLost(LeaseholdError):
 
     @property
     def code(self) -> str | None:
+        """What the server said, or ``lease_lost`` if it said nothing."""
         return self.problem.code if self.problem else "lease_lost"
 
 
@@ -232,4 +241,5 @@ def refusal(problem: Problem) -> Refused:
 
 
 def unreadable(status: int) -> Unreachable:
+    """The error for an answer that none of our servers gives."""
     return Unreachable(f"something that is no Leasehold server answered with {status}", "unknown")

@@ -29,6 +29,7 @@ class Fence:
 
     @property
     def high_water(self) -> int:
+        """The highest token seen."""
         return self._high_water
 
     def accept(self, token: int) -> None:

@@ -14,7 +14,7 @@
  *
  * - A lease counts from the moment before the request was sent that got or renewed it, see `Standing`.
  * - A heartbeat goes out after a third of the ttl at the latest. What fails by transport is sent again until half of the ttl
- *   is over; what the server refuses ends the lease at once.
+ *   is over, and so is what the server does not let in; what it refuses otherwise ends the lease at once.
  * - Half of the ttl after the last confirmed request was sent the work must stop (jeopardy), and does not start again. When
  *   the ttl is over the lease is lost.
  * - A grant that comes so late that a heartbeat is due is confirmed by one before anybody is told.
@@ -24,7 +24,7 @@
  * - With several servers, the next one is tried when one cannot be reached, answers nobody or does not lead.
  */
 
-import { LEASE_IS_OVER, saysNothingOfTheLease, saysNothingOfTheLock } from "../codes.js";
+import { DENIED, LEASE_IS_OVER, saysNothingOfTheLease, saysNothingOfTheLock } from "../codes.js";
 import { Servers, Slab, Timers } from "./collections.js";
 import {
   type Abandoned,
@@ -173,6 +173,7 @@ export class Machine<D> {
       call: undefined,
       isInLine: false,
       members: new Set(),
+      denied: undefined,
     });
     if (ask.session !== undefined) {
       const session = this.#entries.get(ask.session);
@@ -340,7 +341,7 @@ export class Machine<D> {
         this.#heldDue(now, key, phase);
         break;
       case "jeopardy":
-        this.#end(key, lost("lapse"));
+        this.#lapse(key);
         break;
       case "releasing":
         this.#releasingDue(now, key, entry, phase);
@@ -427,16 +428,22 @@ export class Machine<D> {
   /** A refusal of a request that was sent again since says nothing, except that a lease is over. */
   #refused(now: number, sent: Call, isLatest: boolean, problem: Refused): void {
     if (problem.code === "not_leader") this.#follow(now, sent.link, problem.leader);
-    const phase = this.#entries.get(sent.key)?.phase;
-    switch (phase?.kind) {
+    const entry = this.#entries.get(sent.key);
+    if (entry === undefined) return;
+    const { phase } = entry;
+    switch (phase.kind) {
       case "confirming":
         if (saysNothingOfTheLease(problem.code)) this.#beatFailed(now, phase, hintOf(problem));
         else this.#askAnew(now, sent.key, phase);
         break;
       case "held":
       case "jeopardy":
-        if (!saysNothingOfTheLease(problem.code)) this.#end(sent.key, lost("server", problem));
-        else if (phase.kind === "held") this.#beatFailed(now, phase, hintOf(problem));
+        if (DENIED.has(problem.code)) entry.denied = problem;
+        else if (!saysNothingOfTheLease(problem.code)) {
+          this.#end(sent.key, lost("server", problem));
+          break;
+        }
+        if (phase.kind === "held") this.#beatFailed(now, phase, hintOf(problem));
         break;
       case "acquiring":
         if (isLatest) this.#acquireRefused(now, sent.key, phase, problem);
@@ -622,9 +629,15 @@ export class Machine<D> {
 
   #heldDue(now: number, key: Key, held: Held): void {
     const state = held.standing.state(now);
-    if (state === State.Lost) this.#end(key, lost("lapse"));
+    if (state === State.Lost) this.#lapse(key);
     else if (state === State.Jeopardy) this.#inJeopardy(key, held.standing);
     else if (held.beat.at !== null && held.beat.at <= now) this.#sendBeat(now, key);
+  }
+
+  /** The ttl is over. If the last renewal was not let in, that is why. */
+  #lapse(key: Key): void {
+    const denied = this.#entries.get(key)?.denied;
+    this.#end(key, denied === undefined ? lost("lapse") : lost("server", denied));
   }
 
   #inJeopardy(key: Key, standing: Standing): void {
@@ -680,6 +693,7 @@ export class Machine<D> {
     else return;
     const beat = entry.isKept ? this.#nextBeat(standing) : noBeat();
     entry.phase = { kind: "held", standing, sent: sent.sent, beat };
+    entry.denied = undefined;
     this.#tell(sent.key, news, standing);
   }
 

@@ -265,6 +265,8 @@ export interface Entry<D> {
   /** It has something to send and waits for a connection. */
   isInLine: boolean;
   members: Set<Key>;
+  /** The reason that the last renewal was not let in. If nothing better comes, that is how the lease was lost. */
+  denied: Refused | undefined;
 }
 
 /** A request on its way. */

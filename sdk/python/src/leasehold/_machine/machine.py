@@ -2,7 +2,7 @@
 
 - A lease counts from the moment before the request was sent that got or renewed it, see ``Standing``.
 - A heartbeat goes out after a third of the ttl at the latest. What fails by transport is sent again until half of the
-  ttl is over; what the server refuses ends the lease at once.
+  ttl is over, and so is what the server does not let in; what it refuses otherwise ends the lease at once.
 - Half of the ttl after the last confirmed request was sent the work must stop (jeopardy), and does not start again.
   When the ttl is over the lease is lost.
 - A grant that comes so late that a heartbeat is due is confirmed by one before anybody is told.
@@ -18,7 +18,7 @@ import heapq
 from collections import deque
 from typing import Any
 
-from .._codes import LEASE_IS_OVER, says_nothing_of_the_lease, says_nothing_of_the_lock
+from .._codes import DENIED, LEASE_IS_OVER, says_nothing_of_the_lease, says_nothing_of_the_lock
 from .types import (
     FORGOTTEN,
     MILLISECOND,
@@ -316,7 +316,7 @@ class Machine:
         elif isinstance(phase, Held):
             self._held_due(now, key, phase)
         elif isinstance(phase, Jeopardy):
-            self._end(key, lost(Loss.LAPSED))
+            self._lapse(key)
         elif isinstance(phase, Releasing):
             self._releasing_due(now, key, phase)
         elif isinstance(phase, Abandoned):
@@ -407,7 +407,10 @@ class Machine:
             else:
                 self._ask_anew(now, sent.key)
         elif isinstance(phase, (Held, Jeopardy)):
-            if not says_nothing_of_the_lease(problem.code):
+            is_denied = problem.code in DENIED
+            if is_denied:
+                entry.denied = problem
+            if not is_denied and not says_nothing_of_the_lease(problem.code):
                 self._end(sent.key, lost(Loss.TOLD, problem))
             elif isinstance(phase, Held):
                 self._beat_failed(now, phase, hint_of(problem))
@@ -589,11 +592,17 @@ class Machine:
     def _held_due(self, now: int, key: Key, held: Held) -> None:
         state = held.standing.state(now)
         if state is State.LOST:
-            self._end(key, lost(Loss.LAPSED))
+            self._lapse(key)
         elif state is State.JEOPARDY:
             self._in_jeopardy(key, held.standing)
         elif held.beat.at is not None and held.beat.at <= now:
             self._send_beat(now, key)
+
+    def _lapse(self, key: Key) -> None:
+        """The ttl is over. If the last renewal was not let in, that is why."""
+        entry = self._entries.get(key)
+        denied = entry.denied if entry is not None else None
+        self._end(key, lost(Loss.LAPSED) if denied is None else lost(Loss.TOLD, denied))
 
     def _in_jeopardy(self, key: Key, standing: Standing) -> None:
         entry = self._entries.get(key)
@@ -652,7 +661,7 @@ class Machine:
             # In jeopardy the work has been told to stop: it is too late to go on.
             return
         beat = self._next_beat(standing) if entry.is_kept else Beat(None)
-        entry.phase = Held(standing, sent.sent, beat)
+        entry.phase, entry.denied = Held(standing, sent.sent, beat), None
         self._tell(sent.key, news, standing)
 
     def _beat_failed(self, now: int, phase: Held | Confirming, at_least: int | None) -> None:

@@ -105,16 +105,20 @@ class Standing(NamedTuple):
 
     @property
     def jeopardy_at(self) -> int:
+        """When the work must stop."""
         return self.since + self.ttl // 2
 
     @property
     def lapses_at(self) -> int:
+        """When another may hold the lock."""
         return self.since + self.ttl
 
     def heartbeat_at(self, part: int) -> int:
+        """When the next heartbeat must have gone out, at a part of the ttl."""
         return self.since + self.ttl // part
 
     def state(self, now: int) -> State:
+        """What may be thought of it at this moment."""
         if now >= self.lapses_at:
             return State.LOST
         if now >= self.jeopardy_at:
@@ -424,6 +428,8 @@ class Entry:
     is_in_line: bool = False
     """It has something to send and waits for a connection."""
     members: set[Key] = field(default_factory=set)
+    denied: Problem | None = None
+    """Why the last renewal was not let in. If nothing better comes, that is how the lease was lost."""
 
     def due_at(self) -> int | None:
         """When something must be done about it, whatever else happens."""
