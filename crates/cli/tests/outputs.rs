@@ -141,7 +141,7 @@ fn people_are_told_in_tables() {
         &server,
         "check docs --fencing-token 1",
         &expect![[r#"
-            token 1 does not hold docs
+            token 1 does not hold docs: the lock has been granted with a later token
             exit:1:
         "#]],
     );

@@ -21,7 +21,7 @@ use crate::time::{Millis, Timestamp};
 use super::places::id_of;
 
 /// How much the deadlock check of one request may look at. A check that would need more refuses the wait.
-const CHECK_STEPS: usize = 8_000;
+const CHECK_STEPS: usize = 12_000;
 
 /// What it takes to grant a waiter, in looks at one.
 const GRANT_STEPS: usize = 3;
