@@ -151,6 +151,15 @@ impl Inode {
         own
     }
 
+    /// Whether more than `max` of a holder's own pieces overlap `range`.
+    pub(crate) fn has_more_own(&self, party: Party, range: ByteRange, max: usize) -> bool {
+        let own = self
+            .pieces
+            .range((party, range.start())..)
+            .take_while(|&(&(of, _), piece)| of == party && piece.range.overlaps(range));
+        own.take(max + 1).count() > max
+    }
+
     /// A holder's own pieces that overlap `range`, in order.
     pub(crate) fn own_pieces(
         &self,

@@ -32,6 +32,8 @@ pub struct Limits {
     pub deadlines_per_step_max: usize,
     /// How many grants, and how many waiters, one command ends at most; what is left ends by the commands that follow.
     pub endings_per_step_max: usize,
+    /// Ranges of its own that a lease may lock over, unlock or release with one request.
+    pub own_ranges_per_step_max: usize,
 }
 
 impl Default for Limits {
@@ -58,6 +60,7 @@ impl Default for Limits {
             endings_max: 10_000,
             deadlines_per_step_max: 500,
             endings_per_step_max: 2_000,
+            own_ranges_per_step_max: 2_000,
         }
     }
 }

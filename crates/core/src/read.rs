@@ -23,7 +23,7 @@ use crate::view::{
 };
 
 /// How much a look at the graph may look at.
-const GRAPH_STEPS: usize = 5_000;
+const GRAPH_STEPS: usize = 16_000;
 /// How many grants it shows at most.
 const GRAPH_HOLDS_MAX: usize = 2_000;
 

@@ -193,6 +193,8 @@ pub enum Limit {
     Waiters { max: usize },
     #[error("too many requests wait for each other: the deadlock check ran out of budget")]
     TooTangled,
+    #[error("{scope} covers more than {max} ranges that the lease holds: name smaller parts")]
+    OwnRanges { scope: Scope, max: usize },
     #[error("the session holds {max} locks already")]
     LocksPerSession { max: usize },
     #[error("adapter {adapter} has {max} sessions already")]

@@ -83,7 +83,7 @@ async fn servers_that_cannot_be_trusted_are_told_from_those_that_are_not_there()
     let server = Server::start().await?;
     let (trusted, other) = (Authority::new()?, Authority::new()?);
     for (authority, certificate, said) in [
-        (&other, Certificate::Good, "signed by no authority that is trusted here"),
+        (&other, Certificate::Good, "signed by an unknown authority"),
         (&trusted, Certificate::ForAnotherName, "not for the name localhost"),
         (&trusted, Certificate::Expired, "has expired"),
     ] {

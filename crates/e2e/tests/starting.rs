@@ -121,7 +121,7 @@ async fn moments_are_shown_by_the_wall_clock_after_it_was_set() -> Result<()> {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
-    ensure!(server.log().contains("the wall clock was set"), "{}", server.log());
+    ensure!(server.log().contains("wall clock stepped"), "{}", server.log());
     Ok(())
 }
 

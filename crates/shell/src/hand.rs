@@ -29,6 +29,8 @@ pub(crate) enum Done {
     Ttl(u64),
     /// The lease that was opened with that ttl was ended by its holder.
     Ended(u64),
+    /// The lease that was opened with that ttl lapsed.
+    Lapsed(u64),
     Accepted(String),
     /// An operator's reason.
     Revoked(String),

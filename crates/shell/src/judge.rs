@@ -242,15 +242,18 @@ impl Judge {
     fn told_wrong(&self) -> Option<String> {
         let is_wrong = |(at, done, happened): &&(Duration, Done, Happened)| match happened {
             Happened::NotApplied => self.log.has_done(done),
-            // A crash brings back what was released, until its ttl is over.
-            Happened::Applied if matches!(done, Done::Ended(_)) => {
-                !self.log.has_done(done) && self.downs.iter().all(|down| down < at)
-            }
-            Happened::Applied => !self.log.has_done(done),
+            Happened::Applied => !self.log.has_done(done) && !self.may_be_forgotten(*at, done),
             Happened::Unknown => false,
         };
         let (at, done, happened) = self.told.iter().find(is_wrong)?;
         Some(format!("{done:?} was answered {happened:?} after {at:?}, which is not so"))
+    }
+
+    /// Whether something that was done before this moment may not be in the records. A crash brings back what was released,
+    /// until its ttl is over. A release whose record failed is made again, unless the ttl was over by then.
+    fn may_be_forgotten(&self, at: Duration, done: &Done) -> bool {
+        let Done::Ended(ttl) = done else { return false };
+        self.log.has_done(&Done::Lapsed(*ttl)) || self.downs.iter().any(|&down| down >= at)
     }
 
     /// Judges what can only be judged at the end.

@@ -117,6 +117,7 @@ impl Log {
                     (Ending::Revoked(reason), ..) => Done::Revoked(reason.to_string()),
                     (Ending::FileRemoved, _, Some(inode)) => Done::FileRemoved(inode),
                     (Ending::Released | Ending::Closed, Some(ttl), _) => Done::Ended(*ttl),
+                    (Ending::Expired | Ending::GraceExpired, Some(ttl), _) => Done::Lapsed(*ttl),
                     _ => return,
                 }
             }

@@ -12,7 +12,7 @@ use crate::conflict::{Asker, Blockers, Want};
 use crate::digest::digest_of;
 use crate::effect::{Answer, Effect, Grant, Outcome, Step};
 use crate::fencing_token::FencingToken;
-use crate::id::Ticket;
+use crate::id::{LeaseId, Owner, Ticket};
 use crate::inode::{Party, Piece, is_covered};
 use crate::lease::{LeaseIdx, LeaseState};
 use crate::namespace::{Known, NamespaceIdx, room_for};
@@ -55,6 +55,7 @@ impl LockTable {
         self.check_tokens_left()?;
         let place = self.find_place(space, request, digest, step)?;
         let place = place.filter(|_| !planted!("kept-place-goes-to-the-back"));
+        self.check_own_ranges_claimed(space, request)?;
         self.check_session_room(space, request)?;
         self.grant_or_wait(space, request, digest, place, step)
     }
@@ -228,6 +229,41 @@ impl LockTable {
         match self.fence.next() {
             Some(_) => Ok(()),
             None => Err(Refusal::Limit(Limit::Tokens)),
+        }
+    }
+
+    /// Replacing ranges of its own takes time for each, so a lease may replace so many in one step and no more.
+    fn check_own_ranges_claimed(
+        &self,
+        space: NamespaceIdx,
+        request: &Acquire,
+    ) -> Result<(), Refusal> {
+        let Under::Session(lease) = request.under else { return Ok(()) };
+        request
+            .claims
+            .iter()
+            .try_for_each(|claim| self.check_own_ranges(space, lease, &request.owner, &claim.scope))
+    }
+
+    /// Refuses a scope that covers more of a lease's own ranges than one step may change.
+    pub(super) fn check_own_ranges(
+        &self,
+        space: NamespaceIdx,
+        lease: LeaseId,
+        owner: &Owner,
+        scope: &Scope,
+    ) -> Result<(), Refusal> {
+        let at = self.space(space);
+        let Scope::Range { inode, range } = *scope else { return Ok(()) };
+        let (Some(lease), Some(owner)) = (at.lease_no(lease), at.owners.find(owner)) else {
+            return Ok(());
+        };
+        let max = self.limits.own_ranges_per_step_max;
+        match at.inodes.get(&inode) {
+            Some(file) if file.has_more_own(Party { owner, lease }, range, max) => {
+                Err(Refusal::Limit(Limit::OwnRanges { scope: scope.clone(), max }))
+            }
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -545,7 +581,7 @@ impl LockTable {
         grant
     }
 
-    fn lease_just_used(&self, space: NamespaceIdx, id: crate::id::LeaseId) -> LeaseIdx {
+    fn lease_just_used(&self, space: NamespaceIdx, id: LeaseId) -> LeaseIdx {
         self.space(space).lease_no(id).expect("a grant stands under its lease")
     }
 

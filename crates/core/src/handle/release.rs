@@ -16,6 +16,9 @@ use crate::transition::{Ending, Transition};
 impl LockTable {
     /// A release of what is not held is answered as the one before, if the same owner has released it before.
     pub(super) fn release(&mut self, release: &Release, step: &mut Step) -> super::Handled {
+        if let Some(space) = self.namespace_idx(&release.namespace) {
+            self.check_own_ranges(space, release.lease, &release.owner, &release.scope)?;
+        }
         let released = self.release_held(release, step);
         if let Some(answer) = released {
             return Ok(answer);
@@ -142,6 +145,8 @@ impl LockTable {
             Err(_) if self.is_given_back(unlock) => return Ok(Answer::Unlocked { changed: false }),
             Err(refusal) => return Err(refusal),
         };
+        let scope = Scope::Range { inode: unlock.inode, range: unlock.range };
+        self.check_own_ranges(space, unlock.session, &unlock.owner, &scope)?;
         let at = self.space(space);
         let held = at.owners.find(&unlock.owner).filter(|&owner| {
             at.inodes.get(&unlock.inode).is_some_and(|inode| {

@@ -332,3 +332,34 @@ fn waiters_that_can_be_granted_at_once_are_granted_in_turns() {
         "#]],
     );
 }
+
+#[test]
+fn no_request_changes_more_of_its_own_ranges_than_a_step_may() {
+    check_with(
+        |limits| limits.own_ranges_per_step_max = 2,
+        "
+        0s a open s ttl=60s
+        0s a acquire inode:1@0..10 session=s
+        0s a acquire inode:1@20..30 session=s
+        0s a acquire inode:1@40..50 session=s
+        0s a acquire inode:1 session=s
+        0s a unlock inode:1 session=s
+        0s a release inode:1
+        0s a acquire inode:1@0..30 session=s
+        0s a unlock inode:1 session=s
+        ",
+        expect![[r#"
+            0s s opened until 60s
+            0s a granted inode:1@0..10 fence=1 until 60s
+            0s a granted inode:1@20..30 fence=2 until 60s
+            0s a granted inode:1@40..50 fence=3 until 60s
+            0s a refused own_ranges: inode:1 covers more than 2 ranges that the lease holds: name smaller parts
+            0s a refused own_ranges: inode:1 covers more than 2 ranges that the lease holds: name smaller parts
+            0s a refused own_ranges: inode:1 covers more than 2 ranges that the lease holds: name smaller parts
+            0s a granted inode:1@0..30 fence=4 until 60s
+            0s a unlocked
+            0s a released inode:1@0..30 fence=4
+            0s a released inode:1@40..50 fence=3
+        "#]],
+    );
+}

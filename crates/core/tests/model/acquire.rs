@@ -33,6 +33,11 @@ impl Model {
         }
         self.check_tokens_left()?;
         let waiter = self.arrival(ask)?;
+        if let Under::Session(lease) = ask.under {
+            for claim in &ask.claims {
+                self.check_own_ranges(&ask.namespace, &ask.owner, lease, &claim.scope)?;
+            }
+        }
         self.check_locks(ask)?;
         self.check_limits_agree(ask)?;
         self.grant_or_wait(ask, waiter)

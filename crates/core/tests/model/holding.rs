@@ -51,8 +51,25 @@ impl Model {
         .collect()
     }
 
+    /// One request changes so many ranges of a lease and no more.
+    pub(crate) fn check_own_ranges(
+        &self,
+        namespace: &Namespace,
+        owner: &Owner,
+        lease: LeaseId,
+        scope: &Scope,
+    ) -> Result<(), Refusal> {
+        let is_range = matches!(scope, Scope::Range { .. });
+        let max = self.limits.own_ranges_per_step_max;
+        if is_range && self.presented(namespace, owner, lease, scope).len() > max {
+            return Err(Refusal::Limit(Limit::OwnRanges { scope: scope.clone(), max }));
+        }
+        Ok(())
+    }
+
     /// A key takes everything with it that was granted with the same fence; a range just the named bytes.
     pub(crate) fn release(&mut self, ask: &Release) -> Answered {
+        self.check_own_ranges(&ask.namespace, &ask.owner, ask.lease, &ask.scope)?;
         if let Some(held) = self.release_held(ask) {
             return Ok(Answer::Released { held, replayed: false });
         }
@@ -105,6 +122,7 @@ impl Model {
             return if given_back { Ok(Answer::Unlocked { changed: false }) } else { Err(gone) };
         }
         let scope = Scope::range(ask.inode, ask.range);
+        self.check_own_ranges(&ask.namespace, &ask.owner, ask.session, &scope)?;
         let own = self.presented(&ask.namespace, &ask.owner, ask.session, &scope);
         if let Some(first) = own.first() {
             self.end_range(first, ask.range, &Ending::Released);

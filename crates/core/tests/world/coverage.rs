@@ -119,6 +119,7 @@ variants! { refusal_name, REFUSALS, Refusal, "refusal":
     Refusal::RegisterNotFound(_) => "register not found",
     Refusal::Limit(Limit::WaitersPerScope { .. }) => "limit waiters per scope",
     Refusal::Limit(Limit::Waiters { .. } | Limit::TooTangled) => "limit waiters",
+    Refusal::Limit(Limit::OwnRanges { .. }) => "limit own ranges",
     Refusal::Limit(Limit::LocksPerSession { .. }) => "limit locks per session",
     Refusal::Limit(Limit::Sessions { .. }) => "limit sessions",
     Refusal::Limit(Limit::Registers { .. }) => "limit registers",

@@ -175,6 +175,7 @@ impl Setup {
             endings_max: 10_000,
             deadlines_per_step_max: if self.hurried { 2 } else { 1000 },
             endings_per_step_max: if self.hurried { 2 } else { 1000 },
+            own_ranges_per_step_max: 2 * room,
         }
     }
 }

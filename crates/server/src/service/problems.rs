@@ -151,7 +151,8 @@ fn code_of_limit(limit: &Limit) -> Code {
             Code::TooManyWaiters
         }
         Limit::Sessions { .. } => Code::SessionLimit,
-        Limit::LocksPerSession { .. }
+        Limit::OwnRanges { .. }
+        | Limit::LocksPerSession { .. }
         | Limit::Registers { .. }
         | Limit::RegistersInAll { .. }
         | Limit::Namespaces { .. }

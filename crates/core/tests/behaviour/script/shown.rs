@@ -166,6 +166,7 @@ fn limit(limit: &Limit) -> String {
         Limit::WaitersPerScope { .. } => "waiters_per_scope",
         Limit::Waiters { .. } => "waiters",
         Limit::TooTangled => "deadlock check",
+        Limit::OwnRanges { .. } => "own_ranges",
         Limit::LocksPerSession { .. } => "locks_per_session",
         Limit::Sessions { .. } => "session_limit",
         Limit::Registers { .. } => "registers",
