@@ -302,6 +302,7 @@ fn word_for_refusal(refusal: &Refusal) -> &'static str {
             Limit::RegistersInAll { .. } => "limit-registers-in-all",
             Limit::Namespaces { .. } => "limit-namespaces",
             Limit::Tokens => "limit-tokens",
+            Limit::OwnRanges { .. } => "limit-own-ranges",
         },
         Refusal::Invalid(invalid) => match invalid {
             Invalid::Ttl { .. } => "invalid-ttl",

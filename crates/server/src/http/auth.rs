@@ -109,7 +109,7 @@ pub(crate) async fn create(
         no_expiry: body.no_expiry,
         networks: body.cidrs.as_deref().map(networks).transpose()?,
         note: note(body.note.as_deref().unwrap_or(""))?,
-        rules: body.rules.map(rules).transpose()?,
+        rules: body.rules.as_ref().map(rules).transpose()?,
     };
     let (token, record) = app.create_token(&caller, asked).await?;
     Ok(created(token.reveal(), &record))
@@ -145,11 +145,11 @@ fn note(text: &str) -> Result<String, Failure> {
     }
 }
 
-fn rules(rules: Value) -> Result<Vec<Rule>, Failure> {
-    Ok(role_of(serde_json::json!({ "rules": rules }))?.rules)
+fn rules(rules: &Value) -> Result<Vec<Rule>, Failure> {
+    Ok(role_of(&serde_json::json!({ "rules": rules }))?.rules)
 }
 
-fn role_of(value: Value) -> Result<Role, Failure> {
+fn role_of(value: &Value) -> Result<Role, Failure> {
     document::role_of_json(&value.to_string())
         .map_err(|fault| Failure::field("rules", fault.to_string()))
 }
@@ -293,7 +293,7 @@ pub(crate) async fn put_role(
     params.done()?;
     let condition = condition(request.headers())?;
     let body: Value = extract::json(&app, request).await?;
-    let role = role_of(body)?;
+    let role = role_of(&body)?;
     if RoleRef::parse(&name).is_err() || name.contains(':') {
         return Err(Failure::field("role", "is not the name of a role"));
     }

@@ -20,7 +20,9 @@ struct Doors {
 }
 
 fn token(seed: u8) -> Token {
-    Token::mint(&std::array::from_fn(|at| seed.wrapping_mul(41).wrapping_add(at as u8)))
+    Token::mint(&std::array::from_fn(|at| {
+        seed.wrapping_mul(41).wrapping_add(u8::try_from(at).expect("a short array"))
+    }))
 }
 
 const ADMIN: u8 = 1;
