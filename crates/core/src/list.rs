@@ -311,8 +311,8 @@ mod tests {
 
     #[test]
     fn files_are_listed_by_the_parts_that_their_numbers_are_in() {
-        let table = holding(&["inode:1", "inode:5@0-9", "inode:9", "name"]);
+        let table = holding(&["inode:1", "inode:5@0..9", "inode:9", "name"]);
         let parts = Parts { keys: Vec::new(), inodes: vec![(0, 1), (5, 8)] };
-        assert_eq!(listed(&table, query(parts)), ["inode:1", "inode:5@0-9"]);
+        assert_eq!(listed(&table, query(parts)), ["inode:1", "inode:5@0..9"]);
     }
 }
