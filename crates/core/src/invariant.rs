@@ -644,12 +644,15 @@ fn invariant_indexes_agree_with_what_is_held(table: &LockTable, facts: &Facts<'_
             ensure(found, PROMISE, || format!("the lease of token {}", fact.fence))?;
         }
         for (&lease, wanted) in &space.wanted_under {
-            let under = space.waits_under(lease).map(|ticket| &space.waiters[&ticket]);
-            let room = under.map(|waiter| crate::namespace::room_for(&waiter.request.claims));
-            let rooms: Vec<usize> = room.collect();
-            let counted =
-                rooms.len() == wanted.waiters && rooms.iter().sum::<usize>() == wanted.room;
-            ensure(counted && !rooms.is_empty(), PROMISE, || "waiters under a lease".into())?;
+            let mut counted = crate::namespace::WantedUnder::default();
+            for ticket in space.waits_under(lease) {
+                let request = &space.waiters[&ticket].request;
+                counted.waiters += 1;
+                counted.room += crate::namespace::room_for(&request.claims);
+                counted.windows += usize::from(!request.reclaim_window.is_zero());
+            }
+            let is_right = counted == *wanted && counted.waiters > 0;
+            ensure(is_right, PROMISE, || "waiters under a lease".into())?;
         }
         invariant_owners_are_mentioned(space)?;
         invariant_tokens_are_counted(space)?;

@@ -32,6 +32,8 @@ pub struct Limits {
     pub deadlines_per_step_max: usize,
     /// How many grants, and how many waiters, one command ends at most; what is left ends by the commands that follow.
     pub endings_per_step_max: usize,
+    /// What a lease under which something has a reclaim window may hold and wait for: it lapses in one step.
+    pub windowed_locks_per_session_max: usize,
     /// Ranges of its own that a lease may lock over, unlock or release with one request.
     pub own_ranges_per_step_max: usize,
 }
@@ -60,6 +62,7 @@ impl Default for Limits {
             endings_max: 10_000,
             deadlines_per_step_max: 500,
             endings_per_step_max: 2_000,
+            windowed_locks_per_session_max: 2_000,
             own_ranges_per_step_max: 2_000,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-use crate::command::Claim;
+use crate::command::{Acquire, Claim};
 use crate::fencing_token::FencingToken;
 use crate::id::{CallId, LeaseId, Namespace, Principal, RequestId, Ticket};
 use crate::index::{Index, hash_words};
@@ -89,6 +89,8 @@ pub(crate) struct UnderWay {
 pub(crate) struct WantedUnder {
     pub(crate) waiters: usize,
     pub(crate) room: usize,
+    /// How many of them ask for a reclaim window.
+    pub(crate) windows: usize,
 }
 
 /// How many grants and pieces the claims can leave behind. Locking bytes inside an own range can leave two more.
@@ -391,23 +393,25 @@ impl NamespaceState {
     }
 
     /// Notes a waiter whose grant is to stand under a lease.
-    pub(crate) fn wait_under(&mut self, lease: LeaseIdx, ticket: Ticket, claims: &[Claim]) {
+    pub(crate) fn wait_under(&mut self, lease: LeaseIdx, ticket: Ticket, request: &Acquire) {
         self.waits_under.insert((lease, ticket));
         let wanted = self.wanted_under.entry(lease).or_default();
         wanted.waiters += 1;
-        wanted.room += room_for(claims);
+        wanted.room += room_for(&request.claims);
+        wanted.windows += usize::from(!request.reclaim_window.is_zero());
     }
 
     pub(crate) fn no_longer_waits_under(
         &mut self,
         lease: LeaseIdx,
         ticket: Ticket,
-        claims: &[Claim],
+        request: &Acquire,
     ) {
         self.waits_under.remove(&(lease, ticket));
         if let Some(wanted) = self.wanted_under.get_mut(&lease) {
             wanted.waiters -= 1;
-            wanted.room -= room_for(claims);
+            wanted.room -= room_for(&request.claims);
+            wanted.windows -= usize::from(!request.reclaim_window.is_zero());
             if wanted.waiters == 0 {
                 self.wanted_under.remove(&lease);
             }

@@ -197,6 +197,8 @@ pub enum Limit {
     OwnRanges { scope: Scope, max: usize },
     #[error("the session holds {max} locks already")]
     LocksPerSession { max: usize },
+    #[error("a session in which locks have reclaim windows holds at most {max} locks")]
+    WindowedLocksPerSession { max: usize },
     #[error("adapter {adapter} has {max} sessions already")]
     Sessions { adapter: Adapter, max: usize },
     #[error("namespace {namespace} has {max} fence registers already")]

@@ -297,6 +297,7 @@ fn word_for_refusal(refusal: &Refusal) -> &'static str {
             Limit::Waiters { .. } => "limit-waiters",
             Limit::TooTangled => "limit-deadlock-check",
             Limit::LocksPerSession { .. } => "limit-locks-per-session",
+            Limit::WindowedLocksPerSession { .. } => "limit-windowed-locks-per-session",
             Limit::Sessions { .. } => "limit-sessions",
             Limit::Registers { .. } => "limit-registers",
             Limit::RegistersInAll { .. } => "limit-registers-in-all",

@@ -373,6 +373,7 @@ fn limits(dice: &mut Dice, ttl: Micros) -> Limits {
         endings_max: 10_000,
         deadlines_per_step_max: per_step,
         endings_per_step_max: per_step,
+        windowed_locks_per_session_max: 3 * room,
         own_ranges_per_step_max: 2 * room,
     }
 }

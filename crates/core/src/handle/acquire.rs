@@ -270,12 +270,30 @@ impl LockTable {
     /// A session holds so much and no more.
     fn check_session_room(&self, space: NamespaceIdx, request: &Acquire) -> Result<(), Refusal> {
         let Under::Session(id) = request.under else { return Ok(()) };
+        let lease = self.space(space).live_lease(id).ok_or(Refusal::SessionNotFound(None))?;
+        let has_window = !request.reclaim_window.is_zero();
+        self.check_room_under(space, lease, room_for(&request.claims), has_window)
+    }
+
+    /// A lease holds and waits for so much and no more; less if it is to lapse into reclaim windows, as it does so in one step.
+    pub(super) fn check_room_under(
+        &self,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        more: usize,
+        has_window: bool,
+    ) -> Result<(), Refusal> {
         let at = self.space(space);
-        let lease = at.live_lease(id).ok_or(Refusal::SessionNotFound(None))?;
-        let room = at.lease(lease).held.len() + at.wanted_under(lease).room;
+        let wanted = at.wanted_under(lease);
+        let room = at.lease(lease).held.len() + wanted.room + more;
         let max = self.limits.locks_per_session_max;
-        if room + room_for(&request.claims) > max {
+        if room > max {
             return Err(Refusal::Limit(Limit::LocksPerSession { max }));
+        }
+        let max = self.limits.windowed_locks_per_session_max;
+        let has_window = has_window || wanted.windows > 0 || at.has_window(lease);
+        if has_window && room > max {
+            return Err(Refusal::Limit(Limit::WindowedLocksPerSession { max }));
         }
         Ok(())
     }

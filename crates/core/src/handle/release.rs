@@ -19,7 +19,7 @@ impl LockTable {
         if let Some(space) = self.namespace_idx(&release.namespace) {
             self.check_own_ranges(space, release.lease, &release.owner, &release.scope)?;
         }
-        let released = self.release_held(release, step);
+        let released = self.release_held(release, step)?;
         if let Some(answer) = released {
             return Ok(answer);
         }
@@ -31,9 +31,16 @@ impl LockTable {
     }
 
     /// `None` if it is not held, or not with this token, by this owner, under this lease.
-    fn release_held(&mut self, release: &Release, step: &mut Step) -> Option<Answer> {
-        let space = self.namespace_idx(&release.namespace)?;
-        let lease = self.own_lease(space, release.lease, &release.owner.principal(), step)?;
+    fn release_held(
+        &mut self,
+        release: &Release,
+        step: &mut Step,
+    ) -> Result<Option<Answer>, Refusal> {
+        let Some(space) = self.namespace_idx(&release.namespace) else { return Ok(None) };
+        let principal = release.owner.principal();
+        let Some(lease) = self.own_lease(space, release.lease, &principal, step) else {
+            return Ok(None);
+        };
         let at = self.space(space);
         match &release.scope {
             Scope::Key(key) => {
@@ -42,14 +49,15 @@ impl LockTable {
                     *at.owners.name(grant.owner) == release.owner
                         || planted!("release-by-name-only")
                 };
-                let grant = grant.filter(own)?;
+                let Some(grant) = grant.filter(own) else { return Ok(None) };
                 let held = self.now.since(grant.granted_at);
                 self.end_fence(space, lease, release.fence, Ending::Released, step);
-                Some(Answer::Released { held, replayed: false })
+                Ok(Some(Answer::Released { held, replayed: false }))
             }
             Scope::Range { inode, range } => {
                 let (inode, range, owner) = (*inode, *range, at.owners.find(&release.owner));
-                self.release_range(space, lease, owner, inode, range, release, step)
+                self.check_room_to_split(space, lease, owner, inode, range)?;
+                Ok(self.release_range(space, lease, owner, inode, range, release, step))
             }
         }
     }
@@ -136,6 +144,28 @@ impl LockTable {
         self.enact(ended, step);
     }
 
+    /// Taking bytes out of the middle of a range leaves two, and a lease holds so many and no more.
+    fn check_room_to_split(
+        &self,
+        space: NamespaceIdx,
+        lease: LeaseIdx,
+        owner: Option<OwnerIdx>,
+        inode: u64,
+        hole: ByteRange,
+    ) -> Result<(), Refusal> {
+        let (Some(owner), Some(file)) = (owner, self.space(space).inodes.get(&inode)) else {
+            return Ok(());
+        };
+        match file
+            .own_pieces(Party { owner, lease }, hole)
+            .next()
+            .map(|own| own.range.without(hole))
+        {
+            Some((Some(_), Some(_))) => self.check_room_under(space, lease, 1, false),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// `F_UNLCK`: what is not held does not matter.
     pub(super) fn unlock(&mut self, unlock: &Unlock, step: &mut Step) -> super::Handled {
         let principal = unlock.owner.principal();
@@ -147,8 +177,10 @@ impl LockTable {
         };
         let scope = Scope::Range { inode: unlock.inode, range: unlock.range };
         self.check_own_ranges(space, unlock.session, &unlock.owner, &scope)?;
+        let owner = self.space(space).owners.find(&unlock.owner);
+        self.check_room_to_split(space, lease, owner, unlock.inode, unlock.range)?;
         let at = self.space(space);
-        let held = at.owners.find(&unlock.owner).filter(|&owner| {
+        let held = owner.filter(|&owner| {
             at.inodes.get(&unlock.inode).is_some_and(|inode| {
                 !inode.own_overlapping(Party { owner, lease }, unlock.range).is_empty()
             })

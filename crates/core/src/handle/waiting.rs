@@ -218,7 +218,7 @@ impl LockTable {
             Under::Session(id) => at.lease_no(id),
         };
         if let Some(lease) = lease {
-            at.wait_under(lease, ticket, &request.claims);
+            at.wait_under(lease, ticket, &request);
         }
         let calls = vec![request.call];
         let waiter = Waiter { owner, lease, request, digest, secret, calls, since, deadline };
@@ -245,7 +245,7 @@ impl LockTable {
             at.requests.remove(&(waiter.owner, id.clone()));
         }
         if let Some(lease) = waiter.lease {
-            at.no_longer_waits_under(lease, ticket, &waiter.request.claims);
+            at.no_longer_waits_under(lease, ticket, &waiter.request);
         }
         at.owners.forget(waiter.owner);
         self.waiters_len -= 1;

@@ -64,6 +64,28 @@ fn long_circle_is_found() {
 }
 
 #[test]
+fn of_a_long_circle_64_steps_are_told() {
+    use std::fmt::Write;
+
+    let mut script = String::new();
+    for number in 0..1000 {
+        writeln!(script, "0s o{number} acquire job/{number}").unwrap();
+    }
+    for number in 0..1000 {
+        let next = (number + 1) % 1000;
+        writeln!(script, "1s o{number} acquire job/{next} wait").unwrap();
+    }
+    let transcript = transcript(&script);
+    let last = transcript.lines().last().unwrap();
+    assert!(
+        last.starts_with("1s o999 refused deadlock: o999 -(job/0)-> o0 -(job/1)-> o1 "),
+        "{last}"
+    );
+    assert!(last.ends_with(" -(job/999)-> o999"), "{last}");
+    assert_eq!(last.matches("->").count(), 64, "{last}");
+}
+
+#[test]
 fn second_acquire_by_the_same_owner_is_the_shortest_circle() {
     check(
         "

@@ -243,6 +243,72 @@ fn piece_that_may_split_needs_room_for_two() {
 }
 
 #[test]
+fn unlocking_the_middle_of_a_range_needs_room_for_what_it_leaves() {
+    check_with(
+        |limits| limits.locks_per_session_max = 2,
+        "
+        0s a open s
+        0s a acquire inode:1@0..100 session=s
+        0s a unlock inode:1@10..20 session=s
+        0s a unlock inode:1@50..60 session=s
+        0s a release inode:1@50..60
+        0s a unlock inode:1@50.. session=s
+        0s session s
+        ",
+        expect![[r#"
+            0s s opened until 10s
+            0s a granted inode:1@0..100 fence=1 until 10s
+            0s a unlocked
+            0s a released inode:1@10..20 fence=1
+            0s a refused locks_per_session: the session holds 2 locks already
+            0s a refused locks_per_session: the session holds 2 locks already
+            0s a unlocked
+            0s a released inode:1@50..100 fence=1
+            0s session s of a by http ttl 10s until 10s grants=2 waiters=0
+        "#]],
+    );
+}
+
+/// It lapses in one step, so that its windows all begin at one moment.
+#[test]
+fn session_with_reclaim_windows_holds_less() {
+    check_with(
+        |limits| limits.windowed_locks_per_session_max = 2,
+        "
+        0s b acquire job/z
+        0s a open s
+        0s a acquire job/1 session=s
+        0s a acquire job/2 session=s
+        0s a acquire job/3 session=s window=5s
+        0s a release job/2
+        0s a acquire job/z session=s window=5s wait
+        0s a acquire job/3 session=s
+        1s b release job/z
+        1s a acquire job/3 session=s
+        1s a release job/z
+        1s a acquire job/3 session=s
+        1s a acquire job/4 session=s
+        ",
+        expect![[r#"
+            0s b granted job/z fence=1 until 10s
+            0s s opened until 10s
+            0s a granted job/1 fence=2 until 10s
+            0s a granted job/2 fence=3 until 10s
+            0s a refused locks_per_session: a session in which locks have reclaim windows holds at most 2 locks
+            0s a released job/2 held 0s
+            0s a queued job/z at 1
+            0s a refused locks_per_session: a session in which locks have reclaim windows holds at most 2 locks
+            1s b released job/z held 1s
+            1s a granted job/z fence=4 until 10s waited 1s
+            1s a refused locks_per_session: a session in which locks have reclaim windows holds at most 2 locks
+            1s a released job/z held 0s
+            1s a granted job/3 fence=5 until 10s
+            1s a granted job/4 fence=6 until 10s
+        "#]],
+    );
+}
+
+#[test]
 fn limit_on_locks_holds_for_those_who_waited() {
     check_with(
         |limits| limits.locks_per_session_max = 2,

@@ -144,27 +144,46 @@ impl Model {
         let Under::Session(id) = ask.under else {
             return Ok(());
         };
-        let room_for = |ask: &Acquire| -> usize {
-            let each = ask.claims.iter().map(|claim| match claim.scope {
-                Scope::Key(_) => 1,
-                Scope::Range { .. } => 2,
-            });
-            each.sum()
-        };
-        let waits = self.waiters.iter().filter(|waiter| {
-            waiter.ask.namespace == ask.namespace && waiter.ask.under == ask.under
-        });
-        let wanted: usize = waits.map(|waiter| room_for(&waiter.ask)).sum();
+        let has_window = ask.reclaim_window > Duration::ZERO;
+        self.check_room_under(&ask.namespace, id, room_for(ask), has_window)
+    }
+
+    /// With a reclaim window among what a lease holds or waits for, less fits under it.
+    pub(crate) fn check_room_under(
+        &self,
+        namespace: &Namespace,
+        id: LeaseId,
+        more: usize,
+        has_window: bool,
+    ) -> Result<(), Refusal> {
+        let waits: Vec<&Acquire> = self
+            .waiters
+            .iter()
+            .map(|waiter| &waiter.ask)
+            .filter(|ask| ask.namespace == *namespace && ask.under == Under::Session(id))
+            .collect();
+        let wanted: usize = waits.iter().map(|ask| room_for(ask)).sum();
+        let room = self.grants_under(namespace, id).count() + wanted + more;
         let max = self.limits.locks_per_session_max;
-        if self.grants_under(&ask.namespace, id) + wanted + room_for(ask) > max {
+        if room > max {
             return Err(Refusal::Limit(Limit::LocksPerSession { max }));
+        }
+        let max = self.limits.windowed_locks_per_session_max;
+        let has_window = has_window
+            || waits.iter().any(|ask| ask.reclaim_window > Duration::ZERO)
+            || self.grants_under(namespace, id).any(|held| held.window > Millis::ZERO);
+        if has_window && room > max {
+            return Err(Refusal::Limit(Limit::WindowedLocksPerSession { max }));
         }
         Ok(())
     }
 
-    pub(crate) fn grants_under(&self, namespace: &Namespace, lease: LeaseId) -> usize {
-        let under = |held: &&Held| held.namespace == *namespace && held.lease == lease;
-        self.held.iter().filter(under).count()
+    pub(crate) fn grants_under(
+        &self,
+        namespace: &Namespace,
+        lease: LeaseId,
+    ) -> impl Iterator<Item = &Held> {
+        self.held.iter().filter(move |held| held.namespace == *namespace && held.lease == lease)
     }
 
     /// Queues have an end too; whoever comes back to a kept place was let in before.
@@ -181,6 +200,14 @@ impl Model {
         }
         Ok(())
     }
+}
+
+fn room_for(ask: &Acquire) -> usize {
+    let each = ask.claims.iter().map(|claim| match claim.scope {
+        Scope::Key(_) => 1,
+        Scope::Range { .. } => 2,
+    });
+    each.sum()
 }
 
 pub(crate) fn invalid<T>(invalid: Invalid) -> Result<T, Refusal> {

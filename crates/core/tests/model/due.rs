@@ -94,7 +94,7 @@ impl Model {
                 lease: id,
                 ending: ending.clone(),
             });
-            let grants = self.grants_under(namespace, id);
+            let grants = self.grants_under(namespace, id).count();
             self.open_windows(&lease, &ending);
             self.remember_lease(namespace, id, grants, &ending);
             self.tell_session_ended(namespace, id, &ending);

@@ -13,7 +13,7 @@ impl Model {
             lease: id,
             ending: ending.clone(),
         });
-        let grants = self.grants_under(namespace, id);
+        let grants = self.grants_under(namespace, id).count();
         self.end_held(ending, |held| held.namespace == *namespace && held.lease == id);
         self.remember_lease(namespace, id, grants, ending);
         self.tell_session_ended(namespace, id, ending);

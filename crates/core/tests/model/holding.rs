@@ -67,9 +67,31 @@ impl Model {
         Ok(())
     }
 
+    /// Taking bytes out of the middle of a range leaves two of them, for which there must be room.
+    fn check_room_to_split(
+        &self,
+        namespace: &Namespace,
+        owner: &Owner,
+        lease: LeaseId,
+        scope: &Scope,
+    ) -> Result<(), Refusal> {
+        let Scope::Range { range: hole, .. } = *scope else { return Ok(()) };
+        let stands = self.own_standing(namespace, lease, &owner.principal()).is_some();
+        let own = self.presented(namespace, owner, lease, scope);
+        let splits = |held: &Held| {
+            let whole = range_of(held);
+            whole.start() < hole.start() && hole.last() < whole.last()
+        };
+        if stands && own.iter().any(splits) {
+            return self.check_room_under(namespace, lease, 1, false);
+        }
+        Ok(())
+    }
+
     /// A key takes everything with it that was granted with the same fence; a range just the named bytes.
     pub(crate) fn release(&mut self, ask: &Release) -> Answered {
         self.check_own_ranges(&ask.namespace, &ask.owner, ask.lease, &ask.scope)?;
+        self.check_room_to_split(&ask.namespace, &ask.owner, ask.lease, &ask.scope)?;
         if let Some(held) = self.release_held(ask) {
             return Ok(Answer::Released { held, replayed: false });
         }
@@ -123,6 +145,7 @@ impl Model {
         }
         let scope = Scope::range(ask.inode, ask.range);
         self.check_own_ranges(&ask.namespace, &ask.owner, ask.session, &scope)?;
+        self.check_room_to_split(&ask.namespace, &ask.owner, ask.session, &scope)?;
         let own = self.presented(&ask.namespace, &ask.owner, ask.session, &scope);
         if let Some(first) = own.first() {
             self.end_range(first, ask.range, &Ending::Released);

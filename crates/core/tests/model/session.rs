@@ -137,7 +137,7 @@ impl Model {
             let closed = |grants| Answer::SessionClosed { grants, replayed: true };
             return self.closed_before(ask).map(closed).ok_or(gone);
         }
-        let grants = self.grants_under(&ask.namespace, ask.session);
+        let grants = self.grants_under(&ask.namespace, ask.session).count();
         self.end_lease(&ask.namespace, ask.session, &Ending::Closed);
         Ok(Answer::SessionClosed { grants, replayed: false })
     }
@@ -152,7 +152,7 @@ impl Model {
         };
         let id = self.leases.iter().find(numbered).map(|lease| lease.id);
         let id = id.ok_or(Refusal::SessionNotFound(None))?;
-        let grants = self.grants_under(&ask.namespace, id);
+        let grants = self.grants_under(&ask.namespace, id).count();
         let ending = Ending::Revoked(ask.reason.clone());
         self.tell_lost(&ask.namespace, id, None, &ending);
         self.end_lease(&ask.namespace, id, &ending);

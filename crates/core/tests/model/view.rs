@@ -67,7 +67,7 @@ impl Model {
             opened_at: session.opened_at,
             ttl: lease.ttl,
             deadline: lease.deadline,
-            grants: self.grants_under(&lease.namespace, lease.id),
+            grants: self.grants_under(&lease.namespace, lease.id).count(),
             waiters: self.waiters.iter().filter(under).count(),
             metadata: session.terms.metadata.clone(),
         })

@@ -121,6 +121,7 @@ variants! { refusal_name, REFUSALS, Refusal, "refusal":
     Refusal::Limit(Limit::Waiters { .. } | Limit::TooTangled) => "limit waiters",
     Refusal::Limit(Limit::OwnRanges { .. }) => "limit own ranges",
     Refusal::Limit(Limit::LocksPerSession { .. }) => "limit locks per session",
+    Refusal::Limit(Limit::WindowedLocksPerSession { .. }) => "limit locks with windows per session",
     Refusal::Limit(Limit::Sessions { .. }) => "limit sessions",
     Refusal::Limit(Limit::Registers { .. }) => "limit registers",
     Refusal::Limit(Limit::RegistersInAll { .. }) => "limit registers in all",

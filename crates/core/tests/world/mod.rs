@@ -175,7 +175,8 @@ impl Setup {
             endings_max: 10_000,
             deadlines_per_step_max: if self.hurried { 2 } else { 1000 },
             endings_per_step_max: if self.hurried { 2 } else { 1000 },
-            own_ranges_per_step_max: 2 * room,
+            windowed_locks_per_session_max: 3 * room,
+            own_ranges_per_step_max: room,
         }
     }
 }

@@ -77,6 +77,12 @@ async fn by_command(cluster: &Cluster) -> Result<()> {
         let leads = lines.filter(|line| line.contains("leads") || line.contains("follows")).count();
         ensure!(leads == GROUPS / addresses.len(), "{address} leads {leads} groups:\n{told}");
     }
+    // What only the leader of a group knows is not shown as a zero.
+    for line in told.lines().filter(|line| line.contains(" follows ")) {
+        let unknown = line.split_whitespace().rev().take(4).all(|number| number == "-");
+        ensure!(unknown, "{line}");
+    }
+    ensure!(told.contains("known to the leader") && told.contains("SERVER"), "{told}");
     Ok(())
 }
 

@@ -153,6 +153,7 @@ fn code_of_limit(limit: &Limit) -> Code {
         Limit::Sessions { .. } => Code::SessionLimit,
         Limit::OwnRanges { .. }
         | Limit::LocksPerSession { .. }
+        | Limit::WindowedLocksPerSession { .. }
         | Limit::Registers { .. }
         | Limit::RegistersInAll { .. }
         | Limit::Namespaces { .. }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{Reply, World};
+use crate::world::{Reply, World, config};
 
 const FILE: &str = "inode:9@0..100";
 
@@ -80,4 +80,31 @@ async fn repeated_request_gets_its_grant_while_a_part_of_its_bytes_is_held() {
     let proof = json!({ "owner_id": "a", "lease_id": first["lease_id"], "fencing_token": first["fencing_token"] });
     world.ask("inode:9@50..100", "renew", &proof).await.ok();
     assert_eq!(world.get("/v1/locks/inode:9").await.ok()["holders"][0]["lock"], "inode:9@50..100");
+}
+
+/// What a session could pile up, or what would take long, is refused with the reason.
+#[tokio::test]
+async fn what_one_session_may_hold_and_change_at_once_is_limited() {
+    let mut config = config();
+    config.limits.locks_per_session_max = 4;
+    config.limits.own_ranges_per_step_max = 2;
+    config.limits.windowed_locks_per_session_max = 2;
+    let world = World::with(config).await;
+    let under = json!({ "owner_id": "a", "session_id": world.session("a").await });
+    world.ask(FILE, "acquire", &under).await.ok();
+    for hole in ["inode:9@10..20", "inode:9@30..40", "inode:9@50..60"] {
+        world.ask(hole, "unlock", &under).await.ok();
+    }
+    for (lock, why) in [("inode:9@70..80", "holds 4 locks"), ("inode:9", "name smaller parts")] {
+        let refused = world.ask(lock, "unlock", &under).await;
+        assert_eq!(refused.status, 429);
+        let problem = refused.problem("quota_exceeded");
+        assert!(problem["detail"].as_str().unwrap().contains(why), "{problem}");
+    }
+    world.ask("inode:9@0..35", "unlock", &under).await.ok();
+    let mut window = under.clone();
+    window["reclaim_ms"] = json!(1000);
+    let problem = world.ask("job", "acquire", &window).await.problem("quota_exceeded");
+    assert!(problem["detail"].as_str().unwrap().contains("reclaim windows"), "{problem}");
+    world.ask("job", "acquire", &under).await.ok();
 }

@@ -114,7 +114,11 @@ pub(super) fn cycle(edges: &[WaitEdge]) -> String {
     let mut shown = edges.first().map_or(String::new(), |edge| edge.waiter.to_string());
     for (at, edge) in edges.iter().enumerate() {
         let follows = at == 0 || edges[at - 1].blocker == edge.waiter;
-        assert!(follows, "{edges:?} is no circle");
+        if !follows {
+            // The middle of a long one is left out.
+            assert_eq!((at, edges.len()), (63, 64), "{edges:?} is no circle");
+            shown += &format!(" … {}", edge.waiter);
+        }
         shown += &format!(" -({})-> {}", edge.scope, edge.blocker);
     }
     shown
@@ -168,6 +172,7 @@ fn limit(limit: &Limit) -> String {
         Limit::TooTangled => "deadlock check",
         Limit::OwnRanges { .. } => "own_ranges",
         Limit::LocksPerSession { .. } => "locks_per_session",
+        Limit::WindowedLocksPerSession { .. } => "locks_per_session",
         Limit::Sessions { .. } => "session_limit",
         Limit::Registers { .. } => "registers",
         Limit::RegistersInAll { .. } => "registers in all",
