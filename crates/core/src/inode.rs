@@ -153,11 +153,14 @@ impl Inode {
 
     /// Whether more than `max` of a holder's own pieces overlap `range`.
     pub(crate) fn has_more_own(&self, party: Party, range: ByteRange, max: usize) -> bool {
+        let start = (party, range.start());
+        let before = self.pieces.range((party, 0)..start).next_back();
+        let before = before.filter(|(_, piece)| piece.range.overlaps(range));
         let own = self
             .pieces
-            .range((party, range.start())..)
+            .range(start..)
             .take_while(|&(&(of, _), piece)| of == party && piece.range.overlaps(range));
-        own.take(max + 1).count() > max
+        own.take(max + 1).count() + usize::from(before.is_some()) > max
     }
 
     /// A holder's own pieces that overlap `range`, in order.

@@ -345,6 +345,7 @@ fn no_request_changes_more_of_its_own_ranges_than_a_step_may() {
         0s a acquire inode:1 session=s
         0s a unlock inode:1 session=s
         0s a release inode:1
+        0s a unlock inode:1@5..45 session=s
         0s a acquire inode:1@0..30 session=s
         0s a unlock inode:1 session=s
         ",
@@ -356,6 +357,7 @@ fn no_request_changes_more_of_its_own_ranges_than_a_step_may() {
             0s a refused own_ranges: inode:1 covers more than 2 ranges that the lease holds: name smaller parts
             0s a refused own_ranges: inode:1 covers more than 2 ranges that the lease holds: name smaller parts
             0s a refused own_ranges: inode:1 covers more than 2 ranges that the lease holds: name smaller parts
+            0s a refused own_ranges: inode:1@5..45 covers more than 2 ranges that the lease holds: name smaller parts
             0s a granted inode:1@0..30 fence=4 until 60s
             0s a unlocked
             0s a released inode:1@0..30 fence=4
