@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::header::HeaderValue;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use leasehold_api::Problem;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -16,7 +15,8 @@ use crate::address::{authority, is_loopback, is_protected, parse_server};
 use crate::error::Error;
 use crate::surroundings::{Bytes, Place, Surroundings, System, Task};
 #[cfg(feature = "tls")]
-use crate::tls::{Protected, Tls};
+use crate::tls::{Protected, Tls, TlsSettings};
+use crate::token::{TokenSource, Tokens};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -28,7 +28,7 @@ pub(crate) struct Access {
     place: Place,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
-    token: Option<HeaderValue>,
+    tokens: Option<Arc<Tokens>>,
     /// The servers that were configured.
     servers: Arc<[String]>,
     /// True if the authorities were configured, and are not those of the system.
@@ -38,18 +38,16 @@ pub(crate) struct Access {
 /// Credentials as they were configured, not yet checked.
 #[derive(Clone, Default)]
 pub(crate) struct Credentials {
-    pub(crate) token: Option<String>,
+    pub(crate) token: Option<TokenSource>,
     /// True if the token may be sent unencrypted to other machines.
     pub(crate) allows_cleartext_token: bool,
-    /// Certificates of authorities; those of the system if there are none.
     #[cfg(feature = "tls")]
-    pub(crate) authorities: Option<Vec<u8>>,
+    pub(crate) tls: TlsSettings,
 }
 
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let token = self.token.as_ref().map(|_| "secret");
-        f.debug_struct("Credentials").field("token", &token).finish_non_exhaustive()
+        f.debug_struct("Credentials").field("token", &self.token).finish_non_exhaustive()
     }
 }
 
@@ -94,9 +92,9 @@ impl ConnectError {
 
 impl Access {
     pub(crate) fn new(servers: &[String], credentials: &Credentials) -> Result<Access, Error> {
-        let token = credentials.token.as_deref().map(bearer).transpose()?;
+        let tokens = credentials.token.clone().map(Tokens::new).transpose()?.map(Arc::new);
         let is_exposed = |server: &&String| !is_protected(server) && !is_loopback(server);
-        if token.is_some()
+        if tokens.is_some()
             && !credentials.allows_cleartext_token
             && let Some(server) = servers.iter().find(is_exposed)
         {
@@ -106,11 +104,10 @@ impl Access {
         let (surroundings, place) = (Arc::new(System), Place::Guard);
         #[cfg(feature = "tls")]
         {
-            let authorities = credentials.authorities.as_deref();
-            let is_needed = authorities.is_some() || servers.iter().any(|one| is_protected(one));
-            let tls = is_needed.then(|| Tls::new(authorities)).transpose()?;
-            let (servers, is_pinned) = (servers.into(), authorities.is_some());
-            Ok(Access { surroundings, place, tls, token, servers, is_pinned })
+            let is_pinned = credentials.tls.is_pinned();
+            let is_needed = is_pinned || servers.iter().any(|one| is_protected(one));
+            let tls = is_needed.then(|| Tls::new(&credentials.tls)).transpose()?;
+            Ok(Access { surroundings, place, tls, tokens, servers: servers.into(), is_pinned })
         }
         #[cfg(not(feature = "tls"))]
         match servers.iter().find(|server| is_protected(server)) {
@@ -119,7 +116,7 @@ impl Access {
             }
             None => {
                 let servers = servers.into();
-                Ok(Access { surroundings, place, token, servers, is_pinned: false })
+                Ok(Access { surroundings, place, tokens, servers, is_pinned: false })
             }
         }
     }
@@ -155,9 +152,9 @@ impl Access {
         (is_vouched_for || self.servers.contains(&server)).then_some(server)
     }
 
-    /// Value of the header `authorization`.
-    pub(crate) fn token(&self) -> Option<&HeaderValue> {
-        self.token.as_ref()
+    /// The tokens to show, if there are any.
+    pub(crate) fn tokens(&self) -> Option<&Arc<Tokens>> {
+        self.tokens.as_ref()
     }
 
     /// Makes a connection that is ready to be spoken over.
@@ -227,20 +224,6 @@ pub(crate) struct AbortOnDrop(pub(crate) AbortHandle);
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-fn bearer(token: &str) -> Result<HeaderValue, Error> {
-    let wrong = |why: &str| Err(Error::Settings(format!("the token cannot be used: {why}")));
-    if token.is_empty() {
-        return wrong("it is empty");
-    }
-    match HeaderValue::from_str(&format!("Bearer {token}")) {
-        Ok(mut value) => {
-            value.set_sensitive(true);
-            Ok(value)
-        }
-        Err(_) => wrong("it has a character that an HTTP header cannot have"),
     }
 }
 
@@ -316,12 +299,17 @@ impl Connection for Io {
 mod tests {
     use super::*;
 
+    fn fixed(token: &str) -> TokenSource {
+        TokenSource::Fixed(token.into())
+    }
+
     #[test]
     fn a_token_is_shown_to_servers_alone() {
         let credentials =
-            Credentials { token: Some("lk_1_geheim".into()), ..Credentials::default() };
+            Credentials { token: Some(fixed("lk_1_geheim")), ..Credentials::default() };
         let access = Access::new(&["http://127.0.0.1:1".into()], &credentials).unwrap();
-        assert_eq!(access.token().unwrap().to_str().unwrap(), "Bearer lk_1_geheim");
+        let shown = access.tokens().unwrap().current();
+        assert_eq!(shown.to_str().unwrap(), "Bearer lk_1_geheim");
         for shown in [format!("{credentials:?}"), format!("{access:?}")] {
             assert!(!shown.contains("geheim"), "{shown}");
         }
@@ -329,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_token_goes_unencrypted_to_this_machine_alone() {
-        let token = Some("lk_1_geheim".to_owned());
+        let token = Some(fixed("lk_1_geheim"));
         let access = |server: &str, allows_cleartext_token| {
             let token = token.clone();
             let credentials =
@@ -384,7 +372,7 @@ mod tests {
     #[test]
     fn a_token_that_no_header_can_carry_is_refused_without_showing_it() {
         for token in ["", "ge\nheim", "geheim\u{7f}"] {
-            let credentials = Credentials { token: Some(token.into()), ..Credentials::default() };
+            let credentials = Credentials { token: Some(fixed(token)), ..Credentials::default() };
             let error = Access::new(&[], &credentials).unwrap_err();
             assert!(matches!(error, Error::Settings(_)));
             assert!(!error.to_string().contains("heim"), "{error}");

@@ -1,6 +1,7 @@
 //! The client: a handle that is cheap to clone, and the driver behind it.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,8 +21,11 @@ use crate::fence::Register;
 use crate::lock::LockRequest;
 use crate::machine::{HeartbeatInterval, Machine, Settings};
 use crate::payload::{Granted, What};
+#[cfg(feature = "tls")]
+use crate::pin::AuthorityHash;
 use crate::session::SessionRequest;
 use crate::surroundings::{Place, Surroundings, System};
+use crate::token::TokenSource;
 use crate::view::LeaseView;
 use crate::watch::{self, Watch};
 
@@ -133,7 +137,33 @@ impl ClientBuilder {
     /// this machine only, and connecting to any other server is an error.
     #[must_use]
     pub fn token(mut self, token: &str) -> ClientBuilder {
-        self.credentials.token = Some(token.into());
+        self.credentials.token = Some(TokenSource::Fixed(token.into()));
+        self
+    }
+
+    /// As [`token`](ClientBuilder::token), from a file that holds the token and nothing else. It is read again when it was replaced:
+    /// a token is rotated without a restart.
+    #[must_use]
+    pub fn token_file(mut self, path: impl Into<PathBuf>) -> ClientBuilder {
+        self.credentials.token = Some(TokenSource::File(path.into()));
+        self
+    }
+
+    /// As [`token`](ClientBuilder::token), from a function. It is asked at the start, and again each time a server did not take its
+    /// last token; it must not block for long.
+    ///
+    /// ```no_run
+    /// # fn example() -> leasehold_client::Result<()> {
+    /// let fetch = || std::fs::read_to_string("/run/secrets/leasehold").map(|token| token.trim().to_owned());
+    /// let client = leasehold_client::Client::builder("https://locks.example:8080").token_provider(fetch).start()?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn token_provider(
+        mut self,
+        provider: impl Fn() -> std::io::Result<String> + Send + Sync + 'static,
+    ) -> ClientBuilder {
+        self.credentials.token = Some(TokenSource::Provider(Arc::new(provider)));
         self
     }
 
@@ -150,7 +180,24 @@ impl ClientBuilder {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn authorities(mut self, pem: &[u8]) -> ClientBuilder {
-        self.credentials.authorities = Some(pem.into());
+        self.credentials.tls.authorities = Some(pem.into());
+        self
+    }
+
+    /// Trusts servers that one authority has signed, known by the hash of its key as a join string has it. Servers must send its
+    /// certificate along with their own, as those of `leasehold init` do.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn authority_sha256(mut self, hash: AuthorityHash) -> ClientBuilder {
+        self.credentials.tls.authority = Some(hash);
+        self
+    }
+
+    /// Shows a certificate to `https://` servers: in PEM, with what stands above it, and its key.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn identity(mut self, certificate_pem: &[u8], key_pem: &[u8]) -> ClientBuilder {
+        self.credentials.tls.identity = Some((certificate_pem.into(), key_pem.into()));
         self
     }
 

@@ -116,18 +116,37 @@ impl Http {
         &self.server
     }
 
-    /// Sends, and waits until the answer begins.
+    /// Sends, and waits until the answer begins. When the token is not taken and there is another one by now, it is sent again with
+    /// that.
     pub(crate) async fn start(
         &self,
         ask: &Ask,
         accept: Option<&'static str>,
+    ) -> Result<Response<Incoming>, (Failure, String)> {
+        let Some(tokens) = self.access.tokens() else { return self.shown(ask, accept, None).await };
+        let token = tokens.current();
+        let answer = self.shown(ask, accept, Some(&token)).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            return Ok(answer);
+        }
+        match tokens.newer_than(&token) {
+            Some(token) => self.shown(ask, accept, Some(&token)).await,
+            None => Ok(answer),
+        }
+    }
+
+    async fn shown(
+        &self,
+        ask: &Ask,
+        accept: Option<&'static str>,
+        token: Option<&HeaderValue>,
     ) -> Result<Response<Incoming>, (Failure, String)> {
         let mut request =
             Request::builder().method(&ask.method).uri(format!("{}{}", self.server, ask.path));
         if !ask.body.is_empty() {
             request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        if let Some(token) = self.access.token() {
+        if let Some(token) = token {
             request = request.header(AUTHORIZATION, token);
         }
         if let Some(accept) = accept {

@@ -53,8 +53,11 @@ mod payload;
 mod http;
 mod stream;
 mod access;
+mod token;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "tls")]
+mod pin;
 mod address;
 mod clock;
 mod surroundings;
@@ -72,7 +75,10 @@ pub use lease::{Change, Changes, Lease, LeaseHandle};
 pub use leasehold_api as wire;
 pub use lock::{LockRequest, Retry};
 pub use machine::{HeartbeatInterval, LeaseWindow, State};
+#[cfg(feature = "tls")]
+pub use pin::{AuthorityHash, NotAnAuthority};
 pub use session::{Session, SessionRequest};
 pub use surroundings::{Bytes, Connecting, Place, Stall, Surroundings, Task};
+pub use token::TokenProvider;
 pub use tokio_util::sync::CancellationToken;
 pub use watch::Watch;

@@ -70,13 +70,23 @@ pub(crate) async fn attach(
     let (outgoing, messages) = mpsc::unbounded_channel();
     let hello = Attach { namespace: namespace.into(), session: None };
     let _ = outgoing.send(AttachRequest { attach: Some(hello), commands: Vec::new() });
-    let service = Connection { sender, token: access.token().cloned() };
+    let token = access.tokens().map(|tokens| tokens.current());
+    let service = Connection { sender, token: token.clone() };
     let mut client = SessionsClient::with_origin(service, origin);
     let mut request = tonic::Request::new(Messages(messages));
     if let Ok(named) = query_value(namespace).parse() {
         request.metadata_mut().insert(NAMESPACE, named);
     }
-    let answer = client.attach(request).await.map_err(|status| refused(address, &status))?;
+    let answer = client.attach(request).await.map_err(|status| {
+        if status.code() == tonic::Code::Unauthenticated
+            && let (Some(tokens), Some(token)) = (access.tokens(), &token)
+            && tokens.newer_than(token).is_some()
+        {
+            let said = format!("{address}: the token was replaced meanwhile");
+            return ConnectError::passing(said);
+        }
+        refused(address, &status)
+    })?;
     let mut incoming = answer.into_inner();
     match incoming.message().await {
         Ok(Some(_)) => Ok(Attached { outgoing, incoming, _connection: connection }),

@@ -1,17 +1,22 @@
 //! TLS for the connections to a server, by rustls.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{CertificateError, ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::access::{ConnectError, Protocol};
 use crate::address::host;
 use crate::error::Error;
+use crate::pin::{AuthorityHash, PinnedAuthority};
 use crate::surroundings::Bytes;
 
 pub(crate) type Protected = Box<TlsStream<Box<dyn Bytes>>>;
@@ -23,15 +28,65 @@ pub(crate) struct Tls {
     http2: Arc<ClientConfig>,
 }
 
+/// Whom we trust and as whom we come, as it was configured.
+#[derive(Clone, Default)]
+pub(crate) struct TlsSettings {
+    /// Certificates of authorities in PEM; those of the system if there are none.
+    pub(crate) authorities: Option<Vec<u8>>,
+    /// The one authority that is trusted, by its key.
+    pub(crate) authority: Option<AuthorityHash>,
+    /// A certificate with what stands above it, and its key, in PEM.
+    pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Without the key.
+impl fmt::Debug for TlsSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsSettings").field("authority", &self.authority).finish_non_exhaustive()
+    }
+}
+
+impl TlsSettings {
+    /// True if the authorities were configured, and are not those of the system.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.authorities.is_some() || self.authority.is_some()
+    }
+
+    fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+        if let Some(hash) = self.authority {
+            return Ok(Arc::new(PinnedAuthority::new(hash, provider.clone())));
+        }
+        let roots = Arc::new(roots(self.authorities.as_deref())?);
+        WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
+            .build()
+            .map(|verifier| verifier as Arc<dyn ServerCertVerifier>)
+            .map_err(|error| Error::Settings(format!("TLS cannot be set up: {error}")))
+    }
+}
+
 impl Tls {
-    /// Trusts these authorities, certificates in PEM; those of the system if there are none.
-    pub(crate) fn new(authorities: Option<&[u8]>) -> Result<Tls, Error> {
+    pub(crate) fn new(settings: &TlsSettings) -> Result<Tls, Error> {
+        let wrong = |what: &str, why: &dyn fmt::Display| Error::Settings(format!("{what}: {why}"));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .map_err(|error| Error::Settings(format!("TLS cannot be set up: {error}")))?
-            .with_root_certificates(roots(authorities)?)
-            .with_no_client_auth();
+            .map_err(|error| wrong("TLS cannot be set up", &error))?
+            .dangerous()
+            .with_custom_certificate_verifier(settings.verifier(&provider)?);
+        let config = match &settings.identity {
+            None => config.with_no_client_auth(),
+            Some((chain, key)) => {
+                let said = "the certificate of the client cannot be used";
+                let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
+                let chain = chain.map_err(|error| wrong(said, &error))?;
+                let key =
+                    PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong(said, &error))?;
+                config.with_client_auth_cert(chain, key).map_err(|error| wrong(said, &error))?
+            }
+        };
         let speaking = |protocol: &[u8]| {
             let mut config = config.clone();
             config.alpn_protocols = vec![protocol.to_vec()];
@@ -104,6 +159,16 @@ fn connect_error(server: &str, error: &io::Error) -> ConnectError {
             other => format!("its certificate cannot be trusted: {other}"),
         },
         Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS".into(),
+        Some(rustls::Error::AlertReceived(
+            AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure,
+        )) => "it wants a client certificate".into(),
+        Some(rustls::Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::DecryptError,
+        )) => "it does not take the client certificate: it is expired, revoked, or of another authority".into(),
         Some(other) => format!("TLS: {other}"),
     };
     ConnectError::lasting(format!("{server}: {said}"))
