@@ -1,13 +1,12 @@
 //! Everything that must hold before a change is merged. It only reads.
 
 use std::path::Path;
-use std::process::Stdio;
 
 use anyhow::Result;
 
 use crate::Chore;
 use crate::cargo::{cargo, run};
-use crate::{console, docs, needs, sdk, test, tidy};
+use crate::{console, deps, docs, needs, sdk, test, tidy};
 
 pub(crate) const CHORE: Chore = Chore {
     name: "check",
@@ -15,6 +14,7 @@ pub(crate) const CHORE: Chore = Chore {
     about: "Format, tidy, clippy, tests and docs; changes no file of the repository",
     help: "Runs, and stops at the first that fails:
   format    cargo fmt --check
+  deps      licences, sources and known weaknesses of the dependencies: see `cargo xtask deps --help`
   tidy      the rules of the repository itself: see `cargo xtask tidy --help`
   types     those in the comments of the console's scripts, only where npm is installed
   clippy    over all targets, warnings are errors
@@ -22,7 +22,6 @@ pub(crate) const CHORE: Chore = Chore {
   sdk       those in other languages than Rust: see `cargo xtask sdk --help`
   pages     the runnable blocks of the documentation: see `cargo xtask docs --help`
   docs      cargo doc, warnings are errors
-  deny      licences and sources of the dependencies, only where cargo-deny is installed
 
 Cargo.lock must be up to date: nothing is resolved anew.",
     run: |root, _| check(root),
@@ -32,14 +31,14 @@ fn check(root: &Path) -> Result<()> {
     // First, though only the tests want it: what cannot be installed should not cost a build to find out.
     needs::install()?;
     run(&mut cargo(root, &["fmt", "--all", "--check"]))?;
+    deps::check(root)?;
     tidy::tidy(root)?;
     console::types(root)?;
     clippy(root)?;
     test::test(root, &["--locked".into()])?;
     sdk::check(root)?;
     docs::run_pages(root, &test::server(root), &[])?;
-    api_docs(root)?;
-    deny(root)
+    api_docs(root)
 }
 
 fn clippy(root: &Path) -> Result<()> {
@@ -50,15 +49,4 @@ fn clippy(root: &Path) -> Result<()> {
 fn api_docs(root: &Path) -> Result<()> {
     let mut command = cargo(root, &["doc", "--locked", "--workspace", "--no-deps"]);
     run(command.env("RUSTDOCFLAGS", "-D warnings"))
-}
-
-/// A machine with nothing but the toolchain must pass, so this is skipped where the tool is missing.
-fn deny(root: &Path) -> Result<()> {
-    let mut probe = cargo(root, &["deny", "--version"]);
-    let found = probe.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !found.is_ok_and(|status| status.success()) {
-        eprintln!("cargo-deny is not installed: licences and sources were not checked");
-        return Ok(());
-    }
-    run(&mut cargo(root, &["deny", "check", "licenses", "bans", "sources"]))
 }

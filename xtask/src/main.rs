@@ -6,6 +6,7 @@ mod test;
 
 mod bench;
 mod console;
+mod deps;
 mod dist;
 mod docs;
 mod fuzz;
@@ -41,6 +42,7 @@ const CHORES: &[Chore] = &[
     test::CHORE,
     docs::CHORE,
     needs::CHORE,
+    deps::CHORE,
     bench::CHORE,
     sim::CHORE,
     planted::CHORE,
