@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::error::Error;
 use crate::journal::Pending;
 
 /// The name of a document: `token/ID`, `role/NAME`, `cluster-key`.
@@ -127,6 +128,43 @@ pub trait AccessStore: Send + Sync + fmt::Debug {
     ///
     /// After [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) read the documents to learn what came of it.
     fn change(&self, expected: u64, change: AccessChange) -> Pending<Changed>;
+}
+
+/// Copies all documents to another store, in place of its own, and says how many. Other documents than these are replaced only if
+/// `force` says so.
+pub async fn copy_access(
+    from: &dyn AccessStore,
+    to: &dyn AccessStore,
+    force: bool,
+) -> Result<usize, Error> {
+    let (source, target) = (from.documents().await?, to.documents().await?);
+    if source.all == target.all || (source.all.is_empty() && !force) {
+        return Ok(source.all.len());
+    }
+    if !target.all.is_empty() && !force {
+        let said = "the store to copy to has roles and tokens of its own: --force replaces them";
+        return Err(Error::unavailable(said));
+    }
+    let ids: BTreeSet<&DocumentId> = source.all.iter().map(Document::id).collect();
+    let gone = target.all.iter().map(Document::id).filter(|id| !ids.contains(id));
+    let removes = gone.cloned().map(|id| (None, Some(id)));
+    let puts = source.all.iter().cloned().map(|document| (Some(document), None));
+    let changes: Vec<(Option<Document>, Option<DocumentId>)> = removes.chain(puts).collect();
+    let mut version = target.version;
+    for part in changes.chunks(AccessChange::LEN_MAX) {
+        let (puts, removes): (Vec<_>, Vec<_>) = part.iter().cloned().unzip();
+        let puts = puts.into_iter().flatten().collect();
+        let change = AccessChange::new(puts, removes.into_iter().flatten().collect());
+        let change = change.expect("each document has an id of its own");
+        match to.change(version, change).await? {
+            Changed::To(next) => version = next,
+            Changed::Conflict { .. } => {
+                return Err(Error::unavailable("another server changes roles and tokens there"));
+            }
+            Changed::Full => return Err(Error::unavailable("there are too many tokens and roles")),
+        }
+    }
+    Ok(source.all.len())
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub mod etcd;
 pub mod conformance;
 
 pub use access::{
-    AccessChange, AccessStore, Changed, DOCUMENTS_MAX, Document, DocumentId, Documents,
+    AccessChange, AccessStore, Changed, DOCUMENTS_MAX, Document, DocumentId, Documents, copy_access,
 };
 pub use error::{Cause, Conflict, Error, OpenError, with_cause};
 pub use journal::{

@@ -184,6 +184,10 @@ fn postgres(rest: &str) -> Result<PostgresLocation, LocationError> {
             _ => return Err(parts.unknown(name, POSTGRES_PARAMETERS)),
         }
     }
+    // An authority that is named is asked, as libpq does.
+    if location.tls == Tls::Unverified && location.files.authority.is_some() {
+        location.tls = Tls::VerifyAuthority;
+    }
     parts.check_pair(&location.files)?;
     Ok(location)
 }
@@ -202,7 +206,7 @@ fn etcd(rest: &str) -> Result<EtcdLocation, LocationError> {
         password: parts.password.take(),
         prefix: "leasehold".into(),
         group: 0,
-        tls: Tls::Off,
+        tls: if parts.hosts.iter().all(|(host, _)| is_near(host)) { Tls::Off } else { Tls::Verify },
         files: TlsFiles::default(),
         compact: true,
         timeout: TIMEOUT,
@@ -338,6 +342,27 @@ mod tests {
             let Ok(Location::Postgres(found)) = Location::parse(text) else { panic!("{text}") };
             assert_eq!(found.tls, tls, "{text}");
         }
+        for (text, tls) in [
+            ("etcd://127.0.0.1,[::1]:2380", Tls::Off),
+            ("etcd://db.example", Tls::Verify),
+            ("etcd://localhost,db.example?user=u&password=p", Tls::Verify),
+            ("etcd://db.example?tls=off", Tls::Off),
+            ("etcd://127.0.0.1?tls=on", Tls::Verify),
+        ] {
+            let Ok(Location::Etcd(found)) = Location::parse(text) else { panic!("{text}") };
+            assert_eq!(found.tls, tls, "{text}");
+        }
+    }
+
+    #[test]
+    fn authority_that_is_named_is_asked() {
+        let tls = |text: &str| match Location::parse(text) {
+            Ok(Location::Postgres(found)) => found.tls,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(tls("postgres://u@h/d?sslmode=require"), Tls::Unverified);
+        let with_authority = "postgres://u@h/d?sslmode=require&sslrootcert=/ca.pem";
+        assert_eq!(tls(with_authority), Tls::VerifyAuthority);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use common::*;
 use leasehold_core::{Epoch, FencingToken, Transition};
 use leasehold_store::conformance::block_on;
-use leasehold_store::sqlite::{Restored, backup, restore};
+use leasehold_store::sqlite::{OldTokens, Restored, backup, restore};
 use leasehold_store::{Batch, Error, Loaded, Seq};
 use rusqlite::Connection;
 
@@ -133,7 +133,7 @@ fn restored(folder: &Path) -> (Restored, Epoch) {
     let (from, taken) = (folder.join("locks.db"), folder.join("copy.db"));
     let epoch = fill(&from);
     backup(&from, &taken).unwrap();
-    let restored = restore(&taken, &folder.join("new.db"), None).unwrap();
+    let restored = restore(&taken, &folder.join("new.db"), None, OldTokens::Keep).unwrap();
     (restored, epoch)
 }
 
@@ -178,7 +178,7 @@ fn restored_counters_are_above_all_that_can_have_been_handed_out_since() {
     for (number, days) in [1, 7, 365].into_iter().enumerate() {
         age(&old, DAY * days);
         let to = folder.path().join(format!("new-{number}.db"));
-        let restored = restore(&old, &to, None).unwrap();
+        let restored = restore(&old, &to, None, OldTokens::Keep).unwrap();
         let seconds = u64::from(days) * DAY.as_secs();
         // More than a million grants and a hundred starts for every second that has passed.
         assert!(restored.fence.get() > seconds * 1_000_000, "{restored:?}");
@@ -193,7 +193,8 @@ fn restoring_twice_goes_higher_each_time() {
     let (first, _) = restored(folder.path());
     let second_backup = folder.path().join("second.db");
     backup(&folder.path().join("new.db"), &second_backup).unwrap();
-    let second = restore(&second_backup, &folder.path().join("newer.db"), None).unwrap();
+    let second =
+        restore(&second_backup, &folder.path().join("newer.db"), None, OldTokens::Keep).unwrap();
     assert!(second.fence > first.fence && second.epoch > first.epoch);
     assert_eq!(second.last, Seq(10));
 }
@@ -206,12 +207,12 @@ fn backup_that_seems_very_old_needs_a_fence_to_stay_above() {
     backup(&from, &taken).unwrap();
     age(&taken, DAY * 500);
     let to = folder.path().join("new.db");
-    let refusal = restore(&taken, &to, None).unwrap_err().to_string();
+    let refusal = restore(&taken, &to, None, OldTokens::Keep).unwrap_err().to_string();
     assert!(refusal.contains("500 days old"), "{refusal}");
     // An empty file would be taken for a new store.
     assert!(!to.exists());
     let above = FencingToken::new(1 << 50).unwrap();
-    let restored = restore(&taken, &to, Some(above)).unwrap();
+    let restored = restore(&taken, &to, Some(above), OldTokens::Keep).unwrap();
     assert_eq!(restored.fence, above);
 }
 
@@ -224,7 +225,7 @@ fn fences_that_would_run_out_are_refused() {
     let jumped = Transition::Jumped { epoch, fence: FencingToken::MAX };
     append(&*journal, Batch::new(epoch, Seq(1), [&jumped]));
     drop(journal);
-    let refusal = restore(&from, &to, None).unwrap_err().to_string();
+    let refusal = restore(&from, &to, None, OldTokens::Keep).unwrap_err().to_string();
     assert!(refusal.contains("leaves too few"), "{refusal}");
     assert!(!to.exists());
 }
@@ -236,11 +237,11 @@ fn restore_above_a_token_that_leaves_too_few_is_refused_before_anything_is_writt
     fill(&from);
     let before = names(folder.path());
     for above in [FencingToken::MAX, FencingToken::new(FencingToken::JUMP_MAX.get() + 1).unwrap()] {
-        let refusal = restore(&from, &to, Some(above)).unwrap_err().to_string();
+        let refusal = restore(&from, &to, Some(above), OldTokens::Keep).unwrap_err().to_string();
         assert!(refusal.contains("leaves too few"), "{refusal}");
         assert_eq!(names(folder.path()), before);
     }
-    let restored = restore(&from, &to, Some(FencingToken::JUMP_MAX)).unwrap();
+    let restored = restore(&from, &to, Some(FencingToken::JUMP_MAX), OldTokens::Keep).unwrap();
     assert_eq!(restored.fence, FencingToken::JUMP_MAX);
 }
 
@@ -251,7 +252,7 @@ fn restore_never_overwrites() {
     fill(&from);
     backup(&from, &taken).unwrap();
     let before = fs::read(&from).unwrap();
-    let refusal = restore(&taken, &from, None).unwrap_err().to_string();
+    let refusal = restore(&taken, &from, None, OldTokens::Keep).unwrap_err().to_string();
     assert!(refusal.ends_with("locks.db is there already"), "{refusal}");
     assert_eq!(fs::read(&from).unwrap(), before);
 }
@@ -262,7 +263,7 @@ fn restore_leaves_the_backup_as_it_is() {
     let taken = folder.path().join("copy.db");
     restored(folder.path());
     let before = fs::read(&taken).unwrap();
-    restore(&taken, &folder.path().join("again.db"), None).unwrap();
+    restore(&taken, &folder.path().join("again.db"), None, OldTokens::Keep).unwrap();
     assert_eq!(fs::read(&taken).unwrap(), before);
 }
 
@@ -274,7 +275,7 @@ fn torn_last_record_of_a_backup_is_left_out() {
     let connection = Connection::open(&from).unwrap();
     connection.execute("UPDATE journal SET record = x'0101' WHERE seq = 8", []).unwrap();
     drop(connection);
-    let restored = restore(&from, &to, None).unwrap();
+    let restored = restore(&from, &to, None, OldTokens::Keep).unwrap();
     assert_eq!(restored.last, Seq(7));
     let journal = open(&to);
     let items = load(&*journal, lead(&*journal));

@@ -48,7 +48,7 @@ use crate::record::{Batch, Chunk};
 
 pub use backup::{Backup, backup};
 pub use busy::busy_total;
-pub use restore::{Restored, restore};
+pub use restore::{OldTokens, Restored, restore, tokens_in};
 pub use schema::SCHEMA;
 
 use writer::Writer;

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold_core::{Epoch, FencingToken, Transition};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OpenFlags, params};
 
 use super::audit::{Audit, audit};
 use super::backup::{Copy, refuse_existing};
@@ -52,6 +52,29 @@ pub struct Restored {
     pub age: Duration,
 }
 
+/// How many tokens a backup holds: whoever restores it has to say whether they are good again.
+pub fn tokens_in(from: &Path) -> Result<u64, Error> {
+    let failed = |error| Error::unavailable("the backup cannot be read").because(error);
+    let connection =
+        Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    let count =
+        connection.query_row("SELECT count(*) FROM access WHERE id LIKE 'token/%'", [], |row| {
+            row.get::<_, i64>(0)
+        });
+    match count {
+        Ok(count) => Ok(unsigned(count)),
+        // What is wrong with it is told by the restore, which reads all of it.
+        Err(_) => Ok(0),
+    }
+}
+
+/// What a restore does with the tokens of a backup: some may have been revoked since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OldTokens {
+    Keep,
+    Revoke,
+}
+
 /// Makes the new file `to` from the backup `from`, with epoch and fences jumped ahead. The backup stays as it is.
 ///
 /// `fence_above` is a fence that the caller knows to have been handed out. The restored store goes on above it in
@@ -60,6 +83,7 @@ pub fn restore(
     from: &Path,
     to: &Path,
     fence_above: Option<FencingToken>,
+    tokens: OldTokens,
 ) -> Result<Restored, Error> {
     check_headroom(fence_above.map_or(0, FencingToken::get))?;
     let to = schema::resolve_new(to).map_err(|error| {
@@ -71,7 +95,7 @@ pub fn restore(
     let copy = Copy::of(from, &to)?;
     let found = audit(&copy.connection)?;
     let restored = jump(&found, fence_above)?;
-    write_jump(&copy.connection, &found, &restored)
+    write_jump(&copy.connection, &found, &restored, tokens)
         .map_err(|error| schema::failed("the jump cannot be written", error))?;
     let audited = audit(&copy.connection)?;
     copy.finish(audited)?;
@@ -113,7 +137,12 @@ fn check_headroom(token: u64) -> Result<FencingToken, Error> {
 
 /// Writes the jump as a record of its own, and an empty one behind it: only a last record may be found torn and left
 /// out, and the jump must never be that one.
-fn write_jump(connection: &Connection, found: &Audit, to: &Restored) -> rusqlite::Result<()> {
+fn write_jump(
+    connection: &Connection,
+    found: &Audit,
+    to: &Restored,
+    tokens: OldTokens,
+) -> rusqlite::Result<()> {
     let jumped = Transition::Jumped { epoch: to.epoch, fence: to.fence };
     let jump = Batch::new(to.epoch, found.last.next(), [&jumped]);
     let empty = Batch::new(to.epoch, jump.seq().next(), []);
@@ -131,5 +160,9 @@ fn write_jump(connection: &Connection, found: &Audit, to: &Restored) -> rusqlite
         "UPDATE leadership SET epoch = ?1, leads = 0, written_at_ms = ?2",
         [signed(to.epoch.0), wall_clock_ms()],
     )?;
+    if tokens == OldTokens::Revoke {
+        transaction.execute("DELETE FROM access WHERE id LIKE 'token/%'", [])?;
+        transaction.execute("UPDATE access_version SET version = version + 1", [])?;
+    }
     transaction.commit()
 }
