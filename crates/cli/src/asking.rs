@@ -10,7 +10,7 @@ use leasehold_client::{Client, ClientBuilder, Transport};
 
 use crate::args::Global;
 use crate::credentials;
-use crate::failure::{EXIT_UNREACHABLE, Failure};
+use crate::failure::{EXIT_CONFIG, EXIT_UNREACHABLE, Failure};
 use crate::output::Output;
 
 /// The client counts the same time and knows why it ran out, so it is given the chance to say so.
@@ -71,9 +71,20 @@ impl Server {
             ("LEASEHOLD_ADDR", self.addresses.clone().into()),
             ("LEASEHOLD_NAMESPACE", self.global.namespace.clone().into()),
         ];
-        told.extend(file("LEASEHOLD_TOKEN_FILE", &self.global.token_file));
         told.extend(file("LEASEHOLD_CACERT", &self.global.cacert));
         told
+    }
+
+    /// The file with our token, for whoever is to act as we do; one that is in the environment is there already.
+    pub(crate) fn token_in_environment(&self) -> Option<(&'static str, OsString)> {
+        let path = self.global.token_file.as_deref().or(self.global.login_token.as_deref())?;
+        let path = std::path::absolute(path).unwrap_or(path.into());
+        Some(("LEASEHOLD_TOKEN_FILE", path.into()))
+    }
+
+    /// True if a token is shown to the server.
+    pub(crate) fn has_token(&self) -> bool {
+        credentials::token(&self.global).is_ok_and(|token| token.is_some())
     }
 
     /// What comes of it, or that nothing did.
@@ -119,10 +130,17 @@ pub(crate) fn builder(global: &Global) -> Result<ClientBuilder, Failure> {
         Some(token) => builder.token(&token),
         None => builder,
     };
-    Ok(match credentials::authorities(global)? {
-        Some(pem) => builder.authorities(&pem),
-        None => builder,
-    })
+    match (credentials::authorities(global)?, &global.authority) {
+        (Some(pem), _) => Ok(builder.authorities(&pem)),
+        (None, Some(hash)) => match hash.parse() {
+            Ok(hash) => Ok(builder.authority_sha256(hash)),
+            Err(_) => {
+                let said = "the profile's authority cannot be read";
+                Err(Failure::new(EXIT_CONFIG, said).next("`leasehold login` again"))
+            }
+        },
+        (None, None) => Ok(builder),
+    }
 }
 
 fn late(addresses: &str) -> Failure {

@@ -8,13 +8,24 @@ use crate::args::Global;
 use crate::failure::{EXIT_CONFIG, Failure};
 use crate::output::Output;
 
+/// Where the environment has the token, or names a file with it.
+pub(crate) const TOKENS: [&str; 2] = [TOKEN, "LEASEHOLD_TOKEN_FILE"];
+
 const TOKEN: &str = "LEASEHOLD_TOKEN";
 const ALLOW_CLEARTEXT: &str = "LEASEHOLD_ALLOW_CLEARTEXT_TOKEN";
 /// No token is nearly as long: somebody named the wrong file.
 const TOKEN_BYTES_MAX: usize = 8192;
 
-/// The token to show, if there is one.
+/// The token to show, if there is one: as the command line or the environment says, or that of the profile.
 pub(crate) fn token(global: &Global) -> Result<Option<String>, Failure> {
+    match (given_token(global)?, &global.login_token) {
+        (None, Some(file)) => read_token(global, file).map(Some),
+        (given, _) => Ok(given),
+    }
+}
+
+/// The token that the command line or the environment says.
+pub(crate) fn given_token(global: &Global) -> Result<Option<String>, Failure> {
     if let Some(file) = &global.token_file {
         return read_token(global, file).map(Some);
     }

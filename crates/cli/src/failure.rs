@@ -123,6 +123,16 @@ impl From<std::io::Error> for Failure {
 
 fn unreachable(outcome: Happened, detail: &str) -> Failure {
     let next = match outcome {
+        Happened::NotApplied if detail.contains("signed by an unknown authority") => {
+            "nothing was changed; `leasehold login` with the join string of `leasehold init` makes its authority known, and --cacert names \
+             a file with its certificate"
+        }
+        Happened::NotApplied if detail.contains("its certificate has expired") => {
+            "nothing was changed; whoever runs the server renews it with `leasehold cert renew`"
+        }
+        Happened::NotApplied if detail.contains("its certificate is not for the name") => {
+            "nothing was changed; --addr must be a name that the certificate is for, and `leasehold init --hosts` says for which"
+        }
         Happened::NotApplied if detail.contains("its certificate") => {
             "nothing was changed; --cacert names the authority that signs the server's certificate, and --addr must \
              be the name that the certificate is for"
@@ -179,9 +189,12 @@ fn what_next(problem: &Problem) -> Option<String> {
         Code::Deadlock => Some(
             "release something of the cycle first, or take the locks together as one set".into(),
         ),
-        Code::Unauthenticated | Code::PermissionDenied => {
-            Some("give a token with the permission by --token-file or LEASEHOLD_TOKEN".into())
-        }
+        Code::Unauthenticated => Some(
+            "`leasehold login` with a token that is good, or give one by --token-file; whoever runs the server makes one with `leasehold token create`".into(),
+        ),
+        Code::PermissionDenied => Some(
+            "`leasehold whoami` shows your roles; whoever runs the server gives you one that allows it, and sees why not with `leasehold policy test`; --token-file shows another token".into(),
+        ),
         Code::LeaseLost => Some("stop what the lock guards; take it again before going on".into()),
         Code::NotHolder => Some(
             "if the owner, the lease id and the fencing token are those of the acquire, it is over: stop what the lock guards".into(),

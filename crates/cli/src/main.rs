@@ -10,6 +10,7 @@ mod failure;
 mod output;
 mod credentials;
 mod held;
+mod setup;
 mod asking;
 mod supervise;
 mod commands;
@@ -19,6 +20,7 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use leasehold_client::Transport;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use args::{Command, Global, Supervision};
 use asking::Server;
@@ -49,7 +51,10 @@ fn main() -> ExitCode {
     };
     let out = Output::of(&args.global);
     let answered = match &args.command {
-        Command::Serve(serve) => commands::serve::run(&out, serve),
+        Command::Serve(serve) => commands::serve::run(&out, &args.global, serve),
+        Command::Init(init) => commands::init::run(&out, &args.global, init),
+        Command::Logout => commands::login::logout(&out, &args.global),
+        Command::Cert(cert) => commands::cert::run(&out, cert),
         Command::Backup(backup) => commands::backup::run(&out, backup),
         Command::Restore(restore) => commands::restore::run(&out, restore),
         Command::Completions(completions) => commands::completions::run(&out, completions),
@@ -60,7 +65,8 @@ fn main() -> ExitCode {
             Some(answered) => answered,
             None => ask(&args.global, &args.command),
         },
-        Command::Whoami
+        Command::Login(_)
+        | Command::Whoami
         | Command::Policy(_)
         | Command::Run(_)
         | Command::Elect(_)
@@ -91,6 +97,11 @@ fn main() -> ExitCode {
 
 /// The verbs that ask a server.
 fn ask(global: &Global, command: &Command) -> Answered {
+    let mut global = global.clone();
+    if !matches!(command, Command::Login(_)) {
+        setup::profile::settle(&mut global)?;
+    }
+    let global = &global;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(answer(global, command))
 }
@@ -125,12 +136,16 @@ async fn answer(global: &Global, command: &Command) -> Answered {
         Command::Graph(args) => commands::graph::run(&connect(global).await?, args).await,
         Command::Session(args) => commands::session::run(&connect(global).await?, args).await,
         Command::Fence(args) => commands::fence::run(&connect(global).await?, args).await,
+        Command::Login(args) => commands::login::run(global, args).await,
         Command::Whoami => commands::auth::whoami(&connect(global).await?).await,
         Command::Token(args) => commands::auth::token(&connect(global).await?, args).await,
         Command::Policy(args) => commands::auth::policy(&connect(global).await?, args).await,
         Command::Cluster => commands::cluster::run(&connect(global).await?).await,
         Command::Top(args) => commands::top::run(global, args).await,
         Command::Serve(_)
+        | Command::Init(_)
+        | Command::Logout
+        | Command::Cert(_)
         | Command::Backup(_)
         | Command::Restore(_)
         | Command::Migrate(_)
@@ -146,6 +161,8 @@ async fn ready_to_supervise(
     global: &Global,
     args: &Supervision,
 ) -> Result<ControlFlow<u8, (Server, Signals)>, Failure> {
+    // Whoever runs as the same user reads no token out of our memory, and no core file holds it.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(std::io::Error::from)?;
     let signals = commands::run::take_signals()?;
     let builder = asking::builder(global)?.transport(Transport::Stream).heartbeat(args.heartbeat);
     tokio::select! {

@@ -163,7 +163,8 @@ async fn the_command_shows_its_token_to_the_server_and_to_nobody_else() -> Resul
     let (file, cacert) = (file.to_str().unwrap_or_default(), cacert.to_str().unwrap_or_default());
     // What runs below it asks the same server, and is let in as well.
     let inner = format!("{} check a --fencing-token $LEASEHOLD_FENCING_TOKEN", binary()?.display());
-    let run = ["--cacert", cacert, "--token-file", file, "-v", "run", "a", "-c", &inner];
+    let run =
+        ["--cacert", cacert, "--token-file", file, "-v", "run", "--pass-token", "a", "-c", &inner];
     let (code, data, talk) = ends(leasehold(proxy.port(), &run)?).await?;
     assert_eq!(code, 0, "{data}{talk}");
     assert!(!format!("{data}{talk}").contains("geheim"), "{data}{talk}");

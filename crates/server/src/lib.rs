@@ -29,7 +29,7 @@ pub use config::{AccessLog, AuthConfig, ClusterConfig, Config, ConfigError, Grac
 pub use http::openapi::document as openapi_document;
 pub use leasehold_core::{FencingToken, GracePolicy, Limits};
 pub use leasehold_engine::{HistoryLimits, MigrateError, Migrated, Progress, migrate};
-pub use leasehold_store::open;
-pub use leasehold_store::sqlite::{Backup, Restored, backup, restore};
+pub use leasehold_store::sqlite::{Backup, OldTokens, Restored, backup, restore, tokens_in};
+pub use leasehold_store::{copy_access, open};
 pub use net::accept::Listener;
 pub use server::{Ground, Server, StartError};

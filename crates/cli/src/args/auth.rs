@@ -71,9 +71,35 @@ pub(crate) struct TokenCreate {
     /// A network that it is good from
     #[arg(long = "cidr", value_name = "NETWORK")]
     pub(crate) cidrs: Vec<String>,
+    /// What is left of its rights: `verbs=read+watch,namespace=billing,names=jobs/`; may be given several times
+    #[arg(long, value_name = "RULE", value_parser = narrow)]
+    pub(crate) narrow: Vec<serde_json::Value>,
     /// What it is for
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
+}
+
+/// A rule as in a role, on one line. Without names, paths, inodes and fences it is about all locks of its namespace.
+fn narrow(text: &str) -> Result<serde_json::Value, String> {
+    let mut rule = serde_json::Map::new();
+    for part in text.split(',') {
+        let (name, value) =
+            part.split_once('=').ok_or("expected NAME=VALUE, with commas between")?;
+        let value = match (name, value) {
+            ("namespace", one) | ("sessions" | "inodes", one @ "*") => one.into(),
+            (_, values) => values.split('+').collect::<Vec<_>>().into(),
+        };
+        rule.insert(name.into(), value);
+    }
+    if !["names", "paths", "inodes", "fences", "sessions"]
+        .iter()
+        .any(|kind| rule.contains_key(*kind))
+    {
+        rule.insert("names".into(), vec!["*"].into());
+        rule.insert("paths".into(), vec!["/**"].into());
+        rule.insert("inodes".into(), "*".into());
+    }
+    Ok(rule.into())
 }
 
 /// How long a token is good.

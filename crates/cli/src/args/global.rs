@@ -10,24 +10,33 @@ use super::some_length;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Server and output")]
 pub(crate) struct Global {
-    /// Server URL, or several separated by commas
+    /// The profile of `leasehold login` that says what else is not said [default: default]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "LEASEHOLD_PROFILE",
+        hide_env_values = true
+    )]
+    pub(crate) profile: Option<String>,
+    /// Server URL, or several separated by commas [default: the profile's, or http://127.0.0.1:8080]
     #[arg(
         long,
         global = true,
         value_name = "URL",
         env = "LEASEHOLD_ADDR",
-        default_value = "http://127.0.0.1:8080",
         value_delimiter = ',',
         hide_env_values = true
     )]
     pub(crate) addr: Vec<String>,
-    /// The namespace of the locks
+    /// The namespace of the locks [default: the profile's, or default]
     #[arg(
         long,
         global = true,
         value_name = "NAME",
         env = "LEASEHOLD_NAMESPACE",
-        default_value = "default",
+        default_value = "",
+        hide_default_value = true,
         hide_env_values = true
     )]
     pub(crate) namespace: String,
@@ -49,6 +58,12 @@ pub(crate) struct Global {
         hide_env_values = true
     )]
     pub(crate) cacert: Option<PathBuf>,
+    /// The hash of the authority to trust, as a profile says it.
+    #[arg(skip)]
+    pub(crate) authority: Option<String>,
+    /// The token of the profile.
+    #[arg(skip)]
+    pub(crate) login_token: Option<PathBuf>,
     /// How long to try before the server counts as unreachable
     #[arg(long, global = true, value_name = "DURATION", default_value = "10s", value_parser = some_length, allow_hyphen_values = true)]
     pub(crate) timeout: Duration,

@@ -5,6 +5,7 @@ mod serve;
 mod global;
 mod locks;
 mod run;
+mod setup;
 mod views;
 
 use std::ffi::OsString;
@@ -20,8 +21,9 @@ pub(crate) use locks::{
 pub(crate) use run::{Elect, Run, Supervision, shell};
 pub(crate) use serve::{
     AccessLog, BOOTSTRAP_VARIABLE, Backup, DATA_VARIABLE, LogFormat, Migrate, Place, Restore,
-    STORE_VARIABLE, Serve,
+    STORE_VARIABLE, Serve, TlsMode, TokensAfter,
 };
+pub(crate) use setup::{CaCommand, CertCommand, CertIssue, CertRenew, Init, Login};
 pub(crate) use views::{Bench, Completions, Fault, Graph, List, Load, Man, Top, Transport, Watch};
 
 /// A lock service: leases, fencing tokens, fair queues
@@ -52,6 +54,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(Serve),
+    Init(Init),
     Run(Run),
     Elect(Elect),
     Acquire(Acquire),
@@ -86,6 +89,11 @@ breaks it by that."
   leasehold fence get bucket/reports"
     )]
     Fence(FenceCommand),
+    Login(Login),
+    /// Log out: forget a profile and its token
+    #[command(after_help = "Example:
+  leasehold logout --profile prod")]
+    Logout,
     /// Show who one is to the server, and what one may do
     #[command(after_help = "Example:
   leasehold whoami
@@ -101,6 +109,14 @@ Exit codes: 0 told, 77 the server wants a token")]
   leasehold token list"
     )]
     Token(TokenCommand),
+    /// Certificates of the authority that `leasehold init` made
+    #[command(
+        subcommand,
+        after_help = "Example:
+  leasehold cert issue --dir /var/lib/leasehold --principal billing --out billing-cert
+  curl --cert billing-cert/client.pem --key billing-cert/client.key --cacert billing-cert/ca.pem https://locks.example:8080/v1/auth/self"
+    )]
+    Cert(CertCommand),
     /// Roles: what principals may do
     #[command(
         subcommand,

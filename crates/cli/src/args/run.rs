@@ -121,6 +121,9 @@ pub(crate) struct Supervision {
     /// The owner [default: host, process and a random part]
     #[arg(long, value_name = "OWNER")]
     pub(crate) owner: Option<String>,
+    /// Give the command the access token too, instead of one that may only look at the lock and give it back
+    #[arg(long)]
+    pub(crate) pass_token: bool,
     /// A JSON object that others see beside the owner
     #[arg(long, value_name = "JSON", value_parser = metadata)]
     pub(crate) metadata: Option<Metadata>,

@@ -17,6 +17,10 @@ use super::length;
       on 127.0.0.1:8080, with its data in ./leasehold-data
   leasehold serve --store memory --listen 127.0.0.1:9090
       for a test, with nothing on disk
+  leasehold serve --dev
+      on loopback, with nothing on disk and no tokens
+  leasehold serve --tls auto --data /var/lib/leasehold
+      with a certificate and a first token, which are made at the first start
   leasehold serve --config /etc/leasehold.toml --check-config
       only check the configuration
 
@@ -25,6 +29,12 @@ pub(crate) struct Serve {
     /// A TOML file with settings
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
+    /// For development: on loopback, in memory, without TLS and tokens, whatever the environment says
+    #[arg(long, conflicts_with_all = ["config", "data", "store", "tls", "insecure"])]
+    pub(crate) dev: bool,
+    /// `auto`: with the certificate and the tokens of the data directory, as `leasehold init` makes them; it does that if there are none
+    #[arg(long, value_name = "HOW", conflicts_with_all = ["config", "store"])]
+    pub(crate) tls: Option<TlsMode>,
     /// The address to serve on [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_LISTEN", hide_env_values = true, value_parser = listen)]
     pub(crate) listen: Option<SocketAddr>,
@@ -68,12 +78,17 @@ pub(crate) const BOOTSTRAP_VARIABLE: &str = "LEASEHOLD_BOOTSTRAP_TOKEN_FILE";
 pub(crate) const DATA_VARIABLE: &str = "LEASEHOLD_DATA";
 pub(crate) const STORE_VARIABLE: &str = "LEASEHOLD_STORE";
 
-fn listen(text: &str) -> Result<SocketAddr, &'static str> {
+pub(super) fn listen(text: &str) -> Result<SocketAddr, &'static str> {
     let port = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
     match port {
         Some(port) => Ok((Ipv4Addr::LOCALHOST, port).into()),
         None => text.parse().map_err(|_| "expected IP:PORT, for example 127.0.0.1:8080"),
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TlsMode {
+    Auto,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -124,6 +139,8 @@ pub(crate) struct Backup {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   leasehold restore --data /var/lib/leasehold backup.db
+  leasehold restore --tokens revoke --data /var/lib/leasehold backup.db
+      access tokens of then are good for nothing
   leasehold restore --dry-run --data /var/lib/leasehold backup.db
       whether it could be restored
 
@@ -134,12 +151,22 @@ pub(crate) struct Restore {
     /// Go on above this fencing token in any case; at most 9007194959773696, which leaves 2^32 of them
     #[arg(long, value_name = "TOKEN", allow_negative_numbers = true)]
     pub(crate) fence_above: Option<u64>,
+    /// Whether access tokens of the backup are good again, some of which may have been revoked since: keep or revoke. To be said if there are any
+    #[arg(long, value_name = "WHAT", hide_possible_values = true)]
+    pub(crate) tokens: Option<TokensAfter>,
     /// Read the backup in full, compare its checksums, tell what would come of it, and leave nothing behind
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// The backup
     #[arg(value_name = "FILE")]
     pub(crate) from: PathBuf,
+}
+
+/// What becomes of the access tokens of a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TokensAfter {
+    Keep,
+    Revoke,
 }
 
 /// Copy everything from one store to another

@@ -19,7 +19,7 @@ use crate::asking::Server;
 use crate::failure::{EXIT_FAULT, EXIT_IO, EXIT_NOT_ALLOWED, EXIT_USAGE, Failure};
 use crate::output::{Output, shown};
 
-async fn ask<T: DeserializeOwned>(
+pub(super) async fn ask<T: DeserializeOwned>(
     server: &Server,
     method: Method,
     path: &str,
@@ -49,7 +49,7 @@ pub(crate) async fn whoami(server: &Server) -> Answered {
     Ok(0)
 }
 
-fn listed(words: &[String]) -> String {
+pub(super) fn listed(words: &[String]) -> String {
     if words.is_empty() { "none".into() } else { words.join(", ") }
 }
 
@@ -116,7 +116,7 @@ fn wanted(server: &Server, args: &TokenCreate) -> CreateTokenRequest {
         no_expiry: matches!(args.ttl, Some(Ttl::Never)),
         cidrs: (!args.cidrs.is_empty()).then(|| args.cidrs.clone()),
         note: args.note.clone(),
-        rules: None,
+        rules: (!args.narrow.is_empty()).then(|| args.narrow.clone().into()),
     }
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn offline(out: &Output, command: &TokenCommand) -> Option<Answered> 
     }
 }
 
-fn new() -> Result<Token, Failure> {
+pub(super) fn new() -> Result<Token, Failure> {
     let mut random = [0; Token::RANDOM_BYTES];
     let no_randomness = |_| Failure::new(EXIT_FAULT, "the operating system has no randomness");
     getrandom::fill(&mut random).map_err(no_randomness)?;
@@ -174,17 +174,21 @@ fn hash(out: &Output, args: &TokenHash) -> Answered {
         Failure::new(EXIT_USAGE, "what stdin has is not a token")
             .next("`leasehold token new --offline` makes one")
     })?;
-    let roles: Vec<String> = args.roles.iter().map(|role| format!("{role:?}")).collect();
-    let lines = format!(
-        "[[token]]\nid = \"{}\"\nprincipal = {:?}\nroles = [{}]\nsha256 = \"{}\"\n",
-        token.id(),
-        args.principal,
-        roles.join(", "),
-        token.hash()
-    );
+    let lines = token_lines(&token, &args.principal, &args.roles);
     AccessFile::parse(&lines).map_err(|fault| Failure::new(EXIT_USAGE, fault.to_string()))?;
     out.text(&lines);
     Ok(0)
+}
+
+/// What access.toml keeps of a token.
+pub(super) fn token_lines(token: &Token, principal: &str, roles: &[String]) -> String {
+    let roles: Vec<String> = roles.iter().map(|role| format!("{role:?}")).collect();
+    format!(
+        "[[token]]\nid = \"{}\"\nprincipal = {principal:?}\nroles = [{}]\nsha256 = \"{}\"\n",
+        token.id(),
+        roles.join(", "),
+        token.hash()
+    )
 }
 
 fn bootstrap(out: &Output, place: &Place) -> Answered {

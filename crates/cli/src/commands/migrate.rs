@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use leasehold_server::{Migrated, Progress, Store, migrate, open};
+use leasehold_server::{Migrated, Progress, Store, copy_access, migrate, open};
 use serde::Serialize;
 use tokio::runtime::Builder;
 
@@ -33,6 +33,11 @@ pub(crate) fn run(out: &Output, args: &Migrate) -> Answered {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     for (which, store) in [("from", &from), ("to", &to)] {
         runtime.block_on(agree_on_groups(which, store, args.groups))?;
+    }
+    // First: a server on the new store must not be open to everybody because its tokens are still to come.
+    let documents = runtime.block_on(copy_documents(&from, &to, args.force))?;
+    if documents > 0 {
+        out.say(&format!("{documents} roles, tokens and keys copied"));
     }
     let mut all = Vec::new();
     for group in 0..args.groups {
@@ -85,6 +90,14 @@ async fn agree_on_groups(which: &str, store: &Store, groups: u32) -> Result<(), 
         "the store to copy {which} has {found} groups of namespaces, not {groups}: a copy cannot change their number"
     );
     Err(Failure::new(EXIT_IO, said).next(format!("say --groups {found} if that is what they have")))
+}
+
+/// Roles, tokens and keys stand beside the groups, once for a store.
+async fn copy_documents(from: &Store, to: &Store, force: bool) -> Result<usize, Failure> {
+    let source = open(from, 0).await.map_err(|error| failed(&error))?.access();
+    let target = open(to, 0).await.map_err(|error| failed(&error))?.access();
+    let (Some(source), Some(target)) = (source, target) else { return Ok(0) };
+    copy_access(&*source, &*target, force).await.map_err(|error| failed(&error))
 }
 
 async fn copy(

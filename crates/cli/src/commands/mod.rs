@@ -17,6 +17,9 @@ pub(crate) mod graph;
 pub(crate) mod session;
 pub(crate) mod fence;
 pub(crate) mod auth;
+pub(crate) mod init;
+pub(crate) mod login;
+pub(crate) mod cert;
 pub(crate) mod cluster;
 pub(crate) mod top;
 pub(crate) mod load;
@@ -29,6 +32,7 @@ pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod version;
 
+mod child_token;
 mod scratch;
 mod views;
 mod waiting;

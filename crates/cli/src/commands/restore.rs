@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use leasehold_server::{FencingToken, restore};
+use leasehold_server::{FencingToken, OldTokens, restore, tokens_in};
 use serde::Serialize;
 
 use super::Answered;
 use super::backup::{data_file, not_copied};
 use super::scratch::Scratch;
-use crate::args::Restore;
+use crate::args::{Restore, TokensAfter};
 use crate::failure::{EXIT_IO, EXIT_USAGE, Failure};
 use crate::output::Output;
 
@@ -35,15 +35,17 @@ pub(crate) fn run(out: &Output, args: &Restore) -> Answered {
     };
     let to = data_file(&args.place)?;
     check(&args.from, &to)?;
+    let tokens = old_tokens(args)?;
     if args.dry_run {
-        return dry_run(out, args, &to, fence_above);
+        return dry_run(out, args, &to, (fence_above, tokens));
     }
     if let Some(folder) = to.parent() {
         std::fs::create_dir_all(folder).map_err(|error| {
             Failure::new(EXIT_IO, format!("cannot make {}: {error}", folder.display()))
         })?;
     }
-    let restored = restore(&args.from, &to, fence_above).map_err(|error| not_copied(&error))?;
+    let restored =
+        restore(&args.from, &to, fence_above, tokens).map_err(|error| not_copied(&error))?;
     let (fencing_token, epoch) = (restored.fence.get(), restored.epoch.0);
     let done = Done { file: &to, fencing_token, epoch, dry_run: false };
     out.answer(&done, |_| {
@@ -53,9 +55,14 @@ pub(crate) fn run(out: &Output, args: &Restore) -> Answered {
 }
 
 /// The same into a folder that goes again: it lies beside the backup, where there is room for another.
-fn dry_run(out: &Output, args: &Restore, to: &Path, fence_above: Option<FencingToken>) -> Answered {
+fn dry_run(
+    out: &Output,
+    args: &Restore,
+    to: &Path,
+    (fence_above, tokens): (Option<FencingToken>, OldTokens),
+) -> Answered {
     let scratch = Scratch::beside(&args.from)?;
-    let restored = restore(&args.from, &scratch.path().join("restored.db"), fence_above)
+    let restored = restore(&args.from, &scratch.path().join("restored.db"), fence_above, tokens)
         .map_err(|error| not_copied(&error))?;
     let (fencing_token, epoch) = (restored.fence.get(), restored.epoch.0);
     let done = Done { file: to, fencing_token, epoch, dry_run: true };
@@ -64,6 +71,26 @@ fn dry_run(out: &Output, args: &Restore, to: &Path, fence_above: Option<FencingT
         format!("{}: {what} {fencing_token}\n", to.display())
     });
     Ok(0)
+}
+
+/// Tokens may have been revoked since the backup was made, so there is no default.
+fn old_tokens(args: &Restore) -> Result<OldTokens, Failure> {
+    match args.tokens {
+        Some(TokensAfter::Keep) => return Ok(OldTokens::Keep),
+        Some(TokensAfter::Revoke) => return Ok(OldTokens::Revoke),
+        None => {}
+    }
+    match tokens_in(&args.from).map_err(|error| not_copied(&error))? {
+        0 => Ok(OldTokens::Keep),
+        count => {
+            let said = format!(
+                "the backup holds {count} tokens, and some may have been revoked since: are they good again?"
+            );
+            Err(Failure::new(EXIT_USAGE, said).next(
+                "--tokens keep, or --tokens revoke and `leasehold token bootstrap` for a new one; nothing was changed",
+            ))
+        }
+    }
 }
 
 fn check(from: &Path, to: &Path) -> Result<(), Failure> {

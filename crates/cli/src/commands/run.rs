@@ -1,14 +1,17 @@
 //! `leasehold run`
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::time::Duration;
 
 use leasehold_api::{CheckRequest, Claim, Metadata, Mode};
 use leasehold_client::{Change, Changes, Lease, LockRequest};
 
+use super::child_token::ChildToken;
 use super::{Answered, process_owner, waiting};
 use crate::args::{Run, Supervision};
 use crate::asking::Server;
+use crate::credentials::TOKENS;
 use crate::failure::{EXIT_FAULT, EXIT_LOST, EXIT_NOT_GOT, Failure};
 use crate::held;
 use crate::supervise::{Deadlines, Ended, FORWARDED, News, OnLost, Plan, Signals, Supervised};
@@ -76,6 +79,8 @@ pub(super) struct Work<'a> {
     args: &'a Supervision,
     locks: Vec<String>,
     owner: String,
+    /// What the command shows to the server in our place.
+    child: OnceCell<ChildToken>,
 }
 
 pub(super) enum Got {
@@ -97,7 +102,7 @@ impl<'a> Work<'a> {
         locks: Vec<String>,
     ) -> Work<'a> {
         let owner = args.owner.clone().unwrap_or_else(process_owner);
-        Work { server, signals, args, locks, owner }
+        Work { server, signals, args, locks, owner, child: OnceCell::new() }
     }
 
     pub(super) fn owner(&self) -> &str {
@@ -119,7 +124,13 @@ impl<'a> Work<'a> {
         };
         tokio::select! {
             lease = request.acquire() => match lease {
-                Ok(lease) => Ok(Got::Lease(Box::new(lease))),
+                Ok(lease) => {
+                    if !self.args.pass_token && self.child.get().is_none() {
+                        let child = ChildToken::of(self.server, &self.locks).await;
+                        self.child.get_or_init(|| child);
+                    }
+                    Ok(Got::Lease(Box::new(lease)))
+                }
                 Err(error) => Err(self.not_got(error.into())),
             },
             signal = told_to_go(self.signals) => Ok(Got::Signal(signal)),
@@ -208,7 +219,8 @@ impl<'a> Work<'a> {
         plan: Plan,
         deadlines: Deadlines,
     ) -> Result<Supervised, Failure> {
-        Supervised::start(command, &self.environment(lease), plan, deadlines)
+        let hidden = if self.args.pass_token { &[][..] } else { &TOKENS[..] };
+        Supervised::start(command, &self.environment(lease), hidden, plan, deadlines)
             .map_err(|error| Failure::from(error).while_doing("the command cannot be guarded"))
     }
 
@@ -268,7 +280,14 @@ impl<'a> Work<'a> {
             (held::LEASE_ID, lease.lease_id().into()),
             (held::OWNER, lease.owner().into()),
         ];
-        held.into_iter().chain(self.server.environment()).collect()
+        let mut environment: Vec<(&'static str, OsString)> =
+            held.into_iter().chain(self.server.environment()).collect();
+        if self.args.pass_token {
+            environment.extend(self.server.token_in_environment());
+        } else if let Some(token) = self.child.get().and_then(ChildToken::reveal) {
+            environment.push((TOKENS[0], token.into()));
+        }
+        environment
     }
 
     pub(super) async fn give_back(&self, mut lease: Lease) {
@@ -276,6 +295,9 @@ impl<'a> Work<'a> {
         let released = tokio::time::timeout(timeout, lease.release_once()).await;
         if !matches!(released, Ok(Ok(()))) && self.server.out.verbose {
             self.say("the lock could not be released; it expires by itself");
+        }
+        if let Some(child) = self.child.get() {
+            child.give_back(self.server).await;
         }
     }
 

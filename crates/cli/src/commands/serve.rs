@@ -1,21 +1,31 @@
 //! `leasehold serve`
 
 use std::io::{ErrorKind, IsTerminal};
-use std::path::PathBuf;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use leasehold_server::{AccessLog, Config, ConfigError, Server, StartError, Store};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Answered;
-use crate::args::{self, Place, Serve};
+use super::init::{self, Layout};
+use super::{Answered, host};
+use crate::args::{self, Global, Place, Serve, TlsMode};
 use crate::failure::{EXIT_CONFIG, EXIT_FAULT, Failure};
 use crate::logs;
 use crate::notify::Notifier;
 use crate::output::Output;
 
-pub(crate) fn run(out: &Output, args: &Serve) -> Answered {
-    let config = configured(args).map_err(|error| Failure::from_chain(EXIT_CONFIG, &error))?;
+/// How often the server looks whether its certificate is to be renewed.
+const RENEW_EVERY: Duration = Duration::from_secs(60 * 60);
+
+pub(crate) fn run(out: &Output, global: &Global, args: &Serve) -> Answered {
+    let automatic = automatic(global, args)?;
+    let path = automatic.as_ref().map(Layout::config);
+    let path = path.as_ref().or(args.config.as_ref());
+    let config = configured(args, path.map(PathBuf::as_path))
+        .map_err(|error| Failure::from_chain(EXIT_CONFIG, &error))?;
     if args.check_config {
         out.line("configuration OK");
         return Ok(0);
@@ -23,14 +33,53 @@ pub(crate) fn run(out: &Output, args: &Serve) -> Answered {
     logs::start(args.log_format, args.log.as_deref())
         .map_err(|said| Failure::new(EXIT_CONFIG, said))?;
     match runtime(config.threads) {
-        Ok(runtime) => runtime.block_on(serve(out, config)),
+        Ok(runtime) => runtime.block_on(serve(out, config, path.and_then(|path| layout(path)))),
         Err(error) => Err(Failure::new(EXIT_CONFIG, format!("cannot start threads: {error}"))),
     }
 }
 
+/// What `leasehold init` made, or makes now, for `--tls auto`.
+fn automatic(global: &Global, args: &Serve) -> Result<Option<Layout>, Failure> {
+    let Some(TlsMode::Auto) = args.tls else { return Ok(None) };
+    let place = Place { data: args.data.clone(), store: None };
+    let (data, _) = store(&place).map_err(|error| Failure::from_chain(EXIT_CONFIG, &error))?;
+    let layout = Layout::of(&data.unwrap_or_else(|| "leasehold-data".into()));
+    if !layout.config().exists() {
+        let listen = args.listen.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 8080).into());
+        init::set_up(&layout, global, &host(), &[], listen)?;
+    }
+    Ok(Some(layout))
+}
+
+/// The directory whose certificate is renewed by us, if there is one beside the configuration.
+fn layout(config: &Path) -> Option<Layout> {
+    let layout = Layout::of(config.parent()?);
+    layout.certificate().record.exists().then_some(layout)
+}
+
+/// Nothing but what is needed to try something out.
+fn development(args: &Serve) -> Result<Config, ConfigError> {
+    let mut config = Config { store: Store::Memory, ..Config::default() };
+    if let Some(listen) = args.listen {
+        config.listen = listen;
+    }
+    if !config.listen.ip().is_loopback() {
+        return Err(ConfigError::Value {
+            field: "--listen",
+            value: config.listen.to_string(),
+            message: "--dev serves this machine alone",
+        });
+    }
+    config.check()?;
+    Ok(config)
+}
+
 /// The file, with the environment and the flags over it.
-fn configured(args: &Serve) -> Result<Config, ConfigError> {
-    let mut config = match &args.config {
+fn configured(args: &Serve, path: Option<&Path>) -> Result<Config, ConfigError> {
+    if args.dev {
+        return development(args);
+    }
+    let mut config = match path {
         Some(path) => Config::read(path)?,
         None => Config::default(),
     };
@@ -38,7 +87,7 @@ fn configured(args: &Serve) -> Result<Config, ConfigError> {
         config.listen = listen;
     }
     let place = Place { data: args.data.clone(), store: args.store.clone() };
-    let (data, store) = store(&place)?;
+    let (data, store) = if args.tls.is_some() { (None, None) } else { store(&place)? };
     if let Some(store) = store {
         config.store = store;
     }
@@ -84,9 +133,10 @@ pub(super) fn store(place: &Place) -> Result<(Option<PathBuf>, Option<Store>), C
             // There it notes how far its fencing tokens have come.
             (data, Store::Memory) => Ok((data, Some(Store::Memory))),
             (None, store) => Ok((None, Some(store))),
-            (Some(_), _) => Err(ConfigError::Value {
+            // A store tells of itself without its password.
+            (Some(_), store) => Err(ConfigError::Value {
                 field: "store",
-                value: text,
+                value: store.to_string(),
                 message: "a data directory is given too, which only the memory store uses beside it",
             }),
         },
@@ -101,7 +151,7 @@ fn runtime(threads: usize) -> std::io::Result<Runtime> {
     }
 }
 
-async fn serve(out: &Output, config: Config) -> Answered {
+async fn serve(out: &Output, config: Config, layout: Option<Layout>) -> Answered {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
@@ -118,9 +168,11 @@ async fn serve(out: &Output, config: Config) -> Answered {
         out.say("Press Ctrl-C to stop.");
     }
     let mut signs_of_life = notifier.signs_of_life();
+    let mut certificate = tokio::time::interval(RENEW_EVERY);
     loop {
         tokio::select! {
             () = signs_of_life.next() => notifier.alive(),
+            _ = certificate.tick(), if layout.is_some() => renew(layout.as_ref()),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => {
@@ -141,6 +193,18 @@ async fn serve(out: &Output, config: Config) -> Answered {
     server.stop().await;
     tracing::info!("stopped");
     Ok(0)
+}
+
+/// A server that looks for a new certificate each second takes it.
+fn renew(layout: Option<&Layout>) {
+    let Some(layout) = layout else { return };
+    match init::renew_if_due(layout, SystemTime::now()) {
+        Ok(true) => tracing::info!("the server's certificate was renewed"),
+        Ok(false) => {}
+        Err(failure) => {
+            tracing::error!(error = failure.said, "the server's certificate could not be renewed")
+        }
+    }
 }
 
 fn kept_in(store: &Store) -> String {

@@ -56,21 +56,26 @@ pub(crate) enum Ended {
 }
 
 impl Supervised {
-    /// Needs the runtime. `environment` is added to our own.
+    /// Needs the runtime. `environment` is added to our own, `hidden` is left out of it.
     pub(crate) fn start(
         command: &[OsString],
         environment: &[(&str, OsString)],
+        hidden: &[&str],
         plan: Plan,
         deadlines: Deadlines,
     ) -> io::Result<Supervised> {
         set_child_subreaper(Some(getpid()))?;
         let (ours, theirs) = UnixStream::pair()?;
         fcntl_setfd(&theirs, FdFlags::empty())?;
-        let guard = Command::new("/proc/self/exe")
+        let mut guard = Command::new("/proc/self/exe");
+        guard
             .args(arguments(theirs.as_raw_fd(), plan))
-            .args(command.iter().map(OsString::as_os_str))
-            .envs(environment.iter().map(|(name, value)| (OsStr::new(name), value)))
-            .spawn()?;
+            .args(command.iter().map(OsString::as_os_str));
+        for name in hidden {
+            guard.env_remove(name);
+        }
+        let environment = environment.iter().map(|(name, value)| (OsStr::new(name), value));
+        let guard = guard.envs(environment).spawn()?;
         drop(theirs);
         let (reports, orders) = split(ours)?;
         orders.send(Order::Keep(deadlines));

@@ -79,7 +79,8 @@ pub(crate) const HTTP: [(&str, &str, Operation); 52] = [
     ("POST", "/v1/auth/tokens", Operation::NarrowToken),
     ("POST", "/v1/auth/tokens/{token}/rotate", Operation::Administer),
     ("GET", "/v1/auth/tokens/{token}", Operation::Administer),
-    ("DELETE", "/v1/auth/tokens/{token}", Operation::Administer),
+    // Others than those that were made of one's own: only for those who administer.
+    ("DELETE", "/v1/auth/tokens/{token}", Operation::NarrowToken),
     ("GET", "/v1/auth/roles", Operation::Administer),
     ("GET", "/v1/auth/roles/{role}", Operation::Administer),
     ("PUT", "/v1/auth/roles/{role}", Operation::Administer),

@@ -173,7 +173,7 @@ pub(crate) async fn token(State(app): State<Arc<App>>, Path(id): Path<String>) -
 
 /// Revoke a token
 ///
-/// Ends a token and all that were made of it, on every server within a second. What was locked with it stands until its lease is
+/// Ends a token and all that were made of it, on every server within a second. Without `admin` only one that was made of the caller's own. What was locked with it stands until its lease is
 /// over.
 #[utoipa::path(
     delete, path = "/v1/auth/tokens/{token}", operation_id = "revoke_token", tag = "auth",
@@ -185,12 +185,13 @@ pub(crate) async fn token(State(app): State<Arc<App>>, Path(id): Path<String>) -
 )]
 pub(crate) async fn revoke(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Path(id): Path<String>,
     mut params: Params,
 ) -> Answered {
     let force = is_forced(&mut params)?;
     params.done()?;
-    app.revoke_token(token_id(&id)?, force).await?;
+    app.revoke_token(&caller, token_id(&id)?, force).await?;
     ok(&RevokedToken { id, revoked: true })
 }
 

@@ -157,8 +157,22 @@ impl App {
     }
 
     /// Ends a token, and all that were made of it.
-    pub(crate) async fn revoke_token(&self, id: TokenId, force: bool) -> Result<(), Failure> {
+    ///
+    /// Whoever made a narrower token of their own may end that one.
+    pub(crate) async fn revoke_token(
+        &self,
+        caller: &Caller,
+        id: TokenId,
+        force: bool,
+    ) -> Result<(), Failure> {
         self.needs_authentication()?;
+        let is_own = match (&caller.credential, self.authenticator.snapshot().credential_of(id)) {
+            (Credential::Token(shown), Some(known)) => known.record.parent == Some(shown.record.id),
+            (_, _) => false,
+        };
+        if !is_own {
+            caller.may(Operation::Administer, Object::Server)?;
+        }
         let change = |snapshot: &leasehold_access::Snapshot| {
             let known = snapshot.credential_of(id).ok_or_else(|| no_token(id))?;
             if in_file(known) {
