@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use common::{Mood, MoodyJournal, NOW, acquire, release, scope};
+use common::{NOW, acquire, appended, faulty_journal, release, scope};
 use leasehold_core::{
     Acquire, Answer, Break, Cancel, Command, Grant, LockState, Namespace, Refusal, RequestId, Wait,
 };
@@ -16,9 +16,10 @@ use leasehold_engine::{
     Call, CallError, Clock, EngineConfig, Handle, Notice, Port, PortEvent, Query, Reply,
     RuntimeClock, Stop, View, spawn,
 };
+use leasehold_store::conformance::{FaultyJournal, InjectedFault};
 use tokio::time::Instant;
 
-async fn engine(journal: &Arc<MoodyJournal>) -> (Handle, Stop) {
+async fn engine(journal: &Arc<FaultyJournal>) -> (Handle, Stop) {
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::showing(NOW));
     let (handle, mut stop) = spawn(EngineConfig::new(7), clock, journal.clone());
     stop.settled().await.expect("an empty journal can be taken over");
@@ -91,7 +92,7 @@ async fn until_free(handle: &Handle, lock: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn calls_sent_together_are_answered_together() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let mut port = handle.port();
     for number in 0..100 {
@@ -113,13 +114,13 @@ async fn calls_sent_together_are_answered_together() {
         .collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (0..100).collect::<Vec<_>>());
-    let appends = journal.appends.lock().unwrap().clone();
+    let appends = appended(&journal);
     assert!(appends.len() <= 3, "all of them went into one record: {appends:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_is_not_overtaken_by_the_acquire_behind_it() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let mut port = handle.port();
     ask_acquire(&mut port, 0, acquire("a", "job/x", Wait::Never));
@@ -143,7 +144,7 @@ async fn a_release_is_not_overtaken_by_the_acquire_behind_it() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_is_told_its_ticket_which_keeps_its_place_when_the_port_is_gone() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
     let mut gone = handle.port();
@@ -176,7 +177,7 @@ async fn what_waits_is_told_its_ticket_which_keeps_its_place_when_the_port_is_go
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_can_be_cancelled_and_gets_no_answer() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
     let mut port = handle.port();
@@ -199,9 +200,9 @@ async fn what_waits_can_be_cancelled_and_gets_no_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_for_a_port_that_is_gone_is_taken_back_unless_a_retry_can_find_it() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
-    journal.set(Mood::Hangs);
+    journal.fail_appends(Some(InjectedFault::Stalled));
     let mut port = handle.port();
     ask_acquire(&mut port, 1, acquire("a", "job/x", Wait::Never));
     let known = Acquire {
@@ -212,7 +213,7 @@ async fn a_grant_for_a_port_that_is_gone_is_taken_back_unless_a_retry_can_find_i
     send(&mut port);
     tokio::time::sleep(Duration::from_millis(20)).await;
     drop(port);
-    journal.set(Mood::Works);
+    journal.fail_appends(None);
     until_free(&handle, "job/x").await;
     assert_eq!(state(&handle, "job/y").await.0, LockState::Held);
     assert!(handle.acquire(known).await.unwrap().replayed);
@@ -220,7 +221,7 @@ async fn a_grant_for_a_port_that_is_gone_is_taken_back_unless_a_retry_can_find_i
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_lies_unread_when_the_port_goes_is_taken_back() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let mut port = handle.port();
     ask_acquire(&mut port, 1, acquire("a", "job/x", Wait::Never));
@@ -234,7 +235,7 @@ async fn a_grant_that_lies_unread_when_the_port_goes_is_taken_back() {
 
 #[tokio::test(start_paused = true)]
 async fn the_port_that_acquired_a_lease_hears_when_it_is_lost() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let mut port = handle.port();
     ask_acquire(&mut port, 1, acquire("a", "job/x", Wait::Never));
@@ -256,7 +257,7 @@ async fn the_port_that_acquired_a_lease_hears_when_it_is_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn every_call_of_a_port_is_answered_when_the_engine_stops() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, stop) = engine(&journal).await;
     let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
     let mut port = handle.port();
@@ -278,7 +279,7 @@ async fn every_call_of_a_port_is_answered_when_the_engine_stops() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_comes_back_under_its_number() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
     let mut port = handle.port();
@@ -292,7 +293,7 @@ async fn a_refusal_comes_back_under_its_number() {
 /// The answer to a caller of its own lies ready, and the caller goes without taking it.
 #[tokio::test(start_paused = true)]
 async fn grant_that_came_at_the_last_moment_is_given_back() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let mut asking = Box::pin(handle.acquire(acquire("a", "job/x", Wait::Never)));
     let is_pending = poll_fn(|cx| Poll::Ready(asking.as_mut().poll(cx).is_pending())).await;

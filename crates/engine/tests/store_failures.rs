@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Mood, MoodyJournal, NOW, acquire, release, renew, scope};
+use common::{NOW, acquire, appended, faulty_journal, release, renew, scope};
 use leasehold_core::{
     AcceptFence, Adapter, Answer, Break, BreakSession, ByteRange, CloseSession, Command,
     DeleteFence, FencingToken, Gone, Grant, KeepAlive, ListQuery, LockState, Millis, Mode,
@@ -16,9 +16,10 @@ use leasehold_engine::{
     CallError, Clock, EngineConfig, Handle, Query, Recovery, RuntimeClock, Stop, View, recover,
     spawn,
 };
+use leasehold_store::conformance::{FaultyJournal, InjectedFault};
 use leasehold_store::{Campaign, Journal};
 
-async fn engine(journal: &Arc<MoodyJournal>) -> (Handle, Stop) {
+async fn engine(journal: &Arc<FaultyJournal>) -> (Handle, Stop) {
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::showing(NOW));
     let (handle, mut stop) = spawn(EngineConfig::new(7), clock, journal.clone());
     stop.settled().await.expect("an empty journal can be taken over");
@@ -44,25 +45,25 @@ async fn settle() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_is_answered_only_once_it_is_durable() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
-    journal.set(Mood::Hangs);
+    journal.fail_appends(Some(InjectedFault::Stalled));
     let asking = tokio::spawn({
         let handle = handle.clone();
         async move { handle.acquire(acquire("a", "job/x", Wait::Never)).await }
     });
     settle().await;
     assert!(!asking.is_finished());
-    journal.set(Mood::Works);
+    journal.fail_appends(None);
     assert!(asking.await.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_come_during_a_commit_share_the_next_one() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     settle().await;
-    journal.set(Mood::Hangs);
+    journal.fail_appends(Some(InjectedFault::Stalled));
     let asking: Vec<_> = (0..50)
         .map(|number| {
             let handle = handle.clone();
@@ -72,23 +73,23 @@ async fn requests_that_come_during_a_commit_share_the_next_one() {
         })
         .collect();
     settle().await;
-    journal.appends.lock().unwrap().clear();
-    journal.set(Mood::Works);
+    drop(appended(&journal));
+    journal.fail_appends(None);
     for asked in asking {
         asked.await.unwrap().unwrap();
     }
-    let appends = journal.appends.lock().unwrap().clone();
+    let appends = appended(&journal);
     assert_eq!(appends.iter().sum::<usize>(), 50);
     assert!(appends.len() <= 2, "{appends:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn renewals_and_releases_do_not_wait_for_a_slow_store() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
     let other = handle.acquire(acquire("a", "job/y", Wait::Never)).await.unwrap();
-    journal.set(Mood::Hangs);
+    journal.fail_appends(Some(InjectedFault::Stalled));
     let asking = tokio::spawn({
         let handle = handle.clone();
         async move { handle.acquire(acquire("b", "job/z", Wait::Never)).await }
@@ -99,16 +100,16 @@ async fn renewals_and_releases_do_not_wait_for_a_slow_store() {
     let refused = handle.acquire(acquire("b", "job/x", Wait::Never)).await;
     assert!(matches!(refused, Err(CallError::Refused(Refusal::Held(_)))));
     assert!(!asking.is_finished());
-    journal.set(Mood::Works);
+    journal.fail_appends(None);
     assert!(asking.await.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_not_durable_is_shown_to_nobody_else() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
-    journal.set(Mood::Hangs);
+    journal.fail_appends(Some(InjectedFault::Stalled));
     handle.command(release("job/x", &held)).await.unwrap();
     let looking = tokio::spawn({
         let handle = handle.clone();
@@ -118,16 +119,16 @@ async fn a_release_that_is_not_durable_is_shown_to_nobody_else() {
     assert_eq!(elsewhere, LockState::Free);
     settle().await;
     assert!(!looking.is_finished());
-    journal.set(Mood::Works);
+    journal.fail_appends(None);
     assert_eq!(looking.await.unwrap(), LockState::Free);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_lease_is_reported_only_once_that_is_durable() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
-    journal.set(Mood::Hangs);
+    journal.fail_appends(Some(InjectedFault::Stalled));
     handle.command(release("job/x", &held)).await.unwrap();
     let renewing = tokio::spawn({
         let handle = handle.clone();
@@ -135,7 +136,7 @@ async fn a_lost_lease_is_reported_only_once_that_is_durable() {
     });
     settle().await;
     assert!(!renewing.is_finished());
-    journal.set(Mood::Works);
+    journal.fail_appends(None);
     assert_eq!(
         renewing.await.unwrap(),
         Err(CallError::Refused(Refusal::LeaseLost(Some(Gone::Released))))
@@ -144,15 +145,15 @@ async fn a_lost_lease_is_reported_only_once_that_is_durable() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_refuses_grants_and_nothing_else() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
-    journal.set(Mood::Full);
+    journal.fail_appends(Some(InjectedFault::Unavailable));
     assert!(is_unavailable(&handle.acquire(acquire("b", "job/y", Wait::Never)).await));
     assert!(is_unavailable(&handle.acquire(acquire("b", "job/z", Wait::Forever)).await));
     assert!(matches!(handle.command(renew("job/x", &held)).await, Ok(Answer::Renewed(_))));
     assert!(!handle.status().is_ready());
-    journal.set(Mood::Works);
+    journal.fail_appends(None);
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert!(handle.status().is_ready());
     assert_eq!(state(&handle, "job/y").await, LockState::Free);
@@ -162,7 +163,7 @@ async fn a_full_disk_refuses_grants_and_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_served_when_the_store_is_back() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
     let waiting = tokio::spawn({
@@ -170,18 +171,18 @@ async fn a_waiter_is_served_when_the_store_is_back() {
         async move { handle.acquire(acquire("b", "job/x", Wait::Forever)).await }
     });
     settle().await;
-    journal.set(Mood::Full);
+    journal.fail_appends(Some(InjectedFault::Unavailable));
     assert!(is_unavailable(&handle.acquire(acquire("c", "job/y", Wait::Never)).await));
     handle.command(release("job/x", &held)).await.unwrap();
     settle().await;
     assert!(!waiting.is_finished());
-    journal.set(Mood::Works);
+    journal.fail_appends(None);
     let granted = waiting.await.unwrap().unwrap();
     assert!(granted.fence > held.fence);
 }
 
 /// Whatever the store did not say, the table afterwards is the fold of what it kept.
-async fn journal_folds_to_the_table(journal: &Arc<MoodyJournal>, handle: Handle, stop: Stop) {
+async fn journal_folds_to_the_table(journal: &Arc<FaultyJournal>, handle: Handle, stop: Stop) {
     let Ok(View::Stats(stats)) = handle.query(Query::Stats).await else { panic!("stats") };
     stop.stop().await;
     let candidate = EngineConfig::new(7).candidate;
@@ -198,12 +199,12 @@ async fn journal_folds_to_the_table(journal: &Arc<MoodyJournal>, handle: Handle,
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_outcome_that_was_written_is_taken_back() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, stop) = engine(&journal).await;
     handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
-    journal.set(Mood::LostAfter);
+    journal.fail_appends(Some(InjectedFault::LostAnswer));
     assert!(is_unavailable(&handle.acquire(acquire("b", "job/y", Wait::Never)).await));
-    journal.set(Mood::Works);
+    journal.fail_appends(None);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(state(&handle, "job/y").await, LockState::Free);
     let granted = handle.acquire(acquire("c", "job/y", Wait::Never)).await.unwrap();
@@ -217,11 +218,11 @@ async fn an_unknown_outcome_that_was_written_is_taken_back() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_outcome_that_was_not_written_is_written_again() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, stop) = engine(&journal).await;
-    journal.set(Mood::LostBefore);
+    journal.fail_appends(Some(InjectedFault::LostRequest));
     assert!(is_unavailable(&handle.acquire(acquire("b", "job/y", Wait::Never)).await));
-    journal.set(Mood::Works);
+    journal.fail_appends(None);
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert_eq!(state(&handle, "job/y").await, LockState::Free);
     handle.acquire(acquire("c", "job/y", Wait::Never)).await.unwrap();
@@ -230,7 +231,7 @@ async fn an_unknown_outcome_that_was_not_written_is_written_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_went_away_while_waiting_is_never_granted() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
     let waiting = tokio::spawn({
@@ -246,9 +247,9 @@ async fn a_caller_that_went_away_while_waiting_is_never_granted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_nobody_takes_delivery_of_is_released_at_once() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
-    journal.set(Mood::Hangs);
+    journal.fail_appends(Some(InjectedFault::Stalled));
     let asking = tokio::spawn({
         let handle = handle.clone();
         async move { handle.acquire(acquire("a", "job/x", Wait::Never)).await }
@@ -256,25 +257,25 @@ async fn a_grant_that_nobody_takes_delivery_of_is_released_at_once() {
     settle().await;
     asking.abort();
     settle().await;
-    journal.set(Mood::Works);
+    journal.fail_appends(None);
     settle().await;
     assert_eq!(state(&handle, "job/x").await, LockState::Free);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_with_a_request_id_waits_for_its_retry() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, _stop) = engine(&journal).await;
     let mut request = acquire("a", "job/x", Wait::Never);
     request.request_id = Some(RequestId::new("once").unwrap());
-    journal.set(Mood::Hangs);
+    journal.fail_appends(Some(InjectedFault::Stalled));
     let asking = tokio::spawn({
         let (handle, request) = (handle.clone(), request.clone());
         async move { handle.acquire(request).await }
     });
     settle().await;
     asking.abort();
-    journal.set(Mood::Works);
+    journal.fail_appends(None);
     settle().await;
     let again = handle.acquire(request).await.unwrap();
     assert!(again.replayed);
@@ -283,7 +284,7 @@ async fn a_grant_with_a_request_id_waits_for_its_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn stopping_answers_those_who_wait() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, stop) = engine(&journal).await;
     handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
     let waiting = tokio::spawn({
@@ -297,7 +298,7 @@ async fn stopping_answers_those_who_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn leases_and_fences_survive_a_restart() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, stop) = engine(&journal).await;
     let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
     stop.stop().await;
@@ -313,7 +314,7 @@ async fn leases_and_fences_survive_a_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn snapshots_are_taken_while_the_service_goes_on() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::showing(NOW));
     let mut runner = EngineConfig::new(7);
     runner.snapshot_bytes = 2000;
@@ -469,8 +470,8 @@ fn not_applied(error: &CallError) -> bool {
     matches!(error, CallError::StoreUnavailable { outcome_unknown: false, .. })
 }
 
-async fn works_again(journal: &Arc<MoodyJournal>, handle: &Handle) {
-    journal.set(Mood::Works);
+async fn works_again(journal: &Arc<FaultyJournal>, handle: &Handle) {
+    journal.fail_appends(None);
     for _ in 0..100 {
         if handle.status().is_ready() {
             return;
@@ -484,12 +485,12 @@ async fn works_again(journal: &Arc<MoodyJournal>, handle: &Handle) {
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_as_not_applied_never_happens() {
     for kind in 0..11 {
-        let journal = MoodyJournal::new();
+        let journal = faulty_journal();
         let (handle, stop) = engine(&journal).await;
         let held = hold(&handle).await;
         let before = seen(&handle).await;
         let (name, command) = changes(&held).swap_remove(kind);
-        journal.set(Mood::Full);
+        journal.fail_appends(Some(InjectedFault::Unavailable));
         for time in ["first", "second"] {
             let refused = handle.command(command.clone()).await;
             assert!(refused.as_ref().is_err_and(not_applied), "{name}, {time} time: {refused:?}");
@@ -506,14 +507,15 @@ async fn what_is_refused_as_not_applied_never_happens() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_outcome_is_settled_either_way() {
-    for (kind, mood) in (0..10).flat_map(|kind| [(kind, Mood::LostBefore), (kind, Mood::LostAfter)])
+    for (kind, fault) in (0..10)
+        .flat_map(|kind| [(kind, InjectedFault::LostRequest), (kind, InjectedFault::LostAnswer)])
     {
-        let journal = MoodyJournal::new();
+        let journal = faulty_journal();
         let (handle, stop) = engine(&journal).await;
         let held = hold(&handle).await;
         let before = seen(&handle).await;
         let (name, command) = changes(&held).swap_remove(kind);
-        journal.set(mood);
+        journal.fail_appends(Some(fault));
         let refused = handle.command(command).await;
         let unknown = |error: &CallError| {
             matches!(error, CallError::StoreUnavailable { outcome_unknown: true, .. })
@@ -521,19 +523,23 @@ async fn an_unknown_outcome_is_settled_either_way() {
         assert!(refused.as_ref().is_err_and(unknown), "{name}: {refused:?}");
         works_again(&journal, &handle).await;
         let after = seen(&handle).await;
-        assert_eq!(after != before, mood == Mood::LostAfter, "{name}, {mood:?}: {after:?}");
+        assert_eq!(
+            after != before,
+            fault == InjectedFault::LostAnswer,
+            "{name}, {fault:?}: {after:?}"
+        );
         journal_folds_to_the_table(&journal, handle, stop).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn endings_go_on_while_the_store_is_away_and_are_shown_when_it_is_back() {
-    let journal = MoodyJournal::new();
+    let journal = faulty_journal();
     let (handle, stop) = engine(&journal).await;
     let held = hold(&handle).await;
     let other = handle.acquire(acquire("a", "job/z", Wait::Never)).await.unwrap();
     let before = seen(&handle).await;
-    journal.set(Mood::Full);
+    journal.fail_appends(Some(InjectedFault::Unavailable));
     // Acknowledged in the record that fails, and afterwards.
     let released = handle.command(release("job/x", &held.lock)).await;
     assert!(matches!(released, Ok(Answer::Released { .. })), "{released:?}");
@@ -570,7 +576,7 @@ async fn endings_go_on_while_the_store_is_away_and_are_shown_when_it_is_back() {
         principal: Principal::ANONYMOUS,
         session: held.session.session,
     };
-    journal.set(Mood::Full);
+    journal.fail_appends(Some(InjectedFault::Unavailable));
     let closed = handle.command(Command::CloseSession(close)).await;
     assert!(matches!(closed, Ok(Answer::SessionClosed { .. })), "{closed:?}");
     settle().await;
@@ -583,29 +589,30 @@ async fn endings_go_on_while_the_store_is_away_and_are_shown_when_it_is_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_repeated_while_the_store_is_away_is_answered_as_before() {
-    for mood in [Mood::Full, Mood::LostBefore, Mood::LostAfter] {
-        let journal = MoodyJournal::new();
+    for fault in [InjectedFault::Unavailable, InjectedFault::LostRequest, InjectedFault::LostAnswer]
+    {
+        let journal = faulty_journal();
         let (handle, stop) = engine(&journal).await;
         let held = handle.acquire(acquire("a", "job/x", Wait::Never)).await.unwrap();
         tokio::time::advance(Duration::from_secs(2)).await;
-        journal.set(mood);
+        journal.fail_appends(Some(fault));
         let released = async || handle.command(release("job/x", &held)).await;
         let first = released().await;
         let Ok(Answer::Released { held: length, replayed: false }) = first else {
-            panic!("{mood:?}: {first:?}")
+            panic!("{fault:?}: {first:?}")
         };
-        assert!(length >= Duration::from_secs(2), "{mood:?}: {length:?}");
+        assert!(length >= Duration::from_secs(2), "{fault:?}: {length:?}");
         let again = Ok(Answer::Released { held: length, replayed: true });
         for _ in 0..3 {
             settle().await;
             tokio::time::advance(Duration::from_secs(1)).await;
-            assert_eq!(released().await, again, "{mood:?}");
+            assert_eq!(released().await, again, "{fault:?}");
             let look = Query::Get { namespace: Namespace::default(), scope: scope("job/x") };
             // Whatever is shown of the table meanwhile leaves it as it was.
             drop(tokio::time::timeout(Duration::from_millis(1), handle.query(look)).await);
         }
         works_again(&journal, &handle).await;
-        assert_eq!(released().await, again, "{mood:?}");
+        assert_eq!(released().await, again, "{fault:?}");
         journal_folds_to_the_table(&journal, handle, stop).await;
     }
 }

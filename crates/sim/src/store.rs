@@ -5,13 +5,15 @@
 //! is also when it is durable. Its answer comes later, or not at all.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use leasehold_core::{Epoch, planted};
 use leasehold_engine::{Request, Response};
 use leasehold_store::{
-    Batch, Campaign, Error, Journal, Leader, Loaded, MemoryJournal, Pending, Position, Seq, Traits,
-    conformance::Harm,
+    Batch, Campaign, Error, Journal, Leader, Loaded, MemoryJournal, Position, Seq, Traits,
+    conformance::{Effect, FaultyJournal, Harm, InjectedFault},
 };
 
 use crate::dice::{Dice, Purpose};
@@ -229,27 +231,18 @@ impl Store {
         let call = self.calls.get_mut(&number)?;
         let request = call.request.take()?;
         let (server, fate, name) = (call.server, call.fate, name_of(&request));
-        let response = match fate {
-            Fate::Fine => self.carry_out(server, request),
-            Fate::Unavailable => failed(&request, &unavailable()),
-            Fate::LostBefore => failed(&request, &unknown()),
+        let fault = match fate {
             Fate::Late if call.is_given_up => {
                 self.calls.remove(&number);
-                self.carry_out(server, request);
-                return Some((server, name));
+                None
             }
+            Fate::Fine => None,
+            Fate::Unavailable => Some(InjectedFault::Unavailable),
+            Fate::LostBefore => Some(InjectedFault::LostRequest),
             // A server that stands still has not heard yet that no answer came.
-            Fate::Late => {
-                let lost = failed(&request, &unknown());
-                self.carry_out(server, request);
-                lost
-            }
-            Fate::LostAfter => {
-                let lost = failed(&request, &unknown());
-                self.carry_out(server, request);
-                lost
-            }
+            Fate::LostAfter | Fate::Late => Some(InjectedFault::LostAnswer),
         };
+        let response = self.carry_out(server, request, fault);
         if let Some(call) = self.calls.get_mut(&number) {
             call.response = Some(response);
         }
@@ -263,7 +256,7 @@ impl Store {
             && let Some(request) = &late.request
         {
             late.is_given_up = true;
-            let response = failed(request, &unknown());
+            let response = unanswered(&self.journal, request.clone());
             let Call { server, life, id, fate, is_given_up, .. } = *late;
             let call = Call { server, life, id, request: None, fate, response: None, is_given_up };
             return Some((call, response));
@@ -273,39 +266,26 @@ impl Store {
         Some((call, response))
     }
 
-    fn carry_out(&mut self, server: usize, request: Request) -> Response {
-        let journal = self.journal.clone();
-        match request {
-            Request::Leader => Response::Leader(done(journal.leader())),
-            Request::Campaign { candidate, overdue } => {
-                Response::Campaigned(done(journal.campaign(candidate, overdue)))
-            }
-            Request::Confirm(epoch) => Response::Confirmed(done(journal.confirm(epoch))),
-            Request::Resign(epoch) => Response::Resigned(done(journal.resign(epoch))),
-            Request::Load { epoch, from } => Response::Loaded(done(journal.load(epoch, from))),
-            Request::Append { batch, .. } => Response::Appended(self.append(batch)),
-            Request::ReadBack { epoch, seq } => {
-                self.bar(server, epoch, seq);
-                Response::ReadBack(done(journal.read_back(epoch, seq)))
-            }
-            Request::PutChunk(chunk) => Response::ChunkPut(done(journal.put_chunk(chunk))),
-            Request::CommitSnapshot { epoch, as_of, chunks } => {
-                let committed = done(journal.commit_snapshot(epoch, as_of, chunks));
-                if committed.is_ok() {
-                    self.snapshots.extend(loaded(&journal, epoch).map(|items| (as_of, items)));
+    fn carry_out(
+        &mut self,
+        server: usize,
+        request: Request,
+        fault: Option<InjectedFault>,
+    ) -> Response {
+        let journal = FaultyJournal::new(Arc::new(self.journal.clone()));
+        journal.fail_next(fault);
+        let response = done(request.put_to(&journal));
+        for effect in journal.take_effects() {
+            match effect {
+                Effect::Appended(batch) => self.written.push(batch),
+                Effect::ReadBack { epoch, seq } => self.bar(server, epoch, seq),
+                Effect::SnapshotCommitted { epoch, as_of } => {
+                    let items = loaded(&self.journal, epoch);
+                    self.snapshots.extend(items.map(|items| (as_of, items)));
                 }
-                Response::SnapshotCommitted(committed)
             }
-            Request::Prune(epoch) => Response::Pruned(done(journal.prune(epoch))),
         }
-    }
-
-    fn append(&mut self, batch: Batch) -> Result<(), Error> {
-        let appended = done(self.journal.append(batch.clone()));
-        if appended.is_ok() {
-            self.written.push(batch);
-        }
-        appended
+        response
     }
 
     /// Once a server has asked whether a record is there, an append of it that is still on its way comes to nothing.
@@ -350,7 +330,7 @@ impl Store {
             let seq = batch.seq();
             match remains {
                 Remains::Nothing => {}
-                Remains::Written => drop(self.carry_out(server, request)),
+                Remains::Written => drop(self.carry_out(server, request, None)),
                 Remains::Torn => {
                     if done(self.journal.append(batch.clone())).is_ok() {
                         self.journal.harm(Harm::CutRecord(seq));
@@ -372,6 +352,13 @@ impl Store {
     }
 }
 
+/// What a server hears when no answer comes.
+fn unanswered(journal: &MemoryJournal, request: Request) -> Response {
+    let journal = FaultyJournal::new(Arc::new(journal.clone()));
+    journal.fail_next(Some(InjectedFault::LostRequest));
+    done(request.put_to(&journal))
+}
+
 /// All that a leader would load.
 fn loaded(journal: &MemoryJournal, epoch: Epoch) -> Option<Vec<Loaded>> {
     let (mut items, mut from) = (Vec::new(), Some(Position::Start));
@@ -384,34 +371,10 @@ fn loaded(journal: &MemoryJournal, epoch: Epoch) -> Option<Vec<Loaded>> {
 }
 
 /// The memory store answers at once.
-fn done<T>(mut pending: Pending<T>) -> Result<T, Error> {
-    match pending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+fn done<T>(mut answer: impl Future<Output = T> + Unpin) -> T {
+    match Pin::new(&mut answer).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
         Poll::Pending => unreachable!("the memory store never waits"),
-    }
-}
-
-fn unavailable() -> Error {
-    Error::Unavailable { what: "it is down".into(), cause: None }
-}
-
-fn unknown() -> Error {
-    Error::OutcomeUnknown { what: "no answer came".into(), cause: None }
-}
-
-fn failed(request: &Request, error: &Error) -> Response {
-    let error = error.clone();
-    match request {
-        Request::Leader => Response::Leader(Err(error)),
-        Request::Campaign { .. } => Response::Campaigned(Err(error)),
-        Request::Confirm(_) => Response::Confirmed(Err(error)),
-        Request::Resign(_) => Response::Resigned(Err(error)),
-        Request::Load { .. } => Response::Loaded(Err(error)),
-        Request::Append { .. } => Response::Appended(Err(error)),
-        Request::ReadBack { .. } => Response::ReadBack(Err(error)),
-        Request::PutChunk(_) => Response::ChunkPut(Err(error)),
-        Request::CommitSnapshot { .. } => Response::SnapshotCommitted(Err(error)),
-        Request::Prune(_) => Response::Pruned(Err(error)),
     }
 }
 

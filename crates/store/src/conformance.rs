@@ -5,6 +5,7 @@
 
 mod access;
 mod cases;
+mod faulty;
 mod steps;
 pub mod servers;
 
@@ -16,9 +17,9 @@ use std::thread::Thread;
 
 use crate::journal::{Journal, Seq};
 
-pub use crate::mishap::Mishap;
 pub use access::*;
 pub use cases::*;
+pub use faulty::{Effect, FaultyJournal, InjectedFault};
 
 /// Something that the harness does, in its own time.
 pub type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -28,9 +29,6 @@ pub trait Harness: Send + Sync {
     /// Opens the store as a server does when it starts. Unless it is shared, all that was opened before has been
     /// dropped.
     fn open(&self) -> Step<'_, Arc<dyn Journal>>;
-
-    /// Lets the next append through this journal lose its answer.
-    fn lose_answer<'a>(&'a self, journal: &'a Arc<dyn Journal>, mishap: Mishap) -> Step<'a, ()>;
 
     /// Leaves no room for another record, or makes room again.
     fn set_full<'a>(&'a self, journal: &'a Arc<dyn Journal>, full: bool) -> Step<'a, ()>;

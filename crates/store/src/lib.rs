@@ -18,7 +18,6 @@
 mod access;
 mod error;
 mod journal;
-mod mishap;
 mod record;
 mod stored;
 

@@ -19,7 +19,6 @@ use crate::journal::{
     Announced, Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending,
     Position, Pruned, Seq, Traits, ready,
 };
-use crate::mishap::Mishap;
 use crate::record::{Batch, Chunk};
 use crate::stored::{PageWriter, check_jump, stored_batch, stored_chunk};
 
@@ -49,7 +48,6 @@ struct Shelf {
     bytes_max: Option<usize>,
     servers: BTreeMap<String, Announced>,
     access: Shelved,
-    mishap: Option<Mishap>,
 }
 
 /// The access documents.
@@ -99,11 +97,6 @@ impl MemoryJournal {
 
 #[cfg(feature = "conformance")]
 impl MemoryJournal {
-    /// Lets the next append go wrong.
-    pub fn mishap(&self, mishap: Mishap) {
-        self.shelf().mishap = Some(mishap);
-    }
-
     /// Harms what is stored.
     pub fn harm(&self, harm: Harm) {
         let mut shelf = self.shelf();
@@ -311,10 +304,6 @@ impl Shelf {
     }
 
     fn append(&mut self, batch: &Batch) -> Result<(), Error> {
-        let mishap = self.mishap.take();
-        if mishap == Some(Mishap::Unwritten) {
-            return Err(Mishap::error());
-        }
         self.check_leader(batch.epoch())?;
         let next = self.next_seq();
         if batch.seq() != next && !planted!("record-number-not-compared") {
@@ -331,9 +320,6 @@ impl Shelf {
         }
         self.records.push_back((next, batch.shared_bytes()));
         self.bytes += bytes;
-        if mishap == Some(Mishap::Written) {
-            return Err(Mishap::error());
-        }
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use leasehold_store::conformance::{Harm, Harness, Mishap, Step, block_on};
+use leasehold_store::conformance::{Harm, Harness, Step, block_on};
 use leasehold_store::sqlite::{Options, SqliteJournal};
 use leasehold_store::{Journal, MemoryJournal, Seq};
 use tempfile::TempDir;
@@ -26,10 +26,6 @@ mod memory {
         fn open(&self) -> Step<'_, Arc<dyn Journal>> {
             let journal: Arc<dyn Journal> = Arc::new(self.0.clone());
             Box::pin(async { journal })
-        }
-
-        fn lose_answer<'a>(&'a self, _: &'a Arc<dyn Journal>, mishap: Mishap) -> Step<'a, ()> {
-            Box::pin(async move { self.0.mishap(mishap) })
         }
 
         fn set_full<'a>(&'a self, _: &'a Arc<dyn Journal>, full: bool) -> Step<'a, ()> {
@@ -74,13 +70,6 @@ mod sqlite {
             let journal = Arc::new(opened.expect("the file can be opened"));
             *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&journal);
             Box::pin(async { journal as Arc<dyn Journal> })
-        }
-
-        fn lose_answer<'a>(&'a self, _: &'a Arc<dyn Journal>, mishap: Mishap) -> Step<'a, ()> {
-            Box::pin(async move {
-                let done = self.journal().mishap(mishap).await;
-                done.expect("the writer is there");
-            })
         }
 
         fn set_full<'a>(&'a self, _: &'a Arc<dyn Journal>, full: bool) -> Step<'a, ()> {

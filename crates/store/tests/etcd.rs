@@ -8,7 +8,7 @@ mod common;
 use common::certificates::{Certificates, text};
 use common::shared;
 use leasehold_store::conformance::servers::{Etcd, EtcdCluster, Proxy};
-use leasehold_store::conformance::{Harm, Harness, Mishap, Step};
+use leasehold_store::conformance::{Harm, Harness, Step};
 use leasehold_store::etcd::EtcdJournal;
 use leasehold_store::{EtcdLocation, Journal, Location};
 use tokio::runtime::Runtime;
@@ -74,10 +74,6 @@ impl Harness for Keyspace {
             *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&journal);
             journal as Arc<dyn Journal>
         })
-    }
-
-    fn lose_answer<'a>(&'a self, _: &'a Arc<dyn Journal>, mishap: Mishap) -> Step<'a, ()> {
-        Box::pin(async move { self.journal().mishap(mishap) })
     }
 
     fn set_full<'a>(&'a self, _: &'a Arc<dyn Journal>, full: bool) -> Step<'a, ()> {

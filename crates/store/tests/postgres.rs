@@ -2,14 +2,14 @@
 //! store can suffer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock};
 
 mod common;
 
 use common::certificates::{Certificates, text};
 use common::{polling, shared};
 use leasehold_store::conformance::servers::{Pgbouncer, Postgres, Proxy};
-use leasehold_store::conformance::{Harm, Harness, Mishap, Step};
+use leasehold_store::conformance::{Harm, Harness, Step};
 use leasehold_store::postgres::PostgresJournal;
 use leasehold_store::{Batch, Journal, Location, PostgresLocation, Seq};
 use tokio::runtime::Runtime;
@@ -40,7 +40,6 @@ fn location(url: &str) -> PostgresLocation {
 struct Database {
     schema: String,
     url: String,
-    journal: Mutex<Weak<PostgresJournal>>,
 }
 
 impl Database {
@@ -49,16 +48,11 @@ impl Database {
         let schema = format!("Test \"{}\"", COUNT.fetch_add(1, Ordering::Relaxed));
         let parameter = schema.replace(' ', "%20").replace('"', "%22");
         let url = Postgres::url_on(port, &format!("schema={parameter}&timeout_ms=20000"));
-        Database { schema, url, journal: Mutex::default() }
+        Database { schema, url }
     }
 
     fn table(&self, name: &str) -> String {
         format!("\"{}\".{name}", self.schema.replace('"', "\"\""))
-    }
-
-    fn journal(&self) -> Arc<PostgresJournal> {
-        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        journal.upgrade().expect("the journal is open")
     }
 
     fn harm_row(&self, table: &str, key: &str, at: u64, what: Harm) {
@@ -83,14 +77,8 @@ impl Harness for Database {
     fn open(&self) -> Step<'_, Arc<dyn Journal>> {
         Box::pin(async {
             let opened = PostgresJournal::open(&location(&self.url), 0).await;
-            let journal = Arc::new(opened.expect("it can be opened"));
-            *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&journal);
-            journal as Arc<dyn Journal>
+            Arc::new(opened.expect("it can be opened")) as Arc<dyn Journal>
         })
-    }
-
-    fn lose_answer<'a>(&'a self, _: &'a Arc<dyn Journal>, mishap: Mishap) -> Step<'a, ()> {
-        Box::pin(async move { self.journal().mishap(mishap) })
     }
 
     /// The server says what it says when its disk is full.

@@ -3,7 +3,7 @@
 use leasehold_core::{Ending, Epoch, Granted, LeaseId, Millis, Namespace, Transition};
 
 use super::steps::*;
-use super::{Harm, Harness, Mishap};
+use super::{Harm, Harness, InjectedFault};
 use crate::error::Error;
 use crate::journal::{Campaign, Loaded, Pruned, Seq};
 use crate::record::Batch;
@@ -290,7 +290,7 @@ pub async fn torn_last_record_is_found_wherever_the_leader_was_last_confirmed(
 }
 
 pub async fn lost_replacement_of_a_torn_record_is_settled_by_reading_back(harness: &dyn Harness) {
-    for mishap in [Mishap::Unwritten, Mishap::Written] {
+    for fault in [InjectedFault::LostRequest, InjectedFault::LostAnswer] {
         let store = harness.open().await;
         let epoch = lead(&store).await;
         let last = loaded(&store, epoch).await.len() as u64 + 1;
@@ -299,10 +299,9 @@ pub async fn lost_replacement_of_a_torn_record_is_settled_by_reading_back(harnes
         harness.harm(Harm::CutRecord(Seq(last))).await;
         let store = harness.open().await;
         let epoch = lead(&store).await;
-        harness.lose_answer(&store, mishap).await;
-        assert_unknown(store.append(batch(epoch, last)).await);
+        assert_unknown(append_with(&store, fault, batch(epoch, last)).await);
         let found = store.read_back(epoch, Seq(last)).await.expect("it can be read");
-        let is_there = mishap == Mishap::Written;
+        let is_there = fault == InjectedFault::LostAnswer;
         assert_eq!(found, is_there.then(|| batch(epoch, last)));
         if !is_there {
             append(&store, batch(epoch, last)).await;
@@ -625,8 +624,7 @@ pub async fn lost_answer_is_settled_by_reading_back(harness: &dyn Harness) {
     let store = harness.open().await;
     let epoch = lead(&store).await;
     append(&store, batch(epoch, 1)).await;
-    harness.lose_answer(&store, Mishap::Written).await;
-    assert_unknown(store.append(batch(epoch, 2)).await);
+    assert_unknown(append_with(&store, InjectedFault::LostAnswer, batch(epoch, 2)).await);
     let found = store.read_back(epoch, Seq(2)).await;
     assert_eq!(found.expect("it can be read"), Some(batch(epoch, 2)));
     append(&store, batch(epoch, 3)).await;
@@ -637,8 +635,7 @@ pub async fn lost_request_is_settled_by_reading_back(harness: &dyn Harness) {
     let store = harness.open().await;
     let epoch = lead(&store).await;
     append(&store, batch(epoch, 1)).await;
-    harness.lose_answer(&store, Mishap::Unwritten).await;
-    assert_unknown(store.append(batch(epoch, 2)).await);
+    assert_unknown(append_with(&store, InjectedFault::LostRequest, batch(epoch, 2)).await);
     let found = store.read_back(epoch, Seq(2)).await;
     assert_eq!(found.expect("it can be read"), None);
     let instead = large_batch(epoch, 2, 100);

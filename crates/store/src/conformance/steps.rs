@@ -8,6 +8,7 @@ use leasehold_core::{
     Namespace, Owner, Revision, Scope, Timestamp, Transition,
 };
 
+use super::{FaultyJournal, InjectedFault};
 use crate::error::{Conflict, Error};
 use crate::journal::{Beat, Campaign, Candidate, Journal, Leader, Loaded, Position, Pruned, Seq};
 use crate::record::{Batch, Chunk};
@@ -121,6 +122,17 @@ pub(super) async fn append(store: &Store, batch: Batch) {
     let seq = batch.seq();
     let done = store.append(batch).await;
     done.unwrap_or_else(|error| panic!("record {seq} should be written: {error:?}"));
+}
+
+/// Appends through a journal that lets that go wrong.
+pub(super) async fn append_with(
+    store: &Store,
+    fault: InjectedFault,
+    batch: Batch,
+) -> Result<(), Error> {
+    let faulty = FaultyJournal::new(store.clone());
+    faulty.fail_next(Some(fault));
+    faulty.append(batch).await
 }
 
 /// Appends records `first` to `last`.

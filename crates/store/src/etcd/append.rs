@@ -17,15 +17,11 @@ use super::proto::TxnRequest;
 use super::{Inner, Known, RECORD_BYTES_MAX};
 use crate::error::{Conflict, Error};
 use crate::journal::{Loaded, Seq};
-use crate::mishap::Mishap;
 use crate::record::Batch;
 use crate::stored::stored_batch;
 
 impl Inner {
     pub(super) async fn append(&self, batch: Batch, known: Known) -> Result<(), Error> {
-        if known.mishap == Some(Mishap::Unwritten) {
-            return Err(Mishap::error());
-        }
         let mandate = match known.mandate {
             Some(mandate) if mandate.epoch == batch.epoch() => mandate,
             Some(_) | None => self.mandate(batch.epoch()).await?,
@@ -52,9 +48,6 @@ impl Inner {
         if !answer.succeeded {
             let torn = known.torn.map(|(torn, _)| torn);
             return Err(self.why_refused(&batch, &mandate, torn).await);
-        }
-        if known.mishap == Some(Mishap::Written) {
-            return Err(Mishap::error());
         }
         self.known(|known| {
             known.torn = None;

@@ -257,9 +257,9 @@ impl Inner {
             (is_torn && seq.0 > needed_after).then_some((seq, found.mod_revision))
         });
         self.known(|known| {
-            let (forget_to, mishap) = (known.forget_to, known.mishap);
+            let forget_to = known.forget_to;
             let (mandate, written) = (Some(mandate), written.unwrap_or_default());
-            *known = Known { mandate, torn, written, forget_to, mishap, ..Known::default() };
+            *known = Known { mandate, torn, written, forget_to, ..Known::default() };
         });
         Ok(())
     }

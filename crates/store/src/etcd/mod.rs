@@ -46,7 +46,6 @@ use crate::journal::{
     Traits, sent,
 };
 use crate::location::EtcdLocation;
-use crate::mishap::Mishap;
 use crate::record::{Batch, Chunk};
 
 use client::Client;
@@ -110,7 +109,6 @@ struct Known {
     page_len: i64,
     /// Up to this revision etcd may forget, when the next snapshot has been pruned for.
     forget_to: i64,
-    mishap: Option<Mishap>,
 }
 
 impl EtcdJournal {
@@ -198,7 +196,7 @@ impl Journal for EtcdJournal {
     // What it is made under is settled now: should it only be sent after a `read_back`, it is refused.
     fn append(&self, batch: Batch) -> Pending<()> {
         let inner = self.inner.clone();
-        let known = inner.known(|known| Known { mishap: known.mishap.take(), ..known.clone() });
+        let known = inner.known(|known| known.clone());
         sent(async move { inner.append(batch, known).await })
     }
 
@@ -250,11 +248,6 @@ impl Journal for EtcdJournal {
 
 #[cfg(feature = "conformance")]
 impl EtcdJournal {
-    /// Lets the next append go wrong.
-    pub fn mishap(&self, mishap: Mishap) {
-        self.inner.known(|known| known.mishap = Some(mishap));
-    }
-
     /// Harms what is stored.
     pub async fn harm(&self, harm: crate::conformance::Harm) {
         self.inner.harm(harm).await;

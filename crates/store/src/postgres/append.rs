@@ -18,7 +18,6 @@ use super::connection::{Failure, bytes_expression};
 use super::{Inner, Known, signed, unsigned};
 use crate::error::{Conflict, Error};
 use crate::journal::{Loaded, Seq};
-use crate::mishap::Mishap;
 use crate::record::Batch;
 use crate::stored::stored_batch;
 
@@ -29,9 +28,6 @@ impl Inner {
         attempt: i64,
         known: Known,
     ) -> Result<(), Error> {
-        if known.mishap == Some(Mishap::Unwritten) {
-            return Err(Mishap::error());
-        }
         if batch.bytes().len() > super::RECORD_BYTES_MAX {
             return Err(Error::unavailable("the record is too large"));
         }
@@ -41,9 +37,6 @@ impl Inner {
         };
         if !self.written(&statement).await.map_err(|failure| failure.of_append())? {
             return Err(self.not_appended(&batch, attempt).await);
-        }
-        if known.mishap == Some(Mishap::Written) {
-            return Err(Mishap::error());
         }
         self.known(|known| known.torn = None);
         Ok(())

@@ -42,7 +42,6 @@ use crate::journal::{
     Traits, sent,
 };
 use crate::location::PostgresLocation;
-use crate::mishap::Mishap;
 use crate::record::{Batch, Chunk};
 
 use connection::{Connector, Lane};
@@ -80,7 +79,6 @@ struct Known {
     /// The last record, if its bytes do not hold: the next append replaces it.
     torn: Option<Seq>,
     open: Option<OpenSnapshot>,
-    mishap: Option<Mishap>,
 }
 
 impl PostgresJournal {
@@ -181,7 +179,7 @@ impl Journal for PostgresJournal {
     fn append(&self, batch: Batch) -> Pending<()> {
         let inner = self.inner.clone();
         let attempt = inner.attempt.load(Ordering::Acquire);
-        let known = inner.known(|known| Known { mishap: known.mishap.take(), ..*known });
+        let known = inner.known(|known| *known);
         sent(async move { inner.append(batch, attempt, known).await })
     }
 
@@ -228,14 +226,6 @@ impl Journal for PostgresJournal {
     fn servers(&self) -> Pending<Vec<Announced>> {
         let inner = self.inner.clone();
         self.start(async move { inner.servers().await })
-    }
-}
-
-#[cfg(feature = "conformance")]
-impl PostgresJournal {
-    /// Lets the next append go wrong.
-    pub fn mishap(&self, mishap: Mishap) {
-        self.inner.known(|known| known.mishap = Some(mishap));
     }
 }
 

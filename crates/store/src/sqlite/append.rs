@@ -7,7 +7,6 @@ use super::schema;
 use super::writer::{Writer, deposed, is_refusal, last_seq, signed};
 use crate::error::{Conflict, Error};
 use crate::journal::{Loaded, Seq};
-use crate::mishap::Mishap;
 use crate::record::Batch;
 use crate::stored::stored_batch;
 
@@ -26,10 +25,6 @@ WHERE ?2 = (SELECT epoch FROM leadership WHERE leads)";
 
 impl Writer {
     pub(super) fn append(&mut self, batch: &Batch) -> Result<(), Error> {
-        let mishap = self.mishap.take();
-        if mishap == Some(Mishap::Unwritten) {
-            return Err(Mishap::error());
-        }
         let torn = self.torn;
         let is_next = self.next == Some(batch.seq());
         let connection = self.connection()?;
@@ -40,7 +35,6 @@ impl Writer {
             Some(_) => Ok(false),
         };
         match written {
-            Ok(true) if mishap == Some(Mishap::Written) => return Err(Mishap::error()),
             Ok(true) => (self.torn, self.next) = (None, Some(batch.seq().next())),
             Ok(false) => return Err(self.conflict(batch)),
             Err(error) if is_refusal(&error) => {

@@ -235,17 +235,6 @@ impl Journal for SqliteJournal {
     }
 }
 
-#[cfg(feature = "conformance")]
-impl SqliteJournal {
-    /// Lets the next append go wrong.
-    pub fn mishap(&self, mishap: crate::mishap::Mishap) -> Pending<()> {
-        self.ask(gone, move |writer| {
-            writer.mishap = Some(mishap);
-            Ok(())
-        })
-    }
-}
-
 impl fmt::Debug for SqliteJournal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteJournal").field("path", &self.path).finish_non_exhaustive()

@@ -18,7 +18,6 @@ use super::snapshot::OpenSnapshot;
 use super::{Options, schema};
 use crate::error::{Conflict, Error, OpenError};
 use crate::journal::Seq;
-use crate::mishap::Mishap;
 
 /// Does the work of the journal, one call at a time.
 #[derive(Debug)]
@@ -37,7 +36,6 @@ pub(super) struct Writer {
     /// How many pages the write-ahead log has, as the last commit told.
     wal_pages: Arc<AtomicU32>,
     wal_pages_due: u32,
-    pub(super) mishap: Option<Mishap>,
     /// Last, so that the file is closed before another server may open it.
     _lock: FileLock,
 }
@@ -59,7 +57,6 @@ impl Writer {
             open_snapshot: None,
             wal_pages: Arc::default(),
             wal_pages_due: 0,
-            mishap: None,
             _lock: lock,
         };
         writer.wal_pages_due = writer.options.log_pages;
