@@ -7,6 +7,7 @@ mod files;
 mod layers;
 mod links;
 mod manifest;
+mod names;
 mod purity;
 mod sleeps;
 mod text;
@@ -31,8 +32,8 @@ comes from git. Crates use each other only along the arrows in ARCHITECTURE.md. 
 clock, touches no disk or network, and has nothing whose order differs from run to run. Inside the
 server transports do not know each other, and the service knows no transport. Tests do not
 sleep, but for those of the real binary and what polls in files named `polling.rs`. Relative links
-between pages lead to files and headings that are there. Pages and help have none of the words that
-the glossary replaces.",
+between pages lead to files and headings that are there. Pages, help and doc comments have none of
+the words that the glossary replaces, and the types of the glossary are defined once.",
     run: |root, _| tidy(root),
 };
 
@@ -56,6 +57,7 @@ pub(crate) fn tidy(root: &Path) -> Result<()> {
 fn faults(files: &[File]) -> Vec<Fault> {
     let mut faults: Vec<Fault> = files.iter().flat_map(faults_in).collect();
     faults.extend(arrows::faults(files));
+    faults.extend(names::faults(files));
     faults
 }
 
