@@ -18,7 +18,7 @@ impl LockTable {
         self.entries().map(entry_digest).fold(0, u64::wrapping_add)
     }
 
-    /// The part of it that one lease makes up; `None` if there is no such lease.
+    /// The part of it that one lease makes up; `None` if that lease is not there.
     pub fn lease_digest(&self, namespace: &Namespace, lease: LeaseId) -> Option<u64> {
         self.lease_entry(namespace, lease).map(entry_digest)
     }

@@ -156,7 +156,7 @@ pub enum Effect {
     Refused { call: CallId, refusal: Refusal },
     /// The holder should hear at once that the whole lease, or the grant with this fence, is gone.
     Lost { namespace: Namespace, lease: LeaseId, fence: Option<FencingToken>, ending: Ending },
-    /// Somebody has begun to wait, and the grant with this fence is in the way.
+    /// A request has begun to wait, and the grant with this fence is in the way.
     Wanted {
         namespace: Namespace,
         lease: LeaseId,

@@ -97,7 +97,7 @@ impl Inode {
         if mode == Mode::Shared { &mut self.shared } else { &mut self.unshared }
     }
 
-    /// Pieces of anybody that overlap `range`.
+    /// Pieces of any holder that overlap `range`.
     pub(crate) fn overlapping(
         &self,
         range: ByteRange,

@@ -164,7 +164,7 @@ impl Holders {
         }
     }
 
-    /// Whether anybody is left.
+    /// Whether anything is left.
     fn remove(&mut self, fence: FencingToken) -> bool {
         match self {
             Holders::One { .. } => false,

@@ -20,7 +20,7 @@ pub(crate) struct Waiter {
     pub(crate) digest: u64,
     /// What its ticket must be shown with.
     pub(crate) secret: u64,
-    /// Everybody who awaits the answer: a retry with the same request id joins the first call.
+    /// Every call that awaits the answer: a retry with the same request id joins the first call.
     pub(crate) calls: Vec<CallId>,
     pub(crate) since: Timestamp,
     /// When it stops waiting by itself.

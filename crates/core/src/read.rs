@@ -31,7 +31,7 @@ const GRAPH_HOLDS_MAX: usize = 2_000;
 const NAMED_MAX: usize = 100;
 
 impl LockTable {
-    /// One scope: everything held that overlaps it, and everybody who waits for it.
+    /// One scope: everything held that overlaps it, and every waiter for it.
     pub fn get(&self, namespace: &Namespace, scope: &Scope) -> LockView {
         let mut view = LockView {
             scope: scope.clone(),

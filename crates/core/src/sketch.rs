@@ -45,7 +45,7 @@ pub struct HoldSketch {
     pub is_over: bool,
 }
 
-/// A place that is kept for somebody who is away.
+/// A place that is kept for a caller that is away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptSketch {
     pub namespace: Namespace,
@@ -54,7 +54,7 @@ pub struct KeptSketch {
     pub request_id: Option<RequestId>,
 }
 
-/// One scope that somebody waits for.
+/// One scope with waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitSketch {
     pub namespace: Namespace,

@@ -209,6 +209,16 @@ impl LockTable {
 
     /// Makes a lasting change and writes it down.
     pub(crate) fn enact(&mut self, transition: Transition, step: &mut Step) {
+        if let Transition::Granted(granted) = &transition {
+            debug_assert!(granted.fence > self.fence, "no token is issued twice");
+            debug_assert!(!granted.claims.is_empty(), "a grant is of something");
+            debug_assert!(!self.suspended, "nothing is granted while the store fails");
+            debug_assert_eq!(granted.granted_at, self.now, "a grant is made now");
+        }
+        if let Transition::SessionOpened(opened) = &transition {
+            debug_assert!(!self.suspended, "no session is opened while the store fails");
+            debug_assert_eq!(opened.opened_at, self.now, "a session is opened now");
+        }
         self.change(&transition, &mut Listener::Step(step))
             .expect("a transition that was just decided fits the table");
         step.transitions.push(transition);

@@ -39,7 +39,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A length of time in whole milliseconds, up to 49 days: what a ttl is stored as.
+/// A duration in whole milliseconds, up to 49 days: what a ttl is stored as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(u32);
 

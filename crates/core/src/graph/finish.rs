@@ -226,7 +226,7 @@ impl<'a> Finishing<'a> {
         Ok(number)
     }
 
-    /// Lets everybody finish who can.
+    /// Lets every owner finish that can.
     fn settle(&mut self, budget: &mut Budget) -> Result<(), Cut> {
         let mut met: Vec<OwnerIdx> = Vec::new();
         for line in &mut self.lines {

@@ -2,7 +2,7 @@
 //! released lock can leave no stale edge behind.
 //!
 //! An owner waits for everyone who blocks any of its waiting requests. With permits it is enough that some of those
-//! who use them up go on, so a circle alone is not yet a deadlock there: what counts is whether anybody in it could
+//! who use them up go on, so a cycle alone is not yet a deadlock there: what counts is whether an owner in it could
 //! still finish.
 //!
 //! A queue of ten thousand has fifty million edges. They are not looked at one by one: a search remembers up to which
@@ -45,7 +45,7 @@ pub(crate) struct Requester<'a> {
     pub(crate) claims: &'a [Claim],
 }
 
-/// A circle of owners, each waiting for the next.
+/// A cycle of owners, each waiting for the next.
 #[derive(Clone, Debug)]
 pub(crate) struct Cycle(Vec<Link>);
 
@@ -138,7 +138,7 @@ impl NamespaceState {
         Ok(owners)
     }
 
-    /// A request can only close a circle if somebody waits for its owner. Mostly nobody does, and that is quick to see.
+    /// A request can only close a cycle if another request waits for its owner. Mostly none does, and that is quick to see.
     fn may_be_waited_for(&self, owner: OwnerIdx) -> bool {
         const LOOKED_AT_MAX: usize = 32;
         if planted!("deadlock-through-waiters-missed", !self.holds_anything(owner)) {

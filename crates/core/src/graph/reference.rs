@@ -159,7 +159,7 @@ impl Graph<'_> {
         })
     }
 
-    /// Whether anybody waits for less than all of those in its way.
+    /// Whether an owner waits for less than all of those in its way.
     fn has_choice(&self) -> bool {
         self.needs.values().flatten().any(|need| need.count < need.blockers.len())
     }
@@ -330,7 +330,7 @@ fn stuck_are_those_who_have_a_circle_or_wait_for_one() {
     }
 }
 
-/// Ten thousand waiters for one lock, and one owner that holds what somebody among them waits for as well.
+/// Ten thousand waiters for one lock, and one owner that holds what one of them waits for as well.
 #[test]
 fn a_check_behind_ten_thousand_waiters_is_not_cut_short() {
     let mut table = LockTable::new(crate::Limits::default(), 1);
@@ -351,7 +351,7 @@ fn a_check_behind_ten_thousand_waiters_is_not_cut_short() {
     }
     ask("waiter-7", "c", Wait::Never);
     ask("other", "b", Wait::Forever);
-    // Somebody waits for what it holds, but nobody whom it would wait for.
+    // An owner waits for what it holds, but none that it would wait for.
     let queued = ask("me", "a", Wait::Forever);
     assert!(matches!(queued, crate::effect::Outcome::Queued(_)), "{queued:?}");
     // The first waits for it now, behind the other.

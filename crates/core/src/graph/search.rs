@@ -22,9 +22,9 @@ pub(super) struct Search<'a, 'b> {
     requester: Option<&'b Requester<'a>>,
     finishing: Option<&'b Finishing<'a>>,
     budget: &'b mut Budget,
-    /// Somebody waits for less than all of those in its way.
+    /// An owner waits for less than all of those in its way.
     pub(super) has_choice: bool,
-    /// Everybody who was met, the start first.
+    /// Every owner that was met, the start first.
     pub(super) visited: Vec<OwnerIdx>,
     seen: OwnerSet,
     came_by: BTreeMap<OwnerIdx, Hop<'a>>,

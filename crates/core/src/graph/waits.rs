@@ -113,7 +113,7 @@ impl NamespaceState {
         Ok((ahead >= missing).then_some(held))
     }
 
-    /// Whether everybody further ahead in its queue is in the way of this waiter.
+    /// Whether every waiter further ahead in its queue is in the way of this waiter.
     fn stands_behind_all(&self, of: QueueOf<'_>, place: InQueue) -> bool {
         match (of, place.mode) {
             (_, Mode::Shared) => false,

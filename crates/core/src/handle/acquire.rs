@@ -559,6 +559,9 @@ impl LockTable {
         since: Timestamp,
         step: &mut Step,
     ) -> Grant {
+        debug_assert!(since <= self.now, "whoever is granted something asked before");
+        debug_assert!(request.claims.len() <= self.limits.set_len_max, "admission has counted");
+        debug_assert!(self.is_free_for(space, request), "nobody else holds what is granted");
         self.end_own_windows(space, request, step);
         let (lease, opens) = match request.under {
             Under::NewLease { id, ttl } => (id, Millis::from_duration(ttl)),
@@ -597,6 +600,21 @@ impl LockTable {
         };
         self.break_late_deadlocks(space, &request.owner, step);
         grant
+    }
+
+    /// Whether no other holder conflicts with the request. For assertions: permits are counted elsewhere.
+    fn is_free_for(&self, space: NamespaceIdx, request: &Acquire) -> bool {
+        let asker = self.asker(space, request, Ticket(0), false);
+        let at = self.space(space);
+        let lease = match request.under {
+            Under::NewLease { id, .. } => at.lease_no(id).is_none(),
+            Under::Session(id) => at.lease_no(id).is_some_and(|lease| !at.lease(lease).is_over()),
+        };
+        lease
+            && request
+                .claims
+                .iter()
+                .all(|claim| at.holders_in_the_way(claim, asker).flatten().next().is_none())
     }
 
     fn lease_just_used(&self, space: NamespaceIdx, id: LeaseId) -> LeaseIdx {
@@ -721,7 +739,7 @@ impl LockTable {
         (conflict, reason)
     }
 
-    /// Tells those who hold it that somebody wants it; whether anybody hears that is not for us to know.
+    /// Tells the holders that another owner wants it; whether they hear that is not for us to know.
     pub(super) fn tell_holders(
         &self,
         space: NamespaceIdx,

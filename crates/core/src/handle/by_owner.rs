@@ -115,7 +115,7 @@ impl LockTable {
         !windows.is_empty()
     }
 
-    /// Somebody else holds it, or nobody does.
+    /// Another owner holds it, or none does.
     fn not_the_owner(&self, ask: &ByOwner) -> Refusal {
         let scope = Scope::Key(ask.key.clone());
         let view = self.get(&ask.namespace, &scope);

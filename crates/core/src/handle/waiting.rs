@@ -111,7 +111,7 @@ impl LockTable {
         }
     }
 
-    /// Back at an old place, a request stands in the way of those behind it again: only there can the circles be seen.
+    /// Back at an old place, a request stands in the way of those behind it again: only there can the cycles be seen.
     fn check_deadlock_in_place(
         &mut self,
         space: NamespaceIdx,
@@ -132,7 +132,7 @@ impl LockTable {
         Err(Refusal::Deadlock { cycle })
     }
 
-    /// A grant can close a circle through another wait of the same owner: then the youngest waiter in it gives way. Where
+    /// A grant can close a cycle through another wait of the same owner: then the youngest waiter in it gives way. Where
     /// that cannot be found out in time, the owner's own last wait does.
     pub(super) fn break_late_deadlocks(
         &mut self,
@@ -330,6 +330,11 @@ impl LockTable {
     /// Grants every waiter that what has come free allows, lowest ticket first, and no other. If they are too many for
     /// one step, the next ticks go on.
     pub(super) fn wake_waiters(&mut self, step: &mut Step) {
+        debug_assert!(self.waiters_len <= self.limits.waiters_max, "admission has counted");
+        debug_assert!(
+            self.freed.iter().all(|(space, _)| self.spaces.get(space.0).is_some()),
+            "what came free is in a namespace that is there"
+        );
         self.refuse_orphans(step);
         if self.suspended || self.is_strict_grace() {
             self.freed.clear();
@@ -522,7 +527,7 @@ impl NamespaceState {
         waiter.is_due(now) || session_over
     }
 
-    /// Breaks if the claim is blocked; with `true` if that holds for everybody behind it in the same queue as well.
+    /// Breaks if the claim is blocked; with `true` if that holds for every waiter behind it in the same queue as well.
     fn first_blocker(&self, claim: &Claim, asker: Asker) -> ControlFlow<bool> {
         let blockers = self.blockers(claim, asker, Want::One);
         if blockers.is_empty() {
