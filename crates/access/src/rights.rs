@@ -53,12 +53,12 @@ pub struct Denied {
 }
 
 impl Rights {
-    /// Of somebody without any role.
+    /// Of a principal without any role.
     pub fn none() -> Rights {
         Rights::default()
     }
 
-    /// The rights that everybody has while authentication is off: those of `admin`.
+    /// The rights that every caller has while authentication is off: those of `admin`.
     pub fn all() -> Rights {
         let mut rights = Rights::none();
         let admin = RoleRef { role: "admin".into(), namespace: None };

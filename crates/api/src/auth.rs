@@ -139,7 +139,7 @@ pub struct DeletedRole {
     pub deleted: bool,
 }
 
-/// May somebody do something?
+/// Whether a principal may do something
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

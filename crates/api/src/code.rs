@@ -26,7 +26,7 @@ pub enum Code {
     LockHeld,
     /// Its last holder may still take it back.
     ReclaimWindow,
-    /// Waiting would close a circle: `cycle` shows it.
+    /// Waiting would close a cycle: `cycle` shows it.
     Deadlock,
     /// The file was removed while the request waited.
     FileRemoved,

@@ -20,12 +20,12 @@ mod generated {
 
 mod codec;
 mod status;
-mod twins;
+mod json_conversions;
 
 pub use codec::{MessageCodec, MessageDecoder, MessageEncoder};
 pub use generated::*;
+pub use json_conversions::{metadata, metadata_of, ms};
 pub use status::{ErrorInfo, RetryInfo, RichStatus, problem_of, status};
-pub use twins::{metadata, metadata_of, ms};
 
 /// The file descriptors of `leasehold.v1` and all it imports, for reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] =

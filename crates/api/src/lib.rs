@@ -29,6 +29,11 @@ pub mod grpc;
 #[cfg(feature = "openapi")]
 pub mod schema;
 
+/// The port that a server listens on unless it is told otherwise.
+pub const PORT: u16 = 8080;
+/// The server that a command on the same machine asks.
+pub const LOCAL_SERVER: &str = "http://127.0.0.1:8080";
+
 pub use auth::{
     CreateTokenRequest, CreatedToken, DeletedRole, RevokedToken, RoleInfo, RoleList,
     RotateTokenRequest, TestRightsRequest, TestedRights, TokenInfo, TokenList, WhoAmI,

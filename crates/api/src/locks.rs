@@ -246,7 +246,7 @@ pub struct Lock {
     pub revision: u64,
 }
 
-/// Asks whether a lock could be had now.
+/// Asks whether a lock could be acquired now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

@@ -108,7 +108,7 @@ impl Server {
     }
 }
 
-/// Somebody who looks on may know at once why there is no server.
+/// A person who looks on may know at once why there is no server.
 async fn say_that_it_takes_long(global: &Global) {
     tokio::time::sleep(SILENCE_MAX).await;
     if std::io::stderr().is_terminal() || global.verbose {

@@ -13,7 +13,7 @@ pub(crate) const TOKENS: [&str; 2] = [TOKEN, "LEASEHOLD_TOKEN_FILE"];
 
 const TOKEN: &str = "LEASEHOLD_TOKEN";
 const ALLOW_CLEARTEXT: &str = "LEASEHOLD_ALLOW_CLEARTEXT_TOKEN";
-/// No token is nearly as long: somebody named the wrong file.
+/// No token is nearly as long: it is the wrong file.
 const TOKEN_BYTES_MAX: usize = 8192;
 
 /// The token to show, if there is one: as the command line or the environment says, or that of the profile.

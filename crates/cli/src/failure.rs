@@ -57,7 +57,7 @@ impl Failure {
         self
     }
 
-    /// The same for a lock that was not got.
+    /// The same for a lock that could not be acquired.
     pub(crate) fn not_acquired(mut self, locks: &[String], owner: &str) -> Failure {
         if let Some(holder) = self.problem.as_deref().and_then(in_the_way) {
             let lease =
@@ -77,7 +77,7 @@ impl Failure {
     }
 
     /// What the server said goes to stdout if JSON was asked for; people are told on stderr. With -q they are not told
-    /// of a lock that was not got: the exit code says it.
+    /// of a lock that could not be acquired: the exit code says it.
     pub(crate) fn tell(&self, out: &Output) -> ExitCode {
         if let (true, Some(problem)) = (out.is_json(), &self.problem) {
             out.json(problem);

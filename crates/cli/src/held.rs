@@ -1,5 +1,5 @@
 //! What this process holds, as `leasehold run` or whoever called us says it: in the environment, and the lease id on
-//! stdin too. A lease id is a secret, and everybody on a machine can see the arguments of a process.
+//! stdin too. A lease id is a secret, and every user of a machine can see the arguments of a process.
 
 use std::io::{BufRead, IsTerminal};
 

@@ -11,10 +11,10 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_client::{Client, Clock, SystemClock, Transport};
+use parking_lot::Mutex;
 
 use common::{Server, polling, send};
 
@@ -197,11 +197,11 @@ fn judge_by_rivals(server: &Server, trials: &[Trial], strike: impl Fn(&Trial) + 
                 let request = client.lock(&trial.lock).wait(PATIENCE).acquire();
                 let _rival = runtime.block_on(request).unwrap();
                 let left = trial.assert_gone_before(now(), "a rival has the lock");
-                spare.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+                spare.lock().push(left);
             });
         }
     });
-    report("before the rival", spare.into_inner().unwrap_or_else(PoisonError::into_inner));
+    report("before the rival", spare.into_inner());
 }
 
 fn report(what: &str, mut spare: Vec<i64>) {
@@ -217,7 +217,7 @@ fn report(what: &str, mut spare: Vec<i64>) {
 
 #[test]
 fn nothing_lives_when_the_wrapper_was_killed() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     let (server, folder) = (Server::start(), folder());
     let trials = trials(&server, folder.path());
     judge_by_rivals(&server, &trials, |trial| send(libc::SIGKILL, trial.wrapper.id()));
@@ -225,7 +225,7 @@ fn nothing_lives_when_the_wrapper_was_killed() {
 
 #[test]
 fn nothing_lives_when_the_wrapper_was_stopped() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     let (server, folder) = (Server::start(), folder());
     let mut trials = trials(&server, folder.path());
     judge_by_rivals(&server, &trials, |trial| send(libc::SIGSTOP, trial.wrapper.id()));
@@ -237,7 +237,7 @@ fn nothing_lives_when_the_wrapper_was_stopped() {
 
 #[test]
 fn nothing_lives_when_the_server_is_gone_for_the_length_of_the_lease() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     let (mut server, folder) = (Server::start(), folder());
     let mut trials = trials(&server, folder.path());
     // No renewal can have been asked for after this that was answered.
@@ -253,7 +253,7 @@ fn nothing_lives_when_the_server_is_gone_for_the_length_of_the_lease() {
 
 #[test]
 fn nothing_lives_after_the_length_of_a_lease_that_was_broken() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     let (server, folder) = (Server::start(), folder());
     let mut trials = trials(&server, folder.path());
     let broken: Vec<u64> = trials

@@ -67,7 +67,7 @@ impl<'a> Api<'a> {
         self.of_lock(lock, "unlock", request).await
     }
 
-    /// Says whether a lock could be had now, and who is in the way if not.
+    /// Says whether a lock could be acquired now, and who is in the way if not.
     pub async fn test(&self, lock: &str, request: &TestRequest) -> Result<Tested> {
         self.of_lock(lock, "test", request).await
     }

@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 use std::io::{BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
@@ -100,8 +101,8 @@ impl Driver {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         request["id"] = id.into();
         let (sender, answer) = oneshot::channel();
-        lock(&self.heard.waiting).insert(id, sender);
-        let mut stdin = lock(&self.stdin);
+        self.heard.waiting.lock().insert(id, sender);
+        let mut stdin = self.stdin.lock();
         writeln!(stdin, "{request}").context("the driver has ended")?;
         stdin.flush()?;
         Ok(Pending { id, answer })
@@ -129,7 +130,7 @@ impl Driver {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                bail!("no event {wanted} in {within:?}; there were {:?}", lock(&self.heard.events));
+                bail!("no event {wanted} in {within:?}; there were {:?}", self.heard.events.lock());
             }
             let _ = tokio::time::timeout(left.min(Duration::from_millis(50)), changed).await;
         }
@@ -137,7 +138,7 @@ impl Driver {
 
     /// An event in which all of this is said, if it has come.
     pub fn take(&self, wanted: &Value) -> Option<(Instant, Value)> {
-        let mut events = lock(&self.heard.events);
+        let mut events = self.heard.events.lock();
         let is_it = |event: &Value| {
             let wanted = wanted.as_object().into_iter().flatten();
             wanted.into_iter().all(|(name, value)| event.get(name) == Some(value))
@@ -199,19 +200,15 @@ impl Heard {
                         Some(error) => Err(error),
                         None => Ok(said["ok"].take()),
                     };
-                    if let Some(waiting) = lock(&self.waiting).remove(&id) {
+                    if let Some(waiting) = self.waiting.lock().remove(&id) {
                         let _ = waiting.send(came);
                     }
                 }
-                _ => lock(&self.events).push((at, said)),
+                _ => self.events.lock().push((at, said)),
             }
             self.changed.notify_waiters();
         }
-        lock(&self.waiting).clear();
+        self.waiting.lock().clear();
         self.changed.notify_waiters();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! Somebody at the door: lets in who shows the right token, and sends the others away.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Result;
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
@@ -14,6 +14,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use leasehold_client::wire::{Code, Problem};
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -74,7 +75,7 @@ impl Gate {
 
     /// From now on this token is the right one. Requests that were let in go on.
     pub fn rotate(&self, token: &str) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token.to_owned();
+        *self.token.lock() = token.to_owned();
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -91,7 +92,7 @@ impl Drop for Gate {
 impl Door {
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>> {
         let shown = request.headers().get(AUTHORIZATION).map(|shown| shown.as_bytes());
-        let right = format!("Bearer {}", self.token.lock().unwrap_or_else(PoisonError::into_inner));
+        let right = format!("Bearer {}", self.token.lock());
         if shown == Some(right.as_bytes()) {
             let answer = self.pass(request).await?;
             return Ok(answer.map(BodyExt::boxed));

@@ -1,4 +1,4 @@
-//! Somebody who looks at every step that is decided, for tests and the simulator. Without the feature `inspect` there is
+//! An observer of every step that is decided, for tests and the simulator. Without the feature `inspect` there is
 //! nobody.
 
 use std::cell::Cell;

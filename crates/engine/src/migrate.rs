@@ -233,7 +233,7 @@ impl<'a> Side<'a> {
         let committed = self.journal.commit_snapshot(self.epoch, seq, chunks).await;
         committed.map_err(|error| self.fault(error))?;
         while self.journal.prune(self.epoch).await.map_err(|error| self.fault(error))?
-            == Pruned::More
+            == Pruned::Partial
         {}
         let (epoch, fence, digest) = (table.epoch(), table.fence(), table.digest());
         Ok(Migrated { leases, registers, chunks, bytes, epoch, fence, digest })

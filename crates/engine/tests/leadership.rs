@@ -136,7 +136,7 @@ impl Server {
             snapshot_bytes: 2000,
         };
         Server {
-            member: Member::new(plan, journal.traits(), now),
+            member: Member::new(plan, journal.caps(), now),
             now,
             cut_off: false,
             stopped: false,

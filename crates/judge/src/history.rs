@@ -7,9 +7,10 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::ops::Add;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// A moment, in nanoseconds since the history began.
@@ -76,7 +77,7 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Acquired {
     Granted(Token),
-    /// Somebody else was in the way.
+    /// Another owner was in the way.
     Refused,
     /// No answer came. If it was granted, then before the operation's `returned`.
     Unknown,
@@ -120,11 +121,11 @@ impl Recorder {
     }
 
     pub fn record(&self, operation: Operation) {
-        self.operations.lock().unwrap_or_else(PoisonError::into_inner).push(operation);
+        self.operations.lock().push(operation);
     }
 
     pub fn len(&self) -> usize {
-        self.operations.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.operations.lock().len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -133,7 +134,7 @@ impl Recorder {
 
     /// Takes what was recorded so far.
     pub fn take(&self) -> Vec<Operation> {
-        std::mem::take(&mut *self.operations.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.operations.lock())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Random(u64);
 
 impl Random {

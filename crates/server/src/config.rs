@@ -162,7 +162,7 @@ impl Default for Config {
     fn default() -> Config {
         let engine = EngineConfig::new(0);
         Config {
-            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080),
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), leasehold_api::PORT),
             store: Store::in_directory(Path::new("leasehold-data")),
             data: None,
             cluster: ClusterConfig::default(),

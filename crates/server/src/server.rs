@@ -127,10 +127,12 @@ impl Server {
         if authenticator.is_on() {
             authenticator.load(&*clock, config.auth.bootstrap_token_file.as_deref()).await;
         }
-        let shared = journals.first().filter(|first| first.traits().shared).cloned();
-        for journal in journals {
+        let shared = journals.first().filter(|first| first.caps().shared).cloned();
+        for (group, journal) in journals.into_iter().enumerate() {
             let settings = engine_config(&config, candidate.clone(), fence_floor);
-            let (handle, engine) = leasehold_engine::spawn(settings, clock.clone(), journal);
+            let span = tracing::debug_span!("group", group);
+            let (handle, engine) =
+                span.in_scope(|| leasehold_engine::spawn(settings, clock.clone(), journal));
             handles.push(handle);
             engines.push(engine);
         }

@@ -1,6 +1,6 @@
 //! The simulated store of `leasehold-sim` as a journal that a real engine can use.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::Epoch;
@@ -8,9 +8,10 @@ use leasehold_engine::{Request, Response};
 use leasehold_sim::store::{Links, Schedule, Store};
 use leasehold_sim::time::Moment;
 use leasehold_store::{
-    Batch, Beat, Campaign, Candidate, Chunk, Error, Journal, Leader, Page, Pending, Position,
-    Pruned, Seq, Traits, ready,
+    Batch, Campaign, Candidate, Chunk, Error, Heartbeat, Journal, JournalCaps, Leader, Page,
+    Pending, Position, Pruned, Seq, ready,
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use crate::clock;
@@ -25,7 +26,7 @@ impl SimulatedJournal {
     }
 
     pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Makes the call. It has its effect when it arrives, whether or not anybody waits for the answer.
@@ -79,15 +80,15 @@ macro_rules! read {
 }
 
 impl Journal for SimulatedJournal {
-    fn traits(&self) -> Traits {
-        self.store().traits()
+    fn caps(&self) -> JournalCaps {
+        self.store().caps()
     }
 
     fn leader(&self) -> Pending<Option<Leader>> {
         self.put(Request::Leader, read!(Leader))
     }
 
-    fn campaign(&self, candidate: Candidate, overdue: Option<Beat>) -> Pending<Campaign> {
+    fn campaign(&self, candidate: Candidate, overdue: Option<Heartbeat>) -> Pending<Campaign> {
         self.put(Request::Campaign { candidate, overdue }, read!(Campaigned))
     }
 

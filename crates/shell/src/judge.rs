@@ -13,8 +13,8 @@ use leasehold_judge::checker::{Fault, Rules, check};
 use leasehold_judge::history::{Acquired, Event, Kept, LockIndex, Mode, Moment, Operation, Token};
 
 use crate::clock;
-use crate::hand::Done;
 use crate::log::{Log, session_of};
+use crate::raw_client::Done;
 
 /// How long after its caller has gone something may still be carried out: what is held up on its way, and a queue that
 /// nobody has left yet.

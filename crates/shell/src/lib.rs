@@ -12,7 +12,7 @@
 
 mod clock;
 mod entropy;
-mod hand;
+mod raw_client;
 mod journal;
 mod judge;
 mod log;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::{Ending, FencingToken, LeaseId, Transition};
 use leasehold_store::Batch;
 
-use crate::hand::{Done, OWNER};
+use crate::raw_client::{Done, OWNER};
 
 /// Everything that was granted, and what is left of it.
 #[derive(Debug, Default)]

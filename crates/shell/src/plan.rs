@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_sim::dice::{Dice, Purpose};
 use leasehold_sim::plan::Store;
+use leasehold_sim::rng::{Purpose, Rng};
 use leasehold_sim::time::{MILLI, Micros, SECOND};
 
 /// How far time goes in a step. No message is quicker, so that none arrives before it was sent by anybody's clock.
@@ -59,19 +59,19 @@ pub(crate) enum Kind {
 
 impl Plan {
     pub(crate) fn new(seed: u64) -> Plan {
-        let mut dice = Dice::new(seed, Purpose::Plan, 0, 0);
-        let dice = &mut dice;
-        let ttl = Duration::from_micros(dice.spread(1200 * MILLI, 4 * SECOND));
+        let mut rng = Rng::new(seed, Purpose::Plan, 0, 0);
+        let rng = &mut rng;
+        let ttl = Duration::from_micros(rng.spread(1200 * MILLI, 4 * SECOND));
         let mut plan = Plan {
             seed,
-            clients: usize::try_from(dice.between(2, 4)).unwrap_or(2),
-            workers: usize::try_from(dice.between(1, 3)).unwrap_or(1),
-            locks: dice.between(1, 4),
+            clients: usize::try_from(rng.between(2, 4)).unwrap_or(2),
+            workers: usize::try_from(rng.between(1, 3)).unwrap_or(1),
+            locks: rng.between(1, 4),
             ttl,
-            latency_max: Duration::from_micros(dice.spread(6 * MILLI, 60 * MILLI)),
-            store: store(dice),
-            snapshot_bytes: dice.spread(300, 20_000),
-            length: Duration::from_secs(dice.between(12, 24)),
+            latency_max: Duration::from_micros(rng.spread(6 * MILLI, 60 * MILLI)),
+            store: store(rng),
+            snapshot_bytes: rng.spread(300, 20_000),
+            length: Duration::from_secs(rng.between(12, 24)),
             faults: Vec::new(),
         };
         plan.faults = faults(&plan);
@@ -85,28 +85,28 @@ impl Plan {
     }
 }
 
-fn store(dice: &mut Dice) -> Store {
+fn store(rng: &mut Rng) -> Store {
     Store {
         shared: false,
         forgets: false,
-        delay: dice.spread(500, 20 * MILLI),
-        slow: dice.spread(50 * MILLI, 2 * SECOND),
-        slow_ppm: dice.weighted(&[(5, 0), (4, 5_000), (2, 60_000)]),
-        unavailable_ppm: dice.weighted(&[(4, 0), (4, 10_000), (3, 60_000)]),
-        unknown_ppm: dice.weighted(&[(4, 0), (4, 10_000), (3, 60_000)]),
+        delay: rng.spread(500, 20 * MILLI),
+        slow: rng.spread(50 * MILLI, 2 * SECOND),
+        slow_ppm: rng.weighted(&[(5, 0), (4, 5_000), (2, 60_000)]),
+        unavailable_ppm: rng.weighted(&[(4, 0), (4, 10_000), (3, 60_000)]),
+        unknown_ppm: rng.weighted(&[(4, 0), (4, 10_000), (3, 60_000)]),
         double_ppm: 0,
     }
 }
 
 fn faults(plan: &Plan) -> Vec<Fault> {
-    let mut dice = Dice::new(plan.seed, Purpose::Faults, 0, 0);
-    let count = dice.weighted(&[(1, 0), (3, 2), (4, 4), (2, 8)]);
+    let mut rng = Rng::new(plan.seed, Purpose::Faults, 0, 0);
+    let count = rng.weighted(&[(1, 0), (3, 2), (4, 4), (2, 8)]);
     let end = u64::try_from(plan.length.as_micros()).unwrap_or(0);
     let mut faults: Vec<Fault> = (0..count)
         .map(|_| {
-            let at: Micros = dice.between(SECOND, end);
-            let lasts: Micros = dice.spread(50 * MILLI, 6 * SECOND);
-            let kind = kind(&mut dice, plan.clients);
+            let at: Micros = rng.between(SECOND, end);
+            let lasts: Micros = rng.spread(50 * MILLI, 6 * SECOND);
+            let kind = kind(&mut rng, plan.clients);
             let (at, lasts) = (Duration::from_micros(at), Duration::from_micros(lasts));
             Fault { at, lasts, kind }
         })
@@ -115,9 +115,9 @@ fn faults(plan: &Plan) -> Vec<Fault> {
     faults
 }
 
-fn kind(dice: &mut Dice, clients: usize) -> Kind {
-    let client = dice.index(clients);
-    dice.weighted(&[
+fn kind(rng: &mut Rng, clients: usize) -> Kind {
+    let client = rng.index(clients);
+    rng.weighted(&[
         (5, Kind::Crash),
         (2, Kind::Stop),
         (3, Kind::Apart(client)),

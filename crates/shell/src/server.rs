@@ -16,14 +16,13 @@ use crate::journal::SimulatedJournal;
 use crate::judge::Judge;
 use crate::network::SimulatedListener;
 
-pub(crate) const PORT: u16 = 8080;
 /// The first moment of the server's clock; any would do.
 const BEGAN_MILLIS: u64 = 1_800_000_000_000;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What the world tells its server.
 #[derive(Debug, Default)]
-pub(crate) struct Control {
+pub(crate) struct ServerControl {
     /// It is to end in good order.
     pub(crate) stop: Notify,
     /// For so long, it is not to start again.
@@ -36,7 +35,7 @@ pub(crate) struct Control {
 pub(crate) async fn serve(
     journal: SimulatedJournal,
     snapshot_bytes: u64,
-    control: Rc<Control>,
+    control: Rc<ServerControl>,
     judge: Rc<RefCell<Judge>>,
 ) -> turmoil::Result {
     loop {
@@ -66,7 +65,7 @@ pub(crate) async fn serve(
 }
 
 async fn start(journal: &SimulatedJournal, snapshot_bytes: u64) -> Result<Server, StartError> {
-    let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+    let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, leasehold_api::PORT));
     let listener = SimulatedListener::bind(listen)
         .await
         .map_err(|source| StartError::Listen { address: listen, source })?;

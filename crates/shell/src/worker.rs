@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_api::{Happened, Mode as WireMode};
 use leasehold_client::{Change, Client, Error, Lease, LeaseHandle, LockRequest, LostBy, Session};
 use leasehold_judge::history::{Kept, LockIndex, Mode};
-use leasehold_sim::dice::{Dice, Purpose};
+use leasehold_sim::rng::{Purpose, Rng};
 
 use crate::clock;
 use crate::judge::{Holding, Judge, NotGranted};
@@ -23,7 +23,7 @@ pub(crate) struct Worker {
     asked: u64,
     locks: u64,
     ttl: Duration,
-    dice: Dice,
+    rng: Rng,
     judge: Rc<RefCell<Judge>>,
 }
 
@@ -55,16 +55,16 @@ impl Worker {
             asked: 0,
             locks: plan.locks,
             ttl: plan.ttl,
-            dice: Dice::new(plan.seed, Purpose::Client, one, two),
+            rng: Rng::new(plan.seed, Purpose::Client, one, two),
             judge,
         }
     }
 
     pub(crate) async fn run(mut self, until: Duration) {
         while clock::elapsed() < until {
-            let pause = Duration::from_millis(self.dice.spread(5, 800));
+            let pause = Duration::from_millis(self.rng.spread(5, 800));
             tokio::time::sleep(pause).await;
-            match self.dice.below(100) {
+            match self.rng.below(100) {
                 0..80 => self.take_and_work().await,
                 _ => self.work_in_session().await,
             }
@@ -73,18 +73,18 @@ impl Worker {
 
     fn wish(&mut self, locks_max: u64) -> Wish {
         self.asked += 1;
-        let count = if self.dice.percent(15) { locks_max.min(self.locks) } else { 1 };
-        let first = self.dice.below(self.locks);
+        let count = if self.rng.percent(15) { locks_max.min(self.locks) } else { 1 };
+        let first = self.rng.below(self.locks);
         let lock = |at: u64| u32::try_from((first + at) % self.locks).unwrap_or(0);
-        let wait = match self.dice.below(100) {
+        let wait = match self.rng.below(100) {
             0..40 => Duration::ZERO,
-            _ => Duration::from_millis(self.dice.spread(50, 6000)),
+            _ => Duration::from_millis(self.rng.spread(50, 6000)),
         };
         Wish {
             owner: format!("{}-{}", self.name, self.asked),
             locks: (0..count).map(lock).collect(),
-            mode: if self.dice.percent(20) { Mode::Shared } else { Mode::Exclusive },
-            ttl: self.ttl * u32::try_from(self.dice.between(2, 6)).unwrap_or(4) / 4,
+            mode: if self.rng.percent(20) { Mode::Shared } else { Mode::Exclusive },
+            ttl: self.ttl * u32::try_from(self.rng.between(2, 6)).unwrap_or(4) / 4,
             wait,
         }
     }
@@ -111,8 +111,8 @@ impl Worker {
         };
         let request = request.mode(wire).wait(wish.wait);
         // Now and then somebody goes away before its answer has come.
-        let patience = match self.dice.below(100) {
-            0..8 => Duration::from_millis(self.dice.spread(5, 3000)),
+        let patience = match self.rng.below(100) {
+            0..8 => Duration::from_millis(self.rng.spread(5, 3000)),
             _ => Duration::from_secs(3600),
         };
         let invoked = clock::elapsed();
@@ -142,7 +142,7 @@ impl Worker {
 
     /// Works until it is done or has to stop.
     async fn work(&mut self, wish: &Wish, lease: &LeaseHandle) {
-        let length = Duration::from_millis(self.dice.spread(5, 4000)).min(wish.ttl * 3);
+        let length = Duration::from_millis(self.rng.spread(5, 4000)).min(wish.ttl * 3);
         let mut done = std::pin::pin!(tokio::time::sleep(length));
         let mut changes = lease.changes();
         loop {
@@ -177,7 +177,7 @@ impl Worker {
         let token = lease.fencing_token();
         self.judge.borrow_mut().lets_go(&wish.owner);
         let invoked = clock::elapsed();
-        let outcome = if self.dice.percent(80) {
+        let outcome = if self.rng.percent(80) {
             kept(&lease.release().await)
         } else {
             drop(lease);
@@ -213,7 +213,7 @@ impl Worker {
         };
         let since = clock::elapsed();
         self.work(&wish, &lease).await;
-        if self.dice.percent(50) {
+        if self.rng.percent(50) {
             self.let_go(&wish, lease, since).await;
             let _ = session.close().await;
             return;

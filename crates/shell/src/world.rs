@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_client::{Client, HeartbeatInterval, Stall, Transport};
-use leasehold_sim::dice::{Dice, Purpose};
+use leasehold_sim::rng::{Purpose, Rng};
 use leasehold_sim::store::{Remains, Store};
 use turmoil::Sim;
 
 use crate::clock::{self, SimulatedClock};
-use crate::hand::Hand;
 use crate::journal::SimulatedJournal;
 use crate::judge::{Counts, Judge};
 use crate::network::Simulated;
 use crate::plan::{Fault, Kind, Plan, TICK};
-use crate::server::{Control, PORT, serve};
+use crate::raw_client::RawClient;
+use crate::server::{ServerControl, serve};
 use crate::worker::{Worker, lock_name};
 
 const SERVER: &str = "server";
@@ -44,11 +44,11 @@ struct World<'a> {
     plan: Plan,
     sim: Sim<'a>,
     journal: SimulatedJournal,
-    control: Rc<Control>,
+    control: Rc<ServerControl>,
     judge: Rc<RefCell<Judge>>,
     /// Of each client's runtime.
     stalls: Vec<Stall>,
-    dice: Dice,
+    rng: Rng,
     /// How many faults keep the server down.
     down: u32,
     began: usize,
@@ -67,7 +67,7 @@ impl World<'_> {
             .simulation_duration(Duration::from_secs(3600))
             .build();
         let journal = SimulatedJournal::new(Store::new(plan.seed, plan.store));
-        let (control, judge): (Rc<Control>, Rc<RefCell<Judge>>) = Default::default();
+        let (control, judge): (Rc<ServerControl>, Rc<RefCell<Judge>>) = Default::default();
         {
             let (journal, control, judge) = (journal.clone(), control.clone(), judge.clone());
             let snapshot_bytes = plan.snapshot_bytes;
@@ -75,13 +75,13 @@ impl World<'_> {
                 serve(journal.clone(), snapshot_bytes, control.clone(), judge.clone())
             });
         }
-        let address = format!("http://{}:{PORT}", sim.lookup(SERVER));
+        let address = format!("http://{}:{}", sim.lookup(SERVER), leasehold_api::PORT);
         let stalls: Vec<Stall> = (0..plan.clients).map(|_| Stall::default()).collect();
         for (client, stall) in stalls.iter().enumerate() {
             let (address, stall) = (address.clone(), stall.clone());
             sim.client(name(client), work(plan.clone(), address, client, stall, judge.clone()));
         }
-        let dice = Dice::new(plan.seed, Purpose::Server, 0, 0);
+        let rng = Rng::new(plan.seed, Purpose::Server, 0, 0);
         World {
             plan,
             sim,
@@ -89,7 +89,7 @@ impl World<'_> {
             control,
             judge,
             stalls,
-            dice,
+            rng,
             down: 0,
             began: 0,
             ended: Vec::new(),
@@ -164,7 +164,7 @@ impl World<'_> {
                     self.control.down.set(Some(self.control.down.get().unwrap_or(now)));
                     self.sim.crash(SERVER);
                     let remains = [Remains::Nothing, Remains::Written, Remains::Torn];
-                    let remains = *self.dice.pick(&remains);
+                    let remains = *self.rng.pick(&remains);
                     self.journal.store().crashed(0, remains);
                 }
                 self.down += 1;
@@ -256,7 +256,7 @@ async fn work(
             tokio::task::spawn_local(stall.clone().stop(worker.run(plan.length)))
         })
         .collect();
-    let hand = Hand::new(&plan, client.clone(), number, judge.clone());
+    let hand = RawClient::new(&plan, client.clone(), number, judge.clone());
     let hand = tokio::task::spawn_local(hand.run(plan.length));
     for worker in workers {
         worker.await?;

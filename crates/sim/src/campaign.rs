@@ -1,8 +1,9 @@
 //! Many worlds, on all cores: what they came to together.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::coverage::Coverage;
 use crate::cut::Cut;
@@ -54,7 +55,7 @@ impl Campaign {
                 scope.spawn(|| self.work(start, &next, &is_over, &tally));
             }
         });
-        let mut tally = tally.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut tally = tally.into_inner();
         tally.took = start.elapsed();
         tally.failed.sort_by_key(|(seed, _)| *seed);
         tally
@@ -71,7 +72,7 @@ impl Campaign {
             }
             let began = worked();
             let run = crate::run(seed, self.length, &Cut::default(), false);
-            let mut tally = tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut tally = tally.lock();
             tally.worked += worked().saturating_sub(began);
             tally.seeds += 1;
             tally.events += run.events;

@@ -1,4 +1,4 @@
-//! What is left out of a world, and how that is spelled: `until=5000000,fault=2-7,client=1,deed=0.3-90`.
+//! What is left out of a world, and how that is spelled: `until=5000000,fault=2-7,client=1,action=0.3-90`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,8 +16,8 @@ pub struct Cut {
     pub faults: BTreeSet<usize>,
     /// Clients that do nothing.
     pub clients: BTreeSet<usize>,
-    /// Single deeds of clients.
-    pub deeds: BTreeSet<(usize, u64)>,
+    /// Single actions of clients.
+    pub actions: BTreeSet<(usize, u64)>,
 }
 
 impl fmt::Display for Cut {
@@ -28,10 +28,11 @@ impl fmt::Display for Cut {
             let numbers = places.iter().map(|&place| place as u64);
             parts.extend(rows(numbers).map(|row| format!("{name}={row}")));
         }
-        let clients: BTreeSet<usize> = self.deeds.iter().map(|&(client, _)| client).collect();
+        let clients: BTreeSet<usize> = self.actions.iter().map(|&(client, _)| client).collect();
         for client in clients {
-            let deeds = self.deeds.range((client, 0)..=(client, u64::MAX)).map(|&(_, deed)| deed);
-            parts.extend(rows(deeds).map(|row| format!("deed={client}.{row}")));
+            let actions =
+                self.actions.range((client, 0)..=(client, u64::MAX)).map(|&(_, action)| action);
+            parts.extend(rows(actions).map(|row| format!("action={client}.{row}")));
         }
         f.write_str(&parts.join(","))
     }
@@ -63,14 +64,14 @@ impl std::str::FromStr for Cut {
                 Some(("until", until)) => cut.until = Some(until.parse()?),
                 Some(("fault", faults)) => cut.faults.extend(places(faults)?),
                 Some(("client", clients)) => cut.clients.extend(places(clients)?),
-                Some(("deed", deeds)) => {
-                    let (client, deeds) = deeds.split_once('.').with_context(|| {
-                        format!("{part:?} is not deed=CLIENT.NUMBER or deed=CLIENT.FIRST-LAST")
+                Some(("action", actions)) => {
+                    let (client, actions) = actions.split_once('.').with_context(|| {
+                        format!("{part:?} is not action=CLIENT.NUMBER or action=CLIENT.FIRST-LAST")
                     })?;
                     let client: usize = client.parse()?;
-                    cut.deeds.extend(row(deeds)?.map(|deed| (client, deed)));
+                    cut.actions.extend(row(actions)?.map(|action| (client, action)));
                 }
-                Some(_) | None => anyhow::bail!("{part:?} is none of until, fault, client, deed"),
+                Some(_) | None => anyhow::bail!("{part:?} is none of until, fault, client, action"),
             }
         }
         Ok(cut)
@@ -100,18 +101,25 @@ mod tests {
             until: Some(5_000_000),
             faults: [0, 2, 3, 4, 9].into(),
             clients: [1].into(),
-            deeds: [(0, 3), (0, 4), (1, 5), (1, 7)].into(),
+            actions: [(0, 3), (0, 4), (1, 5), (1, 7)].into(),
         };
-        let text = "until=5000000,fault=0,fault=2-4,fault=9,client=1,deed=0.3-4,deed=1.5,deed=1.7";
+        let text =
+            "until=5000000,fault=0,fault=2-4,fault=9,client=1,action=0.3-4,action=1.5,action=1.7";
         assert_eq!(cut.to_string(), text);
         assert_eq!(text.parse::<Cut>().unwrap(), cut);
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for text in
-            ["fault", "fault=x", "fault=1-", "deed=3", "deed=0.1-x", "none=1", "fault=0-99999999"]
-        {
+        for text in [
+            "fault",
+            "fault=x",
+            "fault=1-",
+            "action=3",
+            "action=0.1-x",
+            "none=1",
+            "fault=0-99999999",
+        ] {
             assert!(text.parse::<Cut>().is_err(), "{text}");
         }
         assert_eq!("".parse::<Cut>().unwrap(), Cut::default());

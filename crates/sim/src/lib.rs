@@ -13,7 +13,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod dice;
+pub mod rng;
 pub mod time;
 pub mod agenda;
 pub mod cut;

@@ -1,7 +1,7 @@
 //! What lies between the nodes: delay, loss, doubles, and links that are cut one way or both.
 
-use crate::dice::{Dice, Purpose};
 use crate::plan::{Network as Profile, Node};
+use crate::rng::{Purpose, Rng};
 use crate::time::{Micros, Moment};
 
 /// All links, and what chance does to the messages on them.
@@ -10,7 +10,7 @@ pub struct Network {
     seed: u64,
     profile: Profile,
     nodes: usize,
-    /// How many messages each link has carried, so that each has dice of its own.
+    /// How many messages each link has carried, so that each has rng of its own.
     carried: Vec<u64>,
     /// How many faults cut each link at present.
     cuts: Vec<u32>,
@@ -57,22 +57,22 @@ impl Network {
     pub fn send(&mut self, now: Moment, from: Node, to: Node) -> Fate {
         let link = self.link(from, to);
         self.carried[link] += 1;
-        let mut dice = Dice::new(self.seed, Purpose::Message, link as u64, self.carried[link]);
-        let delay = self.delay(&mut dice);
-        let is_lost = self.cuts[link] > 0 || (!self.calm && dice.ppm(self.profile.loss_ppm));
+        let mut rng = Rng::new(self.seed, Purpose::Message, link as u64, self.carried[link]);
+        let delay = self.delay(&mut rng);
+        let is_lost = self.cuts[link] > 0 || (!self.calm && rng.ppm(self.profile.loss_ppm));
         if is_lost {
             return Fate::default();
         }
-        let doubled = !self.calm && dice.ppm(self.profile.double_ppm);
-        let again = doubled.then(|| now + delay + self.delay(&mut dice));
+        let doubled = !self.calm && rng.ppm(self.profile.double_ppm);
+        let again = doubled.then(|| now + delay + self.delay(&mut rng));
         Fate { arrives: Some(now + delay), again }
     }
 
-    fn delay(&self, dice: &mut Dice) -> Micros {
+    fn delay(&self, rng: &mut Rng) -> Micros {
         let profile = &self.profile;
-        let usual = dice.between(profile.delay, profile.delay * 2);
-        if !self.calm && dice.ppm(profile.slow_ppm) {
-            return usual + dice.between(0, profile.slow);
+        let usual = rng.between(profile.delay, profile.delay * 2);
+        if !self.calm && rng.ppm(profile.slow_ppm) {
+            return usual + rng.between(0, profile.slow);
         }
         usual
     }

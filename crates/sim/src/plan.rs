@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::{GracePolicy, Limits};
 
 use crate::cut::Cut;
-use crate::dice::{Dice, Purpose};
+use crate::rng::{Purpose, Rng};
 use crate::time::{MILLI, Micros, Moment, SECOND};
 
 /// One of those that send and receive.
@@ -50,7 +50,7 @@ pub struct Plan {
     pub ttl: Micros,
     /// How long a leader leads without a confirmation.
     pub leader_lease: Micros,
-    /// How long things happen and go wrong. After that faults stop and everybody comes to an end.
+    /// How long things happen and go wrong. After that faults stop and every client comes to an end.
     pub length: Micros,
     /// Parts in a million by which clocks may be off.
     pub drift_ppm: i64,
@@ -118,7 +118,7 @@ pub struct Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Focus {
     All,
-    /// One lock that everybody wants.
+    /// One lock that every client wants.
     Hot,
     Names,
     Paths,
@@ -153,7 +153,7 @@ pub enum FaultKind {
     Apart(Node, Node),
     /// Messages from the first to the second are lost.
     OneWay(Node, Node),
-    /// Cut off from everybody.
+    /// Cut off from all others.
     Alone(Node),
     /// Every call of the store fails.
     StoreDown,
@@ -238,26 +238,26 @@ impl fmt::Display for FaultKind {
 impl Plan {
     /// The world of a seed; `length` says how long it lasts, if the seed is not to say it.
     pub fn new(seed: u64, length: Option<Micros>) -> Plan {
-        let mut dice = Dice::new(seed, Purpose::Plan, 0, 0);
-        let ttl = dice.spread(800 * MILLI, 60 * SECOND) / MILLI * MILLI;
-        let servers = dice.weighted(&[(25, 1), (30, 2), (45, 3)]);
-        let clients = dice.weighted(&[(2, 2), (5, 3), (5, 4), (3, 5), (2, 6), (1, 8)]);
-        let lasts = dice.between(20, 90);
+        let mut rng = Rng::new(seed, Purpose::Plan, 0, 0);
+        let ttl = rng.spread(800 * MILLI, 60 * SECOND) / MILLI * MILLI;
+        let servers = rng.weighted(&[(25, 1), (30, 2), (45, 3)]);
+        let clients = rng.weighted(&[(2, 2), (5, 3), (5, 4), (3, 5), (2, 6), (1, 8)]);
+        let lasts = rng.between(20, 90);
         let mut plan = Plan {
             seed,
             servers,
             clients,
             ttl,
-            leader_lease: dice.spread(ttl, ttl * 4).clamp(600 * MILLI, 60 * SECOND),
+            leader_lease: rng.spread(ttl, ttl * 4).clamp(600 * MILLI, 60 * SECOND),
             length: length.unwrap_or(ttl * lasts),
-            drift_ppm: dice.weighted(&[(5, 0), (2, 1000), (3, 50_000)]),
-            network: network(&mut dice, ttl),
-            store: store(&mut dice, ttl, servers > 1),
-            work: Work { shares: shares(seed), ..work(&mut dice, ttl) },
-            limits: limits(&mut dice, ttl),
-            grace: dice.weighted(&[(5, GracePolicy::Conflicting), (1, GracePolicy::Strict)]),
-            grace_length: dice.spread(ttl / 4, ttl * 4),
-            snapshot_bytes: dice.spread(300, 20_000),
+            drift_ppm: rng.weighted(&[(5, 0), (2, 1000), (3, 50_000)]),
+            network: network(&mut rng, ttl),
+            store: store(&mut rng, ttl, servers > 1),
+            work: Work { shares: shares(seed), ..work(&mut rng, ttl) },
+            limits: limits(&mut rng, ttl),
+            grace: rng.weighted(&[(5, GracePolicy::Conflicting), (1, GracePolicy::Strict)]),
+            grace_length: rng.spread(ttl / 4, ttl * 4),
+            snapshot_bytes: rng.spread(300, 20_000),
             faults: Vec::new(),
         };
         if plan.store.forgets {
@@ -294,33 +294,33 @@ impl Plan {
     }
 }
 
-fn network(dice: &mut Dice, ttl: Micros) -> Network {
+fn network(rng: &mut Rng, ttl: Micros) -> Network {
     Network {
-        delay: dice.spread(100, 20 * MILLI).min(ttl / 100),
-        slow: dice.spread(ttl / 50, ttl * 2),
-        slow_ppm: dice.weighted(&[(4, 0), (4, 10_000), (2, 100_000)]),
-        loss_ppm: dice.weighted(&[(4, 0), (4, 10_000), (2, 150_000)]),
-        double_ppm: dice.weighted(&[(4, 0), (4, 10_000), (2, 200_000)]),
+        delay: rng.spread(100, 20 * MILLI).min(ttl / 100),
+        slow: rng.spread(ttl / 50, ttl * 2),
+        slow_ppm: rng.weighted(&[(4, 0), (4, 10_000), (2, 100_000)]),
+        loss_ppm: rng.weighted(&[(4, 0), (4, 10_000), (2, 150_000)]),
+        double_ppm: rng.weighted(&[(4, 0), (4, 10_000), (2, 200_000)]),
     }
 }
 
-fn store(dice: &mut Dice, ttl: Micros, shared: bool) -> Store {
+fn store(rng: &mut Rng, ttl: Micros, shared: bool) -> Store {
     Store {
         shared,
-        forgets: !shared && dice.percent(25),
-        delay: dice.spread(100, 20 * MILLI).min(ttl / 100),
-        slow: dice.spread(ttl / 50, ttl),
-        slow_ppm: dice.weighted(&[(5, 0), (4, 5_000), (2, 60_000)]),
-        unavailable_ppm: dice.weighted(&[(5, 0), (4, 2_000), (2, 30_000)]),
-        unknown_ppm: dice.weighted(&[(5, 0), (4, 2_000), (2, 30_000)]),
-        double_ppm: if shared { dice.weighted(&[(5, 0), (4, 2_000), (2, 30_000)]) } else { 0 },
+        forgets: !shared && rng.percent(25),
+        delay: rng.spread(100, 20 * MILLI).min(ttl / 100),
+        slow: rng.spread(ttl / 50, ttl),
+        slow_ppm: rng.weighted(&[(5, 0), (4, 5_000), (2, 60_000)]),
+        unavailable_ppm: rng.weighted(&[(5, 0), (4, 2_000), (2, 30_000)]),
+        unknown_ppm: rng.weighted(&[(5, 0), (4, 2_000), (2, 30_000)]),
+        double_ppm: if shared { rng.weighted(&[(5, 0), (4, 2_000), (2, 30_000)]) } else { 0 },
     }
 }
 
-fn work(dice: &mut Dice, ttl: Micros) -> Work {
-    let plain = dice.percent(20);
+fn work(rng: &mut Rng, ttl: Micros) -> Work {
+    let plain = rng.percent(20);
     let work = Work {
-        focus: dice.weighted(&[
+        focus: rng.weighted(&[
             (4, Focus::All),
             (3, Focus::Hot),
             (3, Focus::Names),
@@ -328,30 +328,30 @@ fn work(dice: &mut Dice, ttl: Micros) -> Work {
             (3, Focus::Ranges),
             (1, Focus::Permits),
         ]),
-        think: dice.spread(ttl / 20, ttl),
-        locks: dice.between(1, 4),
-        waits: *dice.pick(&[10, 50, 90]),
-        sets: *dice.pick(&[0, 10, 40]),
-        sessions: *dice.pick(&[0, 30, 80]),
-        known: *dice.pick(&[0, 50, 100]),
+        think: rng.spread(ttl / 20, ttl),
+        locks: rng.between(1, 4),
+        waits: *rng.pick(&[10, 50, 90]),
+        sets: *rng.pick(&[0, 10, 40]),
+        sessions: *rng.pick(&[0, 30, 80]),
+        known: *rng.pick(&[0, 50, 100]),
         plain,
         shares: false,
     };
     if !plain {
         return work;
     }
-    let focus = *dice.pick(&[Focus::Hot, Focus::Names]);
+    let focus = *rng.pick(&[Focus::Hot, Focus::Names]);
     Work { focus, sets: 0, sessions: 0, ..work }
 }
 
 fn shares(seed: u64) -> bool {
-    Dice::new(seed, Purpose::Plan, 1, 0).percent(60)
+    Rng::new(seed, Purpose::Plan, 1, 0).percent(60)
 }
 
-fn limits(dice: &mut Dice, ttl: Micros) -> Limits {
+fn limits(rng: &mut Rng, ttl: Micros) -> Limits {
     let ttl = Duration::from_micros(ttl);
-    let room = if dice.percent(20) { 1 } else { 100 };
-    let per_step = if dice.percent(30) { 1 } else { 500 };
+    let room = if rng.percent(20) { 1 } else { 100 };
+    let per_step = if rng.percent(30) { 1 } else { 500 };
     Limits {
         lease_ttl_min: ttl / 16,
         lease_ttl_max: ttl * 2,
@@ -379,23 +379,23 @@ fn limits(dice: &mut Dice, ttl: Micros) -> Limits {
 }
 
 fn faults(plan: &Plan) -> Vec<Fault> {
-    let mut dice = Dice::new(plan.seed, Purpose::Faults, 0, 0);
+    let mut rng = Rng::new(plan.seed, Purpose::Faults, 0, 0);
     // Some worlds know only one kind of fault, some none, most a few.
-    let kinds: u64 = dice.weighted(&[(1, 0), (2, 1), (6, 4), (3, 16)]);
-    let enabled: Vec<u64> = (0..kinds).map(|_| dice.below(FAULT_NAMES.len() as u64)).collect();
-    let every = dice.spread(plan.ttl / 2, plan.ttl * 16);
+    let kinds: u64 = rng.weighted(&[(1, 0), (2, 1), (6, 4), (3, 16)]);
+    let enabled: Vec<u64> = (0..kinds).map(|_| rng.below(FAULT_NAMES.len() as u64)).collect();
+    let every = rng.spread(plan.ttl / 2, plan.ttl * 16);
     let mut faults = Vec::new();
     let mut at = Moment(0);
     while !enabled.is_empty() {
-        at = at + dice.between(1, every * 2);
-        let lasts = dice.spread((plan.ttl / 10).max(1), plan.ttl * 10);
+        at = at + rng.between(1, every * 2);
+        let lasts = rng.spread((plan.ttl / 10).max(1), plan.ttl * 10);
         let end = Moment(plan.length);
         if at + lasts / 2 >= end {
             break;
         }
         let lasts = lasts.min(end.since(at));
-        let number = *dice.pick(&enabled);
-        let kind = fault_kind(number, plan, &mut dice);
+        let number = *rng.pick(&enabled);
+        let kind = fault_kind(number, plan, &mut rng);
         if at + lasts < end {
             faults.push(Fault { at, lasts, kind });
         }
@@ -403,9 +403,9 @@ fn faults(plan: &Plan) -> Vec<Fault> {
     faults
 }
 
-fn fault_kind(number: u64, plan: &Plan, dice: &mut Dice) -> FaultKind {
-    let (server, client) = (dice.index(plan.servers), dice.index(plan.clients));
-    let node = match dice.below(3) {
+fn fault_kind(number: u64, plan: &Plan, rng: &mut Rng) -> FaultKind {
+    let (server, client) = (rng.index(plan.servers), rng.index(plan.clients));
+    let node = match rng.below(3) {
         0 => Node::Client(client),
         1 | 2 => Node::Server(server),
         _ => Node::Store,
@@ -413,10 +413,10 @@ fn fault_kind(number: u64, plan: &Plan, dice: &mut Dice) -> FaultKind {
     // Only a store that is shared lies beyond a network.
     let other = match node {
         Node::Client(_) | Node::Store => Node::Server(server),
-        Node::Server(_) if plan.store.shared && dice.percent(70) => Node::Store,
+        Node::Server(_) if plan.store.shared && rng.percent(70) => Node::Store,
         Node::Server(_) => Node::Client(client),
     };
-    let (from, to) = if dice.percent(50) { (node, other) } else { (other, node) };
+    let (from, to) = if rng.percent(50) { (node, other) } else { (other, node) };
     match number {
         0 => FaultKind::CrashServer(server),
         1 => FaultKind::CrashLeader,

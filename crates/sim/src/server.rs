@@ -10,7 +10,7 @@ use leasehold_core::{
 use leasehold_engine::{
     Asking, Call, CallError, Member, Output, Plan as MemberPlan, Recovery, Reply, Response, Undo,
 };
-use leasehold_store::{Candidate, Traits};
+use leasehold_store::{Candidate, JournalCaps};
 
 use crate::client::principal_of;
 use crate::plan::Plan;
@@ -37,7 +37,7 @@ pub struct Server {
     pub paused: u32,
     /// How far its wall clock is ahead of true time.
     pub wall_ahead: i64,
-    callers: BTreeMap<CallId, Caller>,
+    callers: BTreeMap<CallId, PendingCall>,
     next_call: u64,
     /// Sessions that are bound to a stream of this life of a client.
     attached: BTreeSet<(usize, u64, Namespace, LeaseId)>,
@@ -56,7 +56,7 @@ pub struct Server {
 }
 
 #[derive(Debug)]
-struct Caller {
+struct PendingCall {
     wire: Wire,
     call: Rc<Call>,
     asked: Moment,
@@ -117,7 +117,14 @@ impl Server {
     }
 
     /// A new process: it knows nothing, and its axis of time starts where the wall clock happens to be.
-    pub fn start(&mut self, now: Moment, number: usize, plan: &Plan, traits: Traits, drift: i64) {
+    pub fn start(
+        &mut self,
+        now: Moment,
+        number: usize,
+        plan: &Plan,
+        caps: JournalCaps,
+        drift: i64,
+    ) {
         self.life += 1;
         let wall = i64::try_from(now.0).unwrap_or(i64::MAX) + self.wall_ahead + 1_000_000_000_000;
         self.clock = Clock::new(now, wall.unsigned_abs(), drift);
@@ -137,7 +144,7 @@ impl Server {
             },
             snapshot_bytes: plan.snapshot_bytes,
         };
-        self.member = Some(Member::new(member_plan, traits, self.now(now)));
+        self.member = Some(Member::new(member_plan, caps, self.now(now)));
     }
 
     /// Ends at once. Gives those who were still waiting for an answer.
@@ -170,7 +177,7 @@ impl Server {
         if let Call::Command(Command::Acquire(acquire)) = &mut owned {
             acquire.call = id;
         }
-        self.callers.insert(id, Caller { wire, call: call.clone(), asked: now });
+        self.callers.insert(id, PendingCall { wire, call: call.clone(), asked: now });
         member.submit(at, id, owned);
     }
 
@@ -206,7 +213,7 @@ impl Server {
     }
 
     fn hang_up_all(&mut self, now: Moment, is_gone: impl Fn(Wire) -> bool) {
-        let gone = |caller: &Caller| is_gone(caller.wire);
+        let gone = |caller: &PendingCall| is_gone(caller.wire);
         let ids: Vec<CallId> =
             self.callers.iter().filter(|(_, caller)| gone(caller)).map(|(&id, _)| id).collect();
         for id in ids {
@@ -279,7 +286,7 @@ impl Server {
     fn show(&mut self, at: Timestamp, member: &mut Member, output: Output, said: &mut Said) {
         match output {
             Output::Reply { call, reply, undo } => match self.callers.remove(&call) {
-                Some(Caller { wire, call, asked }) => {
+                Some(PendingCall { wire, call, asked }) => {
                     self.note_attached(wire, &call, reply.is_ok());
                     said.told.push(Told { wire, call, asked, reply });
                 }

@@ -17,7 +17,7 @@ pub fn shrink(seed: u64, length: Option<Micros>, cut: &Cut, time: Duration) -> C
         smallest.end_early();
         smallest.leave_out_faults();
         smallest.leave_out_clients();
-        smallest.leave_out_deeds();
+        smallest.leave_out_actions();
         if smallest.cut == before || smallest.is_late() {
             return smallest.cut;
         }
@@ -79,13 +79,13 @@ impl Smallest {
         self.leave_out(&all, |cut, client| _ = cut.clients.insert(*client));
     }
 
-    fn leave_out_deeds(&mut self) {
-        let deeds = self.run.deeds.clone();
-        let all: Vec<(usize, u64)> = deeds
+    fn leave_out_actions(&mut self) {
+        let actions = self.run.actions.clone();
+        let all: Vec<(usize, u64)> = actions
             .iter()
-            .flat_map(|&(client, len)| (1..=len).map(move |deed| (client, deed)))
+            .flat_map(|&(client, len)| (1..=len).map(move |action| (client, action)))
             .collect();
-        self.leave_out(&all, |cut, deed| _ = cut.deeds.insert(*deed));
+        self.leave_out(&all, |cut, action| _ = cut.actions.insert(*action));
     }
 
     /// Tries to leave out large parts first, then smaller ones.

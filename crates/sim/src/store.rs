@@ -12,12 +12,12 @@ use std::task::{Context, Poll, Waker};
 use leasehold_core::{Epoch, planted};
 use leasehold_engine::{Request, Response};
 use leasehold_store::{
-    Batch, Campaign, Error, Journal, Leader, Loaded, MemoryJournal, Position, Seq, Traits,
-    conformance::{Effect, FaultyJournal, Harm, InjectedFault},
+    Batch, Campaign, Error, Journal, JournalCaps, Leader, Loaded, MemoryJournal, Position, Seq,
+    conformance::{Corruption, FaultyJournal, InjectedFault, JournalEffect},
 };
 
-use crate::dice::{Dice, Purpose};
 use crate::plan::Store as Profile;
+use crate::rng::{Purpose, Rng};
 use crate::time::{Micros, Moment};
 
 /// How long a server waits for an answer before it takes it for lost.
@@ -117,10 +117,10 @@ impl Store {
         }
     }
 
-    pub fn traits(&self) -> Traits {
+    pub fn caps(&self) -> JournalCaps {
         let record_bytes_max = 1 << 16;
         let lasting = !self.profile.forgets;
-        Traits { name: "simulated", lasting, record_bytes_max, ..self.journal.traits() }
+        JournalCaps { name: "simulated", lasting, record_bytes_max, ..self.journal.caps() }
     }
 
     pub fn trouble(&mut self) -> &mut Trouble {
@@ -151,27 +151,27 @@ impl Store {
     ) -> Schedule {
         self.last_call += 1;
         let number = self.last_call;
-        let mut dice = Dice::new(self.seed, Purpose::Store, number, 0);
-        let fate = self.fate(&mut dice, &request, links);
-        let mut arrives = now + self.delay(&mut dice);
+        let mut rng = Rng::new(self.seed, Purpose::Store, number, 0);
+        let fate = self.fate(&mut rng, &request, links);
+        let mut arrives = now + self.delay(&mut rng);
         let answered = match fate {
-            Fate::Fine | Fate::Unavailable => arrives + self.delay(&mut dice),
+            Fate::Fine | Fate::Unavailable => arrives + self.delay(&mut rng),
             Fate::LostBefore | Fate::LostAfter | Fate::Late => arrives + ANSWER_MAX,
         };
         if fate == Fate::Late {
-            arrives = answered + dice.between(1, ANSWER_MAX);
+            arrives = answered + rng.between(1, ANSWER_MAX);
         }
         let doubled = matches!(request, Request::Append { .. })
             && fate == Fate::Fine
             && !self.calm
-            && dice.ppm(self.profile.double_ppm);
+            && rng.ppm(self.profile.double_ppm);
         let again = doubled.then(|| {
             let (request, fate) = (Some(request.clone()), Fate::Late);
             let again = self.last_call + 1;
             let call = Call { server, life, id, request, fate, response: None, is_given_up: true };
             self.last_call = again;
             self.calls.insert(again, call);
-            (again, arrives + self.delay(&mut dice))
+            (again, arrives + self.delay(&mut rng))
         });
         let (request, is_given_up) = (Some(request), false);
         let call = Call { server, life, id, request, fate, response: None, is_given_up };
@@ -179,10 +179,10 @@ impl Store {
         Schedule { call: number, arrives, answered, again }
     }
 
-    fn fate(&self, dice: &mut Dice, request: &Request, links: Links) -> Fate {
+    fn fate(&self, rng: &mut Rng, request: &Request, links: Links) -> Fate {
         let profile = &self.profile;
-        let rolls = (dice.ppm(profile.unavailable_ppm), dice.ppm(profile.unknown_ppm));
-        let after = dice.percent(50);
+        let rolls = (rng.ppm(profile.unavailable_ppm), rng.ppm(profile.unknown_ppm));
+        let after = rng.percent(50);
         if links.to_store_cut {
             return Fate::LostBefore;
         }
@@ -200,7 +200,7 @@ impl Store {
             Fate::Unavailable
         } else if trouble.mute > 0 || self.may_fail(request, rolls.1) {
             let is_append = matches!(request, Request::Append { .. });
-            match (after, dice.percent(50)) {
+            match (after, rng.percent(50)) {
                 (true, true) if is_append && profile.shared => Fate::Late,
                 (true, _) => Fate::LostAfter,
                 (false, _) => Fate::LostBefore,
@@ -210,7 +210,7 @@ impl Store {
         }
     }
 
-    /// A disk of one's own either opens or does not: then a server gives up, and somebody starts it again.
+    /// A disk of one's own either opens or does not: then a server gives up, and is started again.
     fn may_fail(&self, request: &Request, rolled: bool) -> bool {
         let at_start = matches!(
             request,
@@ -219,11 +219,11 @@ impl Store {
         rolled && (self.profile.shared || !at_start)
     }
 
-    fn delay(&self, dice: &mut Dice) -> Micros {
+    fn delay(&self, rng: &mut Rng) -> Micros {
         let profile = &self.profile;
-        let usual = dice.between(profile.delay / 2, profile.delay);
-        let is_slow = dice.ppm(profile.slow_ppm) || self.trouble.slow > 0;
-        if is_slow && !self.calm { usual + dice.between(0, profile.slow) } else { usual }
+        let usual = rng.between(profile.delay / 2, profile.delay);
+        let is_slow = rng.ppm(profile.slow_ppm) || self.trouble.slow > 0;
+        if is_slow && !self.calm { usual + rng.between(0, profile.slow) } else { usual }
     }
 
     /// A call arrives: it takes effect now, or never. Says what was asked, for the trace.
@@ -277,9 +277,9 @@ impl Store {
         let response = done(request.put_to(&journal));
         for effect in journal.take_effects() {
             match effect {
-                Effect::Appended(batch) => self.written.push(batch),
-                Effect::ReadBack { epoch, seq } => self.bar(server, epoch, seq),
-                Effect::SnapshotCommitted { epoch, as_of } => {
+                JournalEffect::Appended(batch) => self.written.push(batch),
+                JournalEffect::ReadBack { epoch, seq } => self.bar(server, epoch, seq),
+                JournalEffect::SnapshotCommitted { epoch, as_of } => {
                     let items = loaded(&self.journal, epoch);
                     self.snapshots.extend(items.map(|items| (as_of, items)));
                 }
@@ -333,7 +333,7 @@ impl Store {
                 Remains::Written => drop(self.carry_out(server, request, None)),
                 Remains::Torn => {
                     if done(self.journal.append(batch.clone())).is_ok() {
-                        self.journal.harm(Harm::CutRecord(seq));
+                        self.journal.corrupt(Corruption::CutRecord(seq));
                         torn = Some(seq);
                     }
                 }

@@ -9,7 +9,7 @@ use leasehold_core::Timestamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub u64);
 
-/// A length of time in microseconds.
+/// A duration in microseconds.
 pub type Micros = u64;
 
 pub const MILLI: Micros = 1000;

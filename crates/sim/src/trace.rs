@@ -5,7 +5,7 @@ use std::fmt::Arguments;
 use crate::plan::Node;
 use crate::time::Moment;
 
-/// Follows everything that happens. The number is always kept; the lines only when somebody wants to read them.
+/// Follows everything that happens. The number is always kept; the lines only when they are wanted.
 #[derive(Debug)]
 pub struct Trace {
     hash: u64,

@@ -19,7 +19,7 @@ use crate::journal::{Journal, Seq};
 
 pub use access::*;
 pub use cases::*;
-pub use faulty::{Effect, FaultyJournal, InjectedFault};
+pub use faulty::{FaultyJournal, InjectedFault, JournalEffect};
 
 /// Something that the harness does, in its own time.
 pub type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -34,12 +34,12 @@ pub trait Harness: Send + Sync {
     fn set_full<'a>(&'a self, journal: &'a Arc<dyn Journal>, full: bool) -> Step<'a, ()>;
 
     /// Harms what is stored. No journal is open, unless the store is only in memory.
-    fn harm(&self, what: Harm) -> Step<'_, ()>;
+    fn corrupt(&self, what: Corruption) -> Step<'_, ()>;
 }
 
 /// What is done to stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Harm {
+pub enum Corruption {
     /// Cuts the record off in its middle.
     CutRecord(Seq),
     /// Changes one bit of the record.
@@ -52,17 +52,17 @@ pub enum Harm {
     NewerRecord(Seq),
 }
 
-impl Harm {
+impl Corruption {
     /// Does it to the bytes; `None` when they are to be taken away.
     pub fn apply(self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
         match self {
-            Harm::CutRecord(_) => bytes.truncate(bytes.len() / 2),
-            Harm::FlipRecord(_) | Harm::FlipChunk(_) => {
+            Corruption::CutRecord(_) => bytes.truncate(bytes.len() / 2),
+            Corruption::FlipRecord(_) | Corruption::FlipChunk(_) => {
                 let middle = bytes.len() / 2;
                 bytes[middle] ^= 4;
             }
-            Harm::RemoveRecord(_) => return None,
-            Harm::NewerRecord(_) => {
+            Corruption::RemoveRecord(_) => return None,
+            Corruption::NewerRecord(_) => {
                 bytes[0] = crate::record::VERSION + 1;
                 crate::record::reseal(&mut bytes);
             }

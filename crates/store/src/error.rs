@@ -25,7 +25,7 @@ pub fn with_cause(error: &dyn StdError) -> String {
 /// Why a store did not do what it was asked.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// Somebody else has gone on. Nothing was written; whoever sees this is no longer who it thought it was.
+    /// Another leader has gone on. Nothing was written; whoever sees this is no longer who it thought it was.
     #[error(transparent)]
     Conflict(#[from] Conflict),
     /// Nothing was written, and nothing will be. It may work later.
@@ -54,7 +54,7 @@ pub enum Error {
     Newer { what: String },
 }
 
-/// In which way somebody else has gone on.
+/// In which way another leader has gone on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Conflict {
     #[error("epoch {} is over, the store is at epoch {}", epoch.0, current.0)]

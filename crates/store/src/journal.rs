@@ -76,7 +76,7 @@ pub struct Seq(pub u64);
 /// At most one append is under way at a time. One call about a snapshot may be under way beside it; no order is promised
 /// between the two.
 pub trait Journal: Send + Sync + fmt::Debug {
-    fn traits(&self) -> Traits;
+    fn caps(&self) -> JournalCaps;
 
     /// Who leads, or led last; `None` if nobody does: there never was a leader, or the last one has resigned.
     fn leader(&self) -> Pending<Option<Leader>>;
@@ -85,7 +85,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// store that only one server at a time can have open is always won: the last leader is certainly gone.
     ///
     /// After a failure it is unknown whether the epoch has risen. That does no harm: campaign again.
-    fn campaign(&self, candidate: Candidate, overdue: Option<Beat>) -> Pending<Campaign>;
+    fn campaign(&self, candidate: Candidate, overdue: Option<Heartbeat>) -> Pending<Campaign>;
 
     /// Shows that the leader is there: moves the beat, unless deposed.
     fn confirm(&self, epoch: Epoch) -> Pending<()>;
@@ -146,7 +146,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// Puts this server on the list of those around the store, as it says it is. Nothing rests on that list: it is for
     /// people who want to see the servers, and for the servers to share the groups among them. A store that only one
     /// server can have open needs none.
-    fn announce(&self, _server: Announced) -> Pending<()> {
+    fn announce(&self, _server: Peer) -> Pending<()> {
         ready(Ok(()))
     }
 
@@ -155,15 +155,15 @@ pub trait Journal: Send + Sync + fmt::Debug {
         ready(Ok(()))
     }
 
-    /// Everybody on the list, by name.
-    fn servers(&self) -> Pending<Vec<Announced>> {
+    /// All servers on the list, by name.
+    fn servers(&self) -> Pending<Vec<Peer>> {
         ready(Ok(Vec::new()))
     }
 }
 
 /// What kind of store it is, for the engine's choices and for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traits {
+pub struct JournalCaps {
     /// As it is spelled in the configuration: `sqlite`, `memory`.
     pub name: &'static str,
     /// What was written is there after a restart.
@@ -205,7 +205,7 @@ pub struct Leadership {
 /// The server that leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    pub beat: Beat,
+    pub beat: Heartbeat,
     pub name: String,
     pub address: String,
     pub lease: Duration,
@@ -213,7 +213,7 @@ pub struct Leader {
 
 /// A moment in the life of a leader, without a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Beat {
+pub struct Heartbeat {
     pub epoch: Epoch,
     /// Moves with each confirmation.
     pub count: u64,
@@ -221,7 +221,7 @@ pub struct Beat {
 
 /// A server on the list of those around a store, as it describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Announced {
+pub struct Peer {
     pub name: String,
     pub address: String,
     /// Moves as long as the server is there.
@@ -266,7 +266,7 @@ pub enum Loaded {
 /// Whether there is more to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pruned {
-    More,
+    Partial,
     Done,
 }
 

@@ -1,4 +1,4 @@
-//! What lasts: the journal that every change goes through before anybody sees it.
+//! What lasts: the journal that every change goes through before it is seen.
 //!
 //! - [`Journal`] is the port. The engine appends one record a batch and loads them again after a restart; the store
 //!   sees to it that only the leader of the day can write. `journal.rs` tells how the calls go together.
@@ -26,6 +26,8 @@ mod open;
 
 mod memory;
 #[cfg(feature = "network")]
+mod remote;
+#[cfg(feature = "network")]
 mod tls;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -42,8 +44,8 @@ pub use access::{
 };
 pub use error::{Cause, Conflict, Error, OpenError, with_cause};
 pub use journal::{
-    Announced, Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending,
-    Position, Pruned, Seq, Traits, ready,
+    Campaign, Candidate, Heartbeat, Journal, JournalCaps, Leader, Leadership, Loaded, Page, Peer,
+    Pending, Position, Pruned, Seq, ready,
 };
 pub use location::{EtcdLocation, Location, LocationError, PostgresLocation, Tls, TlsFiles};
 pub use memory::MemoryJournal;

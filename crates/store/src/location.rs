@@ -63,7 +63,7 @@ pub struct EtcdLocation {
     pub group: u32,
     pub tls: Tls,
     pub files: TlsFiles,
-    /// Whether the leader tells etcd to forget old revisions. Off where somebody else does.
+    /// Whether the leader tells etcd to forget old revisions. Off where an operator does.
     pub compact: bool,
     pub timeout: Duration,
 }

@@ -5,19 +5,20 @@
 //! means.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use leasehold_core::{Epoch, planted};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::access::{
     AccessChange, AccessStore, Changed, DOCUMENTS_MAX, Document, DocumentId, Documents,
 };
 #[cfg(feature = "conformance")]
-use crate::conformance::Harm;
+use crate::conformance::Corruption;
 use crate::error::{Conflict, Error};
 use crate::journal::{
-    Announced, Beat, Campaign, Candidate, Journal, Leader, Leadership, Loaded, Page, Pending,
-    Position, Pruned, Seq, Traits, ready,
+    Campaign, Candidate, Heartbeat, Journal, JournalCaps, Leader, Leadership, Loaded, Page, Peer,
+    Pending, Position, Pruned, Seq, ready,
 };
 use crate::record::{Batch, Chunk};
 use crate::stored::{PageWriter, check_jump, stored_batch, stored_chunk};
@@ -46,7 +47,7 @@ struct Shelf {
     open: Option<Snapshot>,
     bytes: usize,
     bytes_max: Option<usize>,
-    servers: BTreeMap<String, Announced>,
+    servers: BTreeMap<String, Peer>,
     access: Shelved,
 }
 
@@ -91,28 +92,28 @@ impl MemoryJournal {
 
     // A panic while the lock is held can only be a bug here, and leaves nothing half done that another call would see.
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.lock()
     }
 }
 
 #[cfg(feature = "conformance")]
 impl MemoryJournal {
     /// Harms what is stored.
-    pub fn harm(&self, harm: Harm) {
+    pub fn corrupt(&self, harm: Corruption) {
         let mut shelf = self.shelf();
         match harm {
-            Harm::CutRecord(seq)
-            | Harm::FlipRecord(seq)
-            | Harm::RemoveRecord(seq)
-            | Harm::NewerRecord(seq) => {
+            Corruption::CutRecord(seq)
+            | Corruption::FlipRecord(seq)
+            | Corruption::RemoveRecord(seq)
+            | Corruption::NewerRecord(seq) => {
                 let mut records = std::mem::take(&mut shelf.records);
-                records.retain_mut(|(found, bytes)| *found != seq || harmed(bytes, harm));
+                records.retain_mut(|(found, bytes)| *found != seq || corrupted(bytes, harm));
                 shelf.records = records;
             }
-            Harm::FlipChunk(index) => {
+            Corruption::FlipChunk(index) => {
                 let snapshot = shelf.snapshot.as_mut();
                 let chunk = snapshot.and_then(|snapshot| snapshot.chunks.get_mut(index as usize));
-                chunk.map(|bytes| harmed(bytes, harm));
+                chunk.map(|bytes| corrupted(bytes, harm));
             }
         }
     }
@@ -120,7 +121,7 @@ impl MemoryJournal {
 
 /// False if nothing is left of it.
 #[cfg(feature = "conformance")]
-fn harmed(bytes: &mut Arc<[u8]>, harm: Harm) -> bool {
+fn corrupted(bytes: &mut Arc<[u8]>, harm: Corruption) -> bool {
     let left = harm.apply(bytes.to_vec());
     left.map(|left| *bytes = left.into()).is_some()
 }
@@ -159,8 +160,8 @@ impl AccessStore for MemoryJournal {
 
 // Each call does all its work before it returns, under one lock: that is its transaction.
 impl Journal for MemoryJournal {
-    fn traits(&self) -> Traits {
-        Traits {
+    fn caps(&self) -> JournalCaps {
+        JournalCaps {
             name: "memory",
             lasting: false,
             shared: self.shelf().shared,
@@ -176,7 +177,7 @@ impl Journal for MemoryJournal {
         ready(Ok(self.shelf().leader.clone()))
     }
 
-    fn campaign(&self, candidate: Candidate, overdue: Option<Beat>) -> Pending<Campaign> {
+    fn campaign(&self, candidate: Candidate, overdue: Option<Heartbeat>) -> Pending<Campaign> {
         ready(Ok(self.shelf().campaign(candidate, overdue)))
     }
 
@@ -216,7 +217,7 @@ impl Journal for MemoryJournal {
         ready(self.shelf().load(epoch, from))
     }
 
-    fn announce(&self, server: Announced) -> Pending<()> {
+    fn announce(&self, server: Peer) -> Pending<()> {
         self.shelf().servers.insert(server.name.clone(), server);
         ready(Ok(()))
     }
@@ -226,13 +227,13 @@ impl Journal for MemoryJournal {
         ready(Ok(()))
     }
 
-    fn servers(&self) -> Pending<Vec<Announced>> {
+    fn servers(&self) -> Pending<Vec<Peer>> {
         ready(Ok(self.shelf().servers.values().cloned().collect()))
     }
 }
 
 impl Shelf {
-    fn campaign(&mut self, candidate: Candidate, overdue: Option<Beat>) -> Campaign {
+    fn campaign(&mut self, candidate: Candidate, overdue: Option<Heartbeat>) -> Campaign {
         if let Some(leader) = &self.leader
             && self.shared
             && overdue != Some(leader.beat)
@@ -245,7 +246,7 @@ impl Shelf {
         self.torn = self.last_is_torn();
         let lease = candidate.lease;
         self.leader = Some(Leader {
-            beat: Beat { epoch: self.epoch, count: 0 },
+            beat: Heartbeat { epoch: self.epoch, count: 0 },
             name: candidate.name,
             address: candidate.address,
             lease,
@@ -394,7 +395,7 @@ impl Shelf {
             }
             self.removed(record);
         }
-        Ok(Pruned::More)
+        Ok(Pruned::Partial)
     }
 
     fn load(&self, epoch: Epoch, from: Position) -> Result<Page, Error> {

@@ -17,8 +17,6 @@
 //! one does is left out, and one that is the same is a single zero byte. A lease that is the same as in the transition
 //! before is left out as well. A plain grant takes about 30 bytes and what is new in its names, under a session 10.
 //!
-//! Version 1 wrote names whole, but for namespaces and owners that were the same, and every lease. It is still read.
-//!
 //! The code is written out by hand, without a serialization framework. What is stored must not change because a
 //! type in the core was given another field or another order, and decoding has to be safe on any bytes whatever: it
 //! never panics, and never reserves more memory than the bytes at hand can account for.
@@ -39,7 +37,7 @@ use crate::journal::Seq;
 use wire::{Decoder, Encoder};
 
 /// The version that this build writes, and the highest it can read.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 1;
 
 /// The size that a piece of a snapshot should have: small enough that an append beside it hardly waits, large enough
 /// that a million locks are a few thousand pieces.
@@ -312,7 +310,7 @@ fn start(kind: Kind) -> Encoder {
 
 /// Reads what was sealed, from `at` on.
 fn decoder(bytes: &[u8], at: usize) -> Decoder<'_> {
-    Decoder::new(bytes, at, bytes[0])
+    Decoder::new(bytes, at)
 }
 
 fn seal(encoder: Encoder) -> Arc<[u8]> {

@@ -1,10 +1,11 @@
 //! Every store, the same promises.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use leasehold_store::conformance::{Harm, Harness, Step, block_on};
+use leasehold_store::conformance::{Corruption, Harness, Step, block_on};
 use leasehold_store::sqlite::{Options, SqliteJournal};
 use leasehold_store::{Journal, MemoryJournal, Seq};
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 mod common;
@@ -33,8 +34,8 @@ mod memory {
             Box::pin(async move { self.0.set_size_max(bytes_max) })
         }
 
-        fn harm(&self, what: Harm) -> Step<'_, ()> {
-            Box::pin(async move { self.0.harm(what) })
+        fn corrupt(&self, what: Corruption) -> Step<'_, ()> {
+            Box::pin(async move { self.0.corrupt(what) })
         }
     }
 }
@@ -59,7 +60,7 @@ mod sqlite {
         }
 
         fn journal(&self) -> Arc<SqliteJournal> {
-            let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+            let journal = self.journal.lock();
             journal.upgrade().expect("the journal is open")
         }
     }
@@ -68,7 +69,7 @@ mod sqlite {
         fn open(&self) -> Step<'_, Arc<dyn Journal>> {
             let opened = SqliteJournal::open(&self.path(), Options::default());
             let journal = Arc::new(opened.expect("the file can be opened"));
-            *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&journal);
+            *self.journal.lock() = Arc::downgrade(&journal);
             Box::pin(async { journal as Arc<dyn Journal> })
         }
 
@@ -80,26 +81,30 @@ mod sqlite {
             })
         }
 
-        fn harm(&self, what: Harm) -> Step<'_, ()> {
+        fn corrupt(&self, what: Corruption) -> Step<'_, ()> {
             let connection = rusqlite::Connection::open(self.path()).expect("it can be opened");
             let done = match what {
-                Harm::CutRecord(Seq(at))
-                | Harm::FlipRecord(Seq(at))
-                | Harm::RemoveRecord(Seq(at))
-                | Harm::NewerRecord(Seq(at)) => harm_row(&connection, "journal", "seq", at, what),
-                Harm::FlipChunk(at) => harm_row(&connection, "chunks", "chunk", at.into(), what),
+                Corruption::CutRecord(Seq(at))
+                | Corruption::FlipRecord(Seq(at))
+                | Corruption::RemoveRecord(Seq(at))
+                | Corruption::NewerRecord(Seq(at)) => {
+                    corrupt_row(&connection, "journal", "seq", at, what)
+                }
+                Corruption::FlipChunk(at) => {
+                    corrupt_row(&connection, "chunks", "chunk", at.into(), what)
+                }
             };
             done.expect("it can be harmed");
             Box::pin(async {})
         }
     }
 
-    fn harm_row(
+    fn corrupt_row(
         connection: &rusqlite::Connection,
         table: &str,
         key: &str,
         at: u64,
-        what: Harm,
+        what: Corruption,
     ) -> rusqlite::Result<usize> {
         let at = i64::try_from(at).expect("numbers in the suite are small");
         let select = format!("SELECT record FROM {table} WHERE {key} = ?1");

@@ -1,16 +1,17 @@
 //! etcd, the real one: the suite that every store passes, and what only such a store can suffer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 mod common;
 
 use common::certificates::{Certificates, text};
 use common::shared;
 use leasehold_store::conformance::servers::{Etcd, EtcdCluster, Proxy};
-use leasehold_store::conformance::{Harm, Harness, Step};
+use leasehold_store::conformance::{Corruption, Harness, Step};
 use leasehold_store::etcd::EtcdJournal;
 use leasehold_store::{EtcdLocation, Journal, Location};
+use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 
 /// One server for all tests of this file; it ends with the process.
@@ -56,7 +57,7 @@ impl Keyspace {
     }
 
     fn journal(&self) -> Arc<EtcdJournal> {
-        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let journal = self.journal.lock();
         journal.upgrade().expect("the journal is open")
     }
 }
@@ -71,7 +72,7 @@ impl Harness for Keyspace {
     fn open(&self) -> Step<'_, Arc<dyn Journal>> {
         Box::pin(async {
             let journal = open(&self.url).await;
-            *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&journal);
+            *self.journal.lock() = Arc::downgrade(&journal);
             journal as Arc<dyn Journal>
         })
     }
@@ -81,8 +82,8 @@ impl Harness for Keyspace {
         Box::pin(async move { self.journal().set_full(full).await })
     }
 
-    fn harm(&self, what: Harm) -> Step<'_, ()> {
-        Box::pin(async move { open(&self.url).await.harm(what).await })
+    fn corrupt(&self, what: Corruption) -> Step<'_, ()> {
+        Box::pin(async move { open(&self.url).await.corrupt(what).await })
     }
 }
 
@@ -233,7 +234,7 @@ fn load_goes_on_when_its_revision_was_forgotten() {
             other.put_chunk(chunk).await.expect("it can be written");
             let committed = other.commit_snapshot(epoch_of_other, Seq(seq), 1).await;
             committed.expect("it can be committed");
-            while other.prune(epoch_of_other).await.expect("it can be pruned") == Pruned::More {}
+            while other.prune(epoch_of_other).await.expect("it can be pruned") == Pruned::Partial {}
         }
         while let Some(from) = next {
             let page = store.load(epoch, from).await.expect("the load goes on");

@@ -467,10 +467,10 @@ fn pruning_removes_what_an_unfinished_snapshot_left() {
         block_on(journal.put_chunk(chunk)).unwrap();
     }
     let reader = Connection::open(&path).unwrap();
-    while block_on(journal.prune(epoch)).unwrap() == Pruned::More {}
+    while block_on(journal.prune(epoch)).unwrap() == Pruned::Partial {}
     assert_eq!(rows(&reader, "SELECT count(*) FROM chunks"), ["3"]);
     let epoch = lead(&*journal);
-    while block_on(journal.prune(epoch)).unwrap() == Pruned::More {}
+    while block_on(journal.prune(epoch)).unwrap() == Pruned::Partial {}
     assert_eq!(rows(&reader, "SELECT count(*) FROM chunks"), ["0"]);
     assert_eq!(rows(&reader, "SELECT count(*) FROM lock_rows"), ["0"]);
     assert_eq!(rows(&reader, "SELECT count(*) FROM snapshots"), ["0"]);

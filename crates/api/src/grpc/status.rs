@@ -3,7 +3,7 @@
 use prost::Message;
 use prost_types::Any;
 
-use super::twins::ms;
+use super::json_conversions::ms;
 use super::{ERROR_DOMAIN, Problem};
 
 const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";

@@ -49,7 +49,7 @@ struct View {
     /// What has been typed after `/` so far.
     typing: Option<String>,
     colors: bool,
-    /// Drawn once, for somebody who cannot press a key.
+    /// Drawn once, for a terminal without keys.
     is_once: bool,
 }
 

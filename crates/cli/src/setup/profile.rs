@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use leasehold_api::LOCAL_SERVER;
 use serde::{Deserialize, Serialize};
 
 use super::private::{self, PUBLIC, SECRET};
@@ -11,7 +12,6 @@ use crate::failure::{EXIT_CONFIG, Failure};
 
 /// The one that is used when none is named.
 pub(crate) const DEFAULT: &str = "default";
-const DEFAULT_ADDR: &str = "http://127.0.0.1:8080";
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// One server, or those of one cluster.
@@ -153,7 +153,7 @@ pub(crate) fn settle(global: &mut Global) -> Result<(), Failure> {
         }
     }
     if global.addr.is_empty() {
-        global.addr = vec![DEFAULT_ADDR.into()];
+        global.addr = vec![LOCAL_SERVER.into()];
     }
     if global.namespace.is_empty() {
         global.namespace = DEFAULT_NAMESPACE.into();

@@ -71,7 +71,7 @@ impl Taken {
         }
     }
 
-    /// For a new process that is to have its signals as anybody else. May be called between fork and exec.
+    /// For a new process that is to have its signals as any other. May be called between fork and exec.
     pub(super) fn give_back(&self) -> io::Result<()> {
         self.change(libc::SIG_UNBLOCK)
     }

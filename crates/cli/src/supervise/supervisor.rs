@@ -45,7 +45,7 @@ pub(crate) enum News {
 /// Nothing of the command is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// By itself, or by a signal of somebody else.
+    /// By itself, or by a signal from outside.
     Exited(u8),
     /// It was stopped by us.
     Stopped,

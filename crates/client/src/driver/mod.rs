@@ -47,12 +47,12 @@ pub(crate) struct Item {
     pub(crate) payload: Arc<Payload>,
     pub(crate) granted: Arc<Granted>,
     pub(crate) view: Arc<LeaseView>,
-    pub(crate) acquired: Option<Caller<Got>>,
-    pub(crate) released: Option<Caller<()>>,
+    pub(crate) acquired: Option<ReplySender<Got>>,
+    pub(crate) released: Option<ReplySender<()>>,
 }
 
-/// Caller that waits for the result of a request.
-pub(crate) type Caller<T> = oneshot::Sender<Result<T, Error>>;
+/// Where the result of a request goes.
+pub(crate) type ReplySender<T> = oneshot::Sender<Result<T, Error>>;
 
 /// Result of an acquire.
 pub(crate) struct Got {
@@ -79,7 +79,7 @@ pub(crate) enum Arrived {
 /// A request of a tool.
 pub(crate) struct Asked {
     ask: HttpAsk,
-    done: Caller<Answered>,
+    done: ReplySender<Answered>,
     until: Moment,
 }
 
@@ -135,14 +135,14 @@ pub(crate) struct Driver {
     connect_error: ConnectError,
     /// End of the wait for the first connection.
     up_until: Moment,
-    waiting_for_up: Vec<Caller<()>>,
+    waiting_for_up: Vec<ReplySender<()>>,
     flushing: Vec<oneshot::Sender<()>>,
     /// End of the flush: a lease not released by then lapses.
     flush_until: Option<Moment>,
     sleeping: Vec<(Moment, oneshot::Sender<()>)>,
     /// Results for callers, gathered until all messages that arrived together are read.
-    acquired: Vec<(Caller<Got>, Got)>,
-    released: Vec<(Caller<()>, Result<(), Error>)>,
+    acquired: Vec<(ReplySender<Got>, Got)>,
+    released: Vec<(ReplySender<()>, Result<(), Error>)>,
 }
 
 impl Driver {

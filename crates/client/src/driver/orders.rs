@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_api::Happened;
 use tokio::sync::oneshot;
 
-use super::{Arrived, Asked, Caller, Driver, Item};
+use super::{Arrived, Asked, Driver, Item, ReplySender};
 use crate::error::{Error, LostBy};
 use crate::http::{Answered, Ask as HttpAsk};
 use crate::machine::{Ask, Failure, Key, Moment};
@@ -27,7 +27,7 @@ pub(crate) enum Order {
     },
     Release {
         key: Key,
-        done: Caller<()>,
+        done: ReplySender<()>,
     },
     /// The guard was dropped, or the caller that waited for it.
     Abandon(Key),
@@ -39,7 +39,7 @@ pub(crate) enum Order {
     Listen(Key),
     Http {
         ask: HttpAsk,
-        done: Caller<Answered>,
+        done: ReplySender<Answered>,
     },
     Watch(crate::watch::Feed),
     /// Says when it is that late.
@@ -48,7 +48,7 @@ pub(crate) enum Order {
         done: oneshot::Sender<()>,
     },
     /// Says when the connection stands for the first time, or why it does not.
-    Connected(Caller<()>),
+    Connected(ReplySender<()>),
     /// Gives everything back, and says when that is done.
     Flush(oneshot::Sender<()>),
 }
@@ -100,7 +100,7 @@ impl Driver {
         }
     }
 
-    fn release(&mut self, now: Moment, key: Key, done: Caller<()>) {
+    fn release(&mut self, now: Moment, key: Key, done: ReplySender<()>) {
         let Some(item) = self.machine.data_mut(key) else {
             let _ = done.send(Err(Error::lost(LostBy::Lapse, Happened::NotApplied)));
             return;

@@ -1,8 +1,8 @@
 //! Lets the harness of all SDKs drive the one for Rust: JSON lines in, JSON lines out. See `sdk/README.md`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
@@ -12,6 +12,7 @@ use leasehold_client::{
     Change, Client, Clock, Error, HeartbeatInterval, Lease, LeaseHandle, LockRequest, LostBy,
     Method, Retry, Session, Sleep, State, SystemClock, Transport,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
@@ -180,10 +181,6 @@ fn given_back() -> Error {
     Error::LeaseLost { by: LostBy::Released, outcome: Happened::NotApplied }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn text<'a>(line: &'a Value, name: &str) -> Result<&'a str> {
     line[name].as_str().with_context(|| format!("{name} is missing"))
 }
@@ -194,30 +191,30 @@ fn length(line: &Value, name: &str) -> Result<Duration> {
 
 impl Driver {
     fn client(&self) -> Result<Client> {
-        lock(&self.client).clone().context("connect comes first")
+        self.client.lock().clone().context("connect comes first")
     }
 
     /// Drops all that it holds: a client ends with the last of its handles.
     async fn close(&self) {
-        let client = lock(&self.client).take();
+        let client = self.client.lock().take();
         self.is_closed.store(true, Ordering::Relaxed);
         if let Some(client) = client {
             client.close().await;
         }
-        for follower in lock(&self.followers).drain(..) {
+        for follower in self.followers.lock().drain(..) {
             follower.abort();
         }
-        lock(&self.things).clear();
-        lock(&self.handles).clear();
+        self.things.lock().clear();
+        self.handles.lock().clear();
     }
 
     fn handle(&self, line: &Value) -> Result<LeaseHandle> {
         let name = text(line, "lease")?;
-        lock(&self.handles).get(name).cloned().with_context(|| format!("there is no lease {name}"))
+        self.handles.lock().get(name).cloned().with_context(|| format!("there is no lease {name}"))
     }
 
     fn take(&self, line: &Value) -> Result<Option<Thing>> {
-        Ok(lock(&self.things).remove(text(line, "lease")?))
+        Ok(self.things.lock().remove(text(line, "lease")?))
     }
 
     fn held(&self, thing: Thing) -> Value {
@@ -227,8 +224,8 @@ impl Driver {
             Thing::Session(session) => Some(session.number()),
             Thing::Lease(_) => None,
         };
-        lock(&self.things).insert(name.clone(), thing);
-        lock(&self.handles).insert(name.clone(), handle.clone());
+        self.things.lock().insert(name.clone(), thing);
+        self.handles.lock().insert(name.clone(), handle.clone());
         tokio::spawn(tell_changes(name.clone(), handle.clone()));
         json!({
             "lease": name, "token": handle.fencing_token(), "name": handle.lock(), "number": number,
@@ -238,7 +235,7 @@ impl Driver {
 
     fn request(&self, line: &Value) -> Result<LockRequest> {
         let mut request = if let Some(session) = line["session"].as_str() {
-            let things = lock(&self.things);
+            let things = self.things.lock();
             let Some(Thing::Session(session)) = things.get(session) else {
                 return Err(anyhow!("there is no session {session}"));
             };
@@ -306,7 +303,7 @@ impl Driver {
                     let pem = std::fs::read(file).map_err(anyhow::Error::from)?;
                     builder = builder.authorities(&pem);
                 }
-                *lock(&self.client) = Some(builder.start()?);
+                *self.client.lock() = Some(builder.start()?);
                 self.is_closed.store(false, Ordering::Relaxed);
             }
             "acquire" => {
@@ -407,7 +404,7 @@ impl Driver {
                         }));
                     }
                 });
-                lock(&self.followers).push(follower.abort_handle());
+                self.followers.lock().push(follower.abort_handle());
                 return Ok(json!({"observer": name}));
             }
             "fence" => {
@@ -436,7 +433,7 @@ impl Driver {
                         }));
                     }
                 });
-                lock(&self.followers).push(follower.abort_handle());
+                self.followers.lock().push(follower.abort_handle());
                 return Ok(json!({"watch": name}));
             }
             "api" => {

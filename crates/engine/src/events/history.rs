@@ -3,9 +3,10 @@
 //! It is kept apart from the events for watchers: there a busy minute pushes out a deadlock of an hour ago.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use leasehold_core::{Ending, Event, News, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::writer::Published;
 
@@ -119,7 +120,7 @@ impl History {
     }
 
     fn rings(&self) -> MutexGuard<'_, Rings> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -146,7 +147,7 @@ impl Ring {
     }
 }
 
-/// Whether somebody had it and now has not. The end of a reclaim window is no second end, and what was withdrawn
+/// Whether an owner had it and now has not. The end of a reclaim window is no second end, and what was withdrawn
 /// nobody ever had.
 fn is_an_end(ending: &Ending) -> bool {
     match ending {

@@ -1,12 +1,13 @@
-//! What watchers are told: a bounded memory of events, and everybody who follows them.
+//! What watchers are told: a bounded memory of events, and all who follow them.
 //!
 //! The events lie in one ring for all, and each watcher has a place in it. The engine never waits for a watcher: one that
 //! falls too far behind is told so and has to look at the table again.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use leasehold_core::{Ending, Epoch, FencingToken, LeaseId, Namespace, Revision, Scope};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch};
 
 use super::{Counts, History, HistoryLimits, LockLog, Totals};
@@ -98,7 +99,7 @@ pub enum Watched {
 pub enum Notice {
     /// The whole lease, or the grant with this fence, is gone.
     Lost { fence: Option<FencingToken>, ending: Ending },
-    /// Somebody waits for this, and the grant with this fence is in the way.
+    /// A request waits for this, and the grant with this fence is in the way.
     Wanted { fence: FencingToken, scope: Scope },
 }
 
@@ -140,7 +141,7 @@ impl Publisher {
         memory.life_began = memory.next;
         drop(memory);
         self.grown.send_replace(());
-        self.followers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.followers.lock().clear();
     }
 
     /// In order; what is given is empty afterwards.
@@ -150,7 +151,7 @@ impl Publisher {
         }
         self.history.note(events);
         self.counted().count(events);
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).tell(events);
+        self.log.lock().tell(events);
         let mut memory = self.memory();
         // First some out, then as many in: a deque that is full would double for those too many.
         memory.make_room(events.len());
@@ -194,20 +195,20 @@ impl Publisher {
     }
 
     fn counted(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 
     /// Everything the holder of this lease should hear from now on. A later follower takes over.
     pub(crate) fn follow(&self, namespace: Namespace, lease: LeaseId) -> mpsc::Receiver<Notice> {
         let (notices, following) = mpsc::channel(NOTICES_LEN_MAX);
-        let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followers = self.followers.lock();
         followers.retain(|_, follower| !follower.is_closed());
         followers.insert((namespace, lease), notices);
         following
     }
 
     pub(crate) fn notify(&self, namespace: Namespace, lease: LeaseId, notice: Notice) {
-        let followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        let followers = self.followers.lock();
         if let Some(follower) = followers.get(&(namespace, lease)) {
             // One that does not read its notices finds out by its next heartbeat.
             let _ = follower.try_send(notice);
@@ -215,7 +216,7 @@ impl Publisher {
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 }
 
@@ -279,7 +280,7 @@ impl Watch {
 
     /// Takes some of what is there; says so if there is something else to be told.
     fn take(&mut self) -> Option<Watched> {
-        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = self.memory.lock();
         let end = match memory.life - self.life {
             0 => memory.next,
             // What happened last before another server took over.

@@ -8,9 +8,10 @@ use std::pin::Pin;
 
 use leasehold_core::Epoch;
 use leasehold_store::{
-    Batch, Beat, Campaign, Candidate, Chunk, Error, Journal, Leader, Page, Pending, Position,
+    Batch, Campaign, Candidate, Chunk, Error, Heartbeat, Journal, Leader, Page, Pending, Position,
     Pruned, Seq,
 };
+use tracing::{Instrument, Span, debug_span};
 
 /// A question to the store on its way.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ pub enum Request {
     Leader,
     Campaign {
         candidate: Candidate,
-        overdue: Option<Beat>,
+        overdue: Option<Heartbeat>,
     },
     Confirm(Epoch),
     Resign(Epoch),
@@ -100,8 +101,40 @@ impl Request {
         }
     }
 
+    /// The span of the call, for whoever traces at the level `debug`.
+    fn span(&self) -> Span {
+        match self {
+            Request::Append { batch, transitions } => {
+                let (epoch, seq) = (batch.epoch().0, batch.seq().0);
+                debug_span!("append", epoch, seq, transitions)
+            }
+            Request::ReadBack { epoch, seq } => {
+                debug_span!("read_back", epoch = epoch.0, seq = seq.0)
+            }
+            Request::PutChunk(chunk) => {
+                let (epoch, seq) = (chunk.epoch().0, chunk.as_of().0);
+                debug_span!("put_chunk", epoch, seq, index = chunk.index())
+            }
+            Request::CommitSnapshot { epoch, as_of, chunks } => {
+                debug_span!("commit_snapshot", epoch = epoch.0, seq = as_of.0, chunks)
+            }
+            Request::Load { epoch, .. } => debug_span!("load", epoch = epoch.0),
+            Request::Confirm(epoch) => debug_span!("confirm", epoch = epoch.0),
+            Request::Resign(epoch) => debug_span!("resign", epoch = epoch.0),
+            Request::Prune(epoch) => debug_span!("prune", epoch = epoch.0),
+            Request::Leader => debug_span!("leader"),
+            Request::Campaign { .. } => debug_span!("campaign"),
+        }
+    }
+
     /// Makes the call, and gives the answer a place to come to.
     pub fn put_to(self, journal: &dyn Journal) -> Answering {
+        let span = self.span();
+        let answering = span.in_scope(|| self.called(journal));
+        if span.is_disabled() { answering } else { Box::pin(answering.instrument(span)) }
+    }
+
+    fn called(self, journal: &dyn Journal) -> Answering {
         match self {
             Request::Leader => said(journal.leader(), Response::Leader),
             Request::Campaign { candidate, overdue } => {

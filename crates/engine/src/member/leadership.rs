@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::planted;
 use leasehold_core::{Epoch, Millis, Timestamp};
-use leasehold_store::{Beat, Campaign, Error, Leader, Leadership, with_cause};
+use leasehold_store::{Campaign, Error, Heartbeat, Leader, Leadership, with_cause};
 
 use super::member::{Closing, Following, Lead, RETRY_AFTER, Role, part};
 use super::{Lane, Loading, Member, Request, StartError};
@@ -31,7 +31,7 @@ impl Member {
                     self.campaign()
                 } else if self.leadership_due().is_none_or(|due| now < due) {
                     return;
-                } else if self.traits.shared {
+                } else if self.caps.shared {
                     Request::Leader
                 } else {
                     // Nobody else can have it open: the last leader is certainly gone.
@@ -63,9 +63,7 @@ impl Member {
     pub(super) fn leadership_due(&self) -> Option<Timestamp> {
         let way = self.lanes[Lane::Leadership as usize].as_ref();
         match &self.role {
-            Role::Following(_) if !self.traits.shared => {
-                way.is_none().then_some(self.leadership_at)
-            }
+            Role::Following(_) if !self.caps.shared => way.is_none().then_some(self.leadership_at),
             Role::Loading(lead) if lead.certain_until.is_none() => None,
             Role::Leading(lead) if lead.certain_until.is_none() => None,
             Role::Following(_) | Role::Loading(_) | Role::Leading(_) => {
@@ -90,7 +88,7 @@ impl Member {
         let Role::Following(following) = &self.role else {
             unreachable!("only a follower asks to lead")
         };
-        let overdue: Option<Beat> = following.seen.as_ref().map(|(leader, _)| leader.beat);
+        let overdue: Option<Heartbeat> = following.seen.as_ref().map(|(leader, _)| leader.beat);
         Request::Campaign { candidate: self.plan.candidate.clone(), overdue }
     }
 
@@ -185,7 +183,7 @@ impl Member {
 
     fn leadership_failed(&mut self, now: Timestamp, error: &Error) {
         // A store that nobody else has open does not get better by waiting.
-        if !self.traits.shared || matches!(error, Error::Corrupt { .. } | Error::Newer { .. }) {
+        if !self.caps.shared || matches!(error, Error::Corrupt { .. } | Error::Newer { .. }) {
             return self.give_up(error.clone().into());
         }
         let why = with_cause(error);
@@ -199,7 +197,7 @@ impl Member {
 
     /// Leads no longer. Another server does, or this one cannot go on.
     pub(super) fn lost(&mut self, now: Timestamp, error: Error) {
-        if self.traits.shared && matches!(error, Error::Conflict(_)) {
+        if self.caps.shared && matches!(error, Error::Conflict(_)) {
             tracing::warn!(error = %error, "another server leads");
             self.follow(now);
         } else {
@@ -224,7 +222,7 @@ impl Member {
         self.role = Role::Stopped;
     }
 
-    /// Everybody who waits is told, and nothing more is asked in the name of this leadership.
+    /// Every waiting caller is told, and nothing more is asked in the name of this leadership.
     fn abandon(&mut self) {
         let why = self.not_leader();
         let under_way = !self.is_free(Lane::Journal);

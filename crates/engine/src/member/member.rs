@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{CallId, Epoch, Millis, Revision, Timestamp};
-use leasehold_store::{Candidate, Leader, Leadership, Traits};
+use leasehold_store::{Candidate, JournalCaps, Leader, Leadership};
 
 use super::{Asking, Lane, Loading, Recovery, Request, Response, Snapshots, StartError};
 use crate::calls::{Call, CallError};
@@ -50,7 +50,7 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Member {
     pub(super) plan: Plan,
-    pub(super) traits: Traits,
+    pub(super) caps: JournalCaps,
     pub(super) role: Role,
     /// What is under way with the store, by lane.
     pub(super) lanes: [Option<UnderWay>; 3],
@@ -127,10 +127,10 @@ pub(super) struct Closing {
 }
 
 impl Member {
-    pub fn new(plan: Plan, traits: Traits, now: Timestamp) -> Member {
+    pub fn new(plan: Plan, caps: JournalCaps, now: Timestamp) -> Member {
         Member {
             plan,
-            traits,
+            caps,
             role: Role::Following(Following::default()),
             lanes: [const { None }; 3],
             next_id: 1,
@@ -221,7 +221,7 @@ impl Member {
     /// Lets another server lead: as a stop, but this one goes on as a follower.
     pub fn step_down(&mut self, now: Timestamp) {
         // Nobody else can have a store that is not shared.
-        if self.traits.shared {
+        if self.caps.shared {
             let why = self.not_leader();
             self.close(now, &why);
         }
@@ -344,7 +344,7 @@ impl Member {
             epoch: Epoch(0),
             revision: Revision(0),
             grace: None,
-            store: self.traits.name,
+            store: self.caps.name,
             store_failure: self.store_failure.clone(),
             leader: None,
         };
@@ -391,7 +391,7 @@ impl Member {
     }
 }
 
-/// A part of a length of time, rounded down; of a very long one as much as can be counted.
+/// A part of a duration, rounded down; of a very long one as much as can be counted.
 pub(super) fn part(whole: Duration, parts: u32) -> Millis {
     Millis::from_duration(whole / parts).unwrap_or(Millis::new(u32::MAX))
 }

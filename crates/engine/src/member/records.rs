@@ -12,7 +12,7 @@ use crate::writer::{Engine, Failed, Output, Settings};
 
 /// How long what is unwritten may wait for something else to be written with.
 const PIGGYBACK_WAIT_MAX: Millis = Millis::new(2);
-/// With so many transitions unwritten they are written, whether somebody waits or not.
+/// With so many transitions unwritten they are written, whether or not a caller waits.
 const PIGGYBACK_LEN_MAX: usize = 1024;
 /// How long callers are told to wait when the store is away.
 const STORE_RETRY: Duration = Duration::from_secs(1);
@@ -52,13 +52,13 @@ impl Member {
                 }
             }
             // The snapshot was replaced under our eyes: begin anew.
-            Err(Error::Conflict(Conflict::OutOfSnapshot { .. })) if self.traits.shared => {
+            Err(Error::Conflict(Conflict::OutOfSnapshot { .. })) if self.caps.shared => {
                 lead.work = Loading::new(self.plan.recovery.clone());
             }
             Err(error @ (Error::Conflict(_) | Error::Corrupt { .. } | Error::Newer { .. })) => {
                 self.lost(now, error)
             }
-            Err(error) if self.traits.shared => {
+            Err(error) if self.caps.shared => {
                 self.store_failure = Some(with_cause(&error).into());
                 self.journal_at = now.plus(RETRY_AFTER);
             }
@@ -88,13 +88,13 @@ impl Member {
         }
         self.outputs.push(Output::Began(recovered.beginning));
         let settings = Settings {
-            record_bytes_max: self.traits.record_bytes_max,
+            record_bytes_max: self.caps.record_bytes_max,
             store_retry_after: STORE_RETRY,
         };
         let engine =
             Engine::new(settings, recovered.table, recovered.next_seq, recovered.unwritten);
         let snapshots =
-            Snapshots::new(self.plan.snapshot_bytes, self.traits.shared, now, recovered.loaded);
+            Snapshots::new(self.plan.snapshot_bytes, self.caps.shared, now, recovered.loaded);
         let work = Leading {
             engine,
             snapshots,

@@ -182,7 +182,7 @@ impl Snapshots {
 
     pub(crate) fn pruned(&mut self, pruned: Pruned) {
         match pruned {
-            Pruned::More => {}
+            Pruned::Partial => {}
             Pruned::Done => (self.stage, self.bytes_kept) = (Stage::Idle, self.bytes_since),
         }
     }
@@ -282,7 +282,7 @@ mod tests {
             snapshots.committed();
             if matches!(snapshots.stage, Stage::Pruning) {
                 prunings += 1;
-                snapshots.pruned(Pruned::More);
+                snapshots.pruned(Pruned::Partial);
                 snapshots.pruned(Pruned::Done);
             }
             assert!(matches!(snapshots.stage, Stage::Idle));

@@ -9,6 +9,7 @@ use leasehold_store::{Candidate, Journal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::{Clock, Condition, Phase, Status};
 use crate::calls::{Call, CallEnvelope, Control, Handle, Inbound, Inbox, Replies, call_id, inbox};
@@ -71,7 +72,7 @@ pub fn spawn(
         snapshot_bytes: config.snapshot_bytes,
     };
     let now = clock.now();
-    let member = Member::new(plan, journal.traits(), now);
+    let member = Member::new(plan, journal.caps(), now);
     let publisher = Publisher::new(config.events_len_max, config.history);
     let (inbox_sender, inbox) = inbox();
     let (status_out, status) = watch::channel(member.status(now));
@@ -96,7 +97,7 @@ pub fn spawn(
         stopping: false,
         orphaned: false,
     };
-    let task = tokio::spawn(runner.run(inbox, stopping));
+    let task = tokio::spawn(runner.run(inbox, stopping).in_current_span());
     let calls = Arc::new(AtomicU64::new(1));
     let ports = Arc::new(AtomicU32::new(1));
     let handle = Handle {

@@ -25,7 +25,10 @@ impl Engine {
         self.draft_on(0, self.next_seq);
         let draft = self.draft.take()?;
         self.in_flight = Some(draft.len);
-        Some(draft.writer.seal())
+        let batch = draft.writer.seal();
+        assert_eq!(batch.epoch(), self.epoch, "a record is of the epoch that its writer leads");
+        assert_eq!(batch.seq(), self.next_seq, "records follow each other without a gap");
+        Some(batch)
     }
 
     /// A record of nothing: it tells whether a store that failed works again.

@@ -57,7 +57,7 @@ impl Engine {
         len.unwrap_or(usize::MAX).min(self.unwritten.len())
     }
 
-    /// Answers everybody who waits for something to be durable. Gives what is known of the record in doubt, what can
+    /// Answers every caller that waits for something to be durable. Gives what is known of the record in doubt, what can
     /// still be shown, and the queries to be answered anew.
     fn refuse_held_back(
         &mut self,

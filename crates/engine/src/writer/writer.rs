@@ -49,7 +49,7 @@ pub struct Engine {
     pub(super) unwritten: VecDeque<Transition>,
     /// The revision up to which everything is durable.
     pub(super) durable: Revision,
-    /// No higher fence can have been seen by anybody.
+    /// No higher fence can have been seen by a client.
     pub(super) durable_fence: FencingToken,
     pub(super) next_seq: Seq,
     /// How many of the unwritten transitions are in the record that is being written.
@@ -66,7 +66,7 @@ pub struct Engine {
 
     /// Waits until everything up to the revision is durable, in order.
     pub(super) held_back: VecDeque<(Revision, Output)>,
-    /// How many of those somebody waits for.
+    /// How many of those a caller waits for.
     pub(super) awaited: usize,
     pub(super) ready: Vec<Output>,
     /// What ended in unwritten transitions: nobody may be told yet that it is free.
@@ -103,7 +103,7 @@ pub enum Output {
         fence: Option<FencingToken>,
         ending: Ending,
     },
-    /// Somebody waits, and the grant with this fence is in the way.
+    /// A request waits, and the grant with this fence is in the way.
     Wanted {
         namespace: Namespace,
         lease: LeaseId,
@@ -131,7 +131,7 @@ pub enum Failed {
 }
 
 impl Output {
-    /// Whether somebody waits for it: news of what happened can come a moment later.
+    /// Whether a caller waits for it: news of what happened can come a moment later.
     pub(super) fn is_awaited(&self) -> bool {
         match self {
             Output::Reply { .. } | Output::Lost { .. } => true,
@@ -244,7 +244,7 @@ impl Engine {
         }
     }
 
-    /// Another one decides from now on. Everybody who still waits is told `why`, and nothing more comes of this table.
+    /// Another one decides from now on. Every caller that still waits is told `why`, and nothing more comes of this table.
     ///
     /// Whose answer was in a record of which nobody knows whether it was written does not learn more either.
     pub fn abandon(&mut self, why: &CallError, outcome: Failed) -> Vec<Output> {

@@ -9,7 +9,7 @@ use leasehold_core::{
     Renew, Scope, Timestamp, Under, Wait,
 };
 use leasehold_store::MemoryJournal;
-use leasehold_store::conformance::{Effect, FaultyJournal};
+use leasehold_store::conformance::{FaultyJournal, JournalEffect};
 
 /// What the clock shows when a test begins; any moment would do.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -23,8 +23,8 @@ pub(crate) fn faulty_journal() -> Arc<FaultyJournal> {
 pub(crate) fn appended(journal: &FaultyJournal) -> Vec<usize> {
     let effects = journal.take_effects().into_iter();
     let records = effects.filter_map(|effect| match effect {
-        Effect::Appended(batch) => Some(batch.transitions().count()),
-        Effect::ReadBack { .. } | Effect::SnapshotCommitted { .. } => None,
+        JournalEffect::Appended(batch) => Some(batch.transitions().count()),
+        JournalEffect::ReadBack { .. } | JournalEffect::SnapshotCommitted { .. } => None,
     });
     records.collect()
 }

@@ -27,7 +27,7 @@ pub(super) struct Search {
     open: Vec<usize>,
     /// Acquires without an answer, by what they asked for.
     phantoms: ByMode<Phantom>,
-    /// Whether each token was told to somebody, and if not, what was asked about it nevertheless and never answered. That
+    /// Whether each token was told to a client, and if not, what was asked about it nevertheless and never answered. That
     /// can be in the moment it is told, and counts from then on.
     tokens: HashMap<Token, Told>,
     /// Until when requests for each mode that stood in the queue were there.
@@ -272,7 +272,7 @@ impl Search {
     }
 }
 
-/// The tokens that somebody asked for after they were to be released.
+/// The tokens that were asked for after they were to be released.
 fn asked_again(operations: &[Operation]) -> HashSet<Token> {
     let mut released: HashMap<Token, Moment> = HashMap::new();
     for operation in operations {

@@ -16,7 +16,7 @@ pub(super) struct State {
     /// The highest token given.
     token: Token,
     held: Vec<Held>,
-    /// Released, with nothing known to be durable since: a restart may bring them back, and somebody asks for them again.
+    /// Released, with nothing known to be durable since: a restart may bring them back, and they are asked for again.
     released: Vec<Held>,
     /// The same, if nobody asks for them again.
     given_up: ByMode<Phantom>,
@@ -28,11 +28,11 @@ pub(super) struct State {
 pub(super) struct Known {
     /// See [`super::Rules`].
     pub(super) late_max: Duration,
-    /// The tokens that somebody asked for again after they were released.
+    /// The tokens that were asked for again after they were released.
     pub(super) asked_again: HashSet<Token>,
 }
 
-/// Somebody may hold the lock without knowing it: the grant had no answer, or a restart brought back what was released.
+/// A client may hold the lock without knowing it: the grant had no answer, or a restart brought back what was released.
 /// Nobody asks for such a lease, so nothing but refusals can come of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Phantom {
@@ -177,14 +177,14 @@ impl State {
         Some(())
     }
 
-    /// Somebody may renew it, up to `returned`. If so it lasts longer, but nobody can build on that.
+    /// A client may renew it, up to `returned`. If so it lasts longer, but nobody can build on that.
     pub(super) fn may_be_renewed(&mut self, token: Token, ttl: Duration, returned: Moment) {
         for held in self.held.iter_mut().filter(|held| held.token == token) {
             held.deadline_latest = held.deadline_latest.max(returned + ttl);
         }
     }
 
-    /// Somebody may release it, now or later: from here on it need not be there.
+    /// A client may release it, now or later: from here on it need not be there.
     pub(super) fn may_be_released(&mut self, token: Token) {
         for held in self.held.iter_mut().filter(|held| held.token == token) {
             held.make_uncertain();
@@ -197,7 +197,7 @@ impl State {
         Some(self.held.remove(at))
     }
 
-    /// Somebody was told that the lease is gone, so it is, for ever.
+    /// A client was told that the lease is gone, so it is, for ever.
     fn lose(&mut self, token: Token) {
         self.released.retain(|held| held.token != token);
         if let Some(held) = self.take(token)

@@ -397,7 +397,7 @@ fn released_lock_may_come_back_with_a_restart_and_only_then() {
     assert!(check(&history, strict()).is_err());
 }
 
-/// What a restart brought back of leases that were released while it came about: it is told apart by nothing that anybody
+/// What a restart brought back of leases that were released while it came about: it is told apart by nothing that a client
 /// could ask, so it must not be followed in all its combinations.
 #[test]
 fn shared_leases_released_during_many_restarts_need_few_explanations() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_engine::{Handle, Phase};
-use leasehold_store::{Announced, Journal};
+use leasehold_store::{Journal, Peer};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -31,7 +31,7 @@ pub(crate) struct Servers {
 /// A server on the list.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    pub(crate) server: Announced,
+    pub(crate) server: Peer,
     /// When its count last moved.
     pub(crate) moved: Instant,
 }
@@ -42,7 +42,7 @@ impl Servers {
     }
 
     /// Takes in the list as it is now.
-    fn look(&self, now: Instant, list: Vec<Announced>) {
+    fn look(&self, now: Instant, list: Vec<Peer>) {
         let mut seen = self.seen.lock();
         let known: BTreeMap<String, Seen> =
             seen.drain(..).map(|seen| (seen.server.name.clone(), seen)).collect();
@@ -68,7 +68,7 @@ pub(crate) async fn keep(
     loop {
         count += 1;
         let (name, address) = (app.name.clone(), app.address.clone());
-        let announced = journal.announce(Announced { name, address, count }).await;
+        let announced = journal.announce(Peer { name, address, count }).await;
         match announced.and(journal.servers().await) {
             Ok(list) => {
                 app.servers.look(Instant::now(), list);

@@ -69,7 +69,7 @@ struct Gathered {
 }
 
 impl Parcels for Gathered {
-    type Parcel = Result<WatchResponse, Status>;
+    type Frame = Result<WatchResponse, Status>;
 
     fn add(&mut self, told: Told<'_>) {
         let event = Event::from(&convert::told(told));
@@ -81,17 +81,17 @@ impl Parcels for Gathered {
         self.message.events.len() >= EVENTS_MAX || self.bytes >= BYTES_MAX
     }
 
-    fn take(&mut self) -> Option<Self::Parcel> {
+    fn take(&mut self) -> Option<Self::Frame> {
         let is_empty = self.message.events.is_empty();
         (!is_empty).then(|| Ok(std::mem::take(self).message))
     }
 
-    fn farewell() -> Option<Self::Parcel> {
+    fn farewell() -> Option<Self::Frame> {
         let problem = Problem::new(Code::Draining, "the server is stopping");
         Some(Err(grpc::status(&problem)))
     }
 
-    fn refusal(app: &App, failure: &Failure) -> Option<Self::Parcel> {
+    fn refusal(app: &App, failure: &Failure) -> Option<Self::Frame> {
         let problem = convert::problem(app.now(), failure);
         Some(Err(grpc::status(&problem)))
     }

@@ -115,7 +115,7 @@ struct Text {
 }
 
 impl Parcels for Text {
-    type Parcel = Bytes;
+    type Frame = Bytes;
 
     fn add(&mut self, told: Told<'_>) {
         let event = convert::told(told);

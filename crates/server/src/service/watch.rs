@@ -178,7 +178,7 @@ async fn lost(app: &App, caller: &Caller, changes: &mut Option<Changes>) {
 
 /// How events are put together for their way.
 pub(crate) trait Parcels: Send + 'static {
-    type Parcel: Send + 'static;
+    type Frame: Send + 'static;
 
     /// Adds an event; after one with a cursor a reader has seen the whole change.
     fn add(&mut self, told: Told<'_>);
@@ -187,13 +187,13 @@ pub(crate) trait Parcels: Send + 'static {
     fn is_full(&self) -> bool;
 
     /// What was added since the last time, if anything.
-    fn take(&mut self) -> Option<Self::Parcel>;
+    fn take(&mut self) -> Option<Self::Frame>;
 
     /// What a reader is told when the server stops.
-    fn farewell() -> Option<Self::Parcel>;
+    fn farewell() -> Option<Self::Frame>;
 
     /// What a reader is told who may not watch any more.
-    fn refusal(app: &App, failure: &Failure) -> Option<Self::Parcel>;
+    fn refusal(app: &App, failure: &Failure) -> Option<Self::Frame>;
 }
 
 /// Begins to send events, until the reader has gone or the server stops.
@@ -203,7 +203,7 @@ pub(crate) fn feed<P: Parcels>(
     filter: Filter,
     watch: Watch,
     parcels: P,
-) -> Fed<P::Parcel> {
+) -> Fed<P::Frame> {
     let (reader, parcels_ahead) = mpsc::channel(PARCELS_AHEAD);
     let (last, last_word) = oneshot::channel();
     let revision = watch.after();
@@ -248,8 +248,8 @@ struct Feed<P: Parcels> {
     /// Everything up to here has been looked at.
     revision: Revision,
     parcels: P,
-    reader: mpsc::Sender<P::Parcel>,
-    last: Option<oneshot::Sender<P::Parcel>>,
+    reader: mpsc::Sender<P::Frame>,
+    last: Option<oneshot::Sender<P::Frame>>,
 }
 
 impl<P: Parcels> Feed<P> {

@@ -1,7 +1,7 @@
 //! One client: a process with a thread of its own that asks for this and that by hand, and leases that the real SDK keeps.
 
-mod deeds;
-mod hand;
+mod actions;
+mod raw_client;
 pub(crate) mod scopes;
 mod sdk;
 
@@ -13,9 +13,9 @@ use leasehold_core::{
 };
 use leasehold_engine::Call;
 
-use crate::dice::{Dice, Purpose};
 use crate::judge::{Attempt, Queue, Verdict};
 use crate::plan::{Node, Plan};
+use crate::rng::{Purpose, Rng};
 use crate::server::Wire;
 use crate::time::{Clock, Micros, Moment};
 use crate::world::{Arrival, Event, World};
@@ -24,7 +24,7 @@ use sdk::Sdk;
 /// Something that a client meant to do at a moment.
 #[derive(Clone, Copy, Debug)]
 pub enum Due {
-    /// The next deed of its thread.
+    /// The next action of its thread.
     Think,
     Renew(u64),
     /// Nobody waits for the answer to this any longer.
@@ -60,10 +60,10 @@ pub struct Client {
     recent: Vec<Acquire>,
     /// Places that were kept.
     places: Vec<(SecretTicket, Acquire)>,
-    deeds: u64,
-    sdk_deeds: u64,
+    actions: u64,
+    sdk_actions: u64,
     /// It comes to an end: gives back what it holds and asks for nothing more.
-    winds_down: bool,
+    draining: bool,
     /// While it is up.
     pub(crate) sdk: Option<Sdk>,
 }
@@ -130,15 +130,15 @@ fn owner_of(client: usize, kind: &str) -> Owner {
 
 impl Client {
     pub fn new(plan: &Plan, number: usize, drift_ppm: i64) -> Client {
-        let mut dice = Dice::new(plan.seed, Purpose::Client, number as u64, 0);
+        let mut rng = Rng::new(plan.seed, Purpose::Client, number as u64, 0);
         Client {
-            clock: Clock::new(Moment(0), dice.below(1 << 40), drift_ppm),
+            clock: Clock::new(Moment(0), rng.below(1 << 40), drift_ppm),
             life: 0,
             is_up: false,
             paused: 0,
             inbox: Vec::new(),
             owner: owner_of(number, "client"),
-            server: dice.index(plan.servers),
+            server: rng.index(plan.servers),
             next_number: 0,
             pending: BTreeMap::new(),
             holds: BTreeMap::new(),
@@ -146,16 +146,16 @@ impl Client {
             renewals: BTreeMap::new(),
             recent: Vec::new(),
             places: Vec::new(),
-            deeds: 0,
-            sdk_deeds: 0,
-            winds_down: false,
+            actions: 0,
+            sdk_actions: 0,
+            draining: false,
             sdk: None,
         }
     }
 
     /// How much it has done by hand and through its SDK.
-    pub(crate) fn deeds(&self, client: usize) -> [(usize, u64); 2] {
-        [(client, self.deeds), (client + sdk::SDK_DEEDS, self.sdk_deeds)]
+    pub(crate) fn actions(&self, client: usize) -> [(usize, u64); 2] {
+        [(client, self.actions), (client + sdk::SDK_ACTIONS, self.sdk_actions)]
     }
 
     /// What it still waits for.
@@ -204,15 +204,11 @@ impl World {
         at.sdk = Some(Sdk::new(&self.plan, client, at.life, own));
         self.trace.line(self.now, Node::Client(client), format_args!("starts"));
         if self.is_calm {
-            self.clients[client].winds_down = true;
+            self.clients[client].draining = true;
         } else if !self.cut.clients.contains(&client) {
-            let mut dice = Dice::new(
-                self.plan.seed,
-                Purpose::Client,
-                client as u64,
-                self.clients[client].life,
-            );
-            let pause = dice.below(self.plan.work.think);
+            let mut rng =
+                Rng::new(self.plan.seed, Purpose::Client, client as u64, self.clients[client].life);
+            let pause = rng.below(self.plan.work.think);
             self.client_due(client, Due::Think, self.now + pause);
             self.client_due(client, Due::SdkThink, self.now + pause * 2);
         }
@@ -246,8 +242,8 @@ impl World {
             self.given_up(&pending);
         }
         self.judge.beliefs.forget(client);
-        let mut dice = Dice::new(self.plan.seed, Purpose::Client, client as u64, life + (1 << 32));
-        let found_out = self.now + dice.spread(1000, self.plan.ttl / 2);
+        let mut rng = Rng::new(self.plan.seed, Purpose::Client, client as u64, life + (1 << 32));
+        let found_out = self.now + rng.spread(1000, self.plan.ttl / 2);
         for server in 0..self.plan.servers {
             let life_there = self.servers[server].life;
             let arrival = Arrival::ClientGone { client, life };
@@ -341,8 +337,8 @@ impl World {
             self.pause_client(client, false);
         }
         self.start_client(client);
-        self.clients[client].winds_down = true;
+        self.clients[client].draining = true;
         self.give_everything_back(client);
-        self.sdk_winds_down(client)
+        self.sdk_drains(client)
     }
 }

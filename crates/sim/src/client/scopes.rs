@@ -8,8 +8,8 @@ use std::num::NonZeroU32;
 
 use leasehold_core::{ByteRange, Claim, Mode, Namespace, Scope};
 
-use crate::dice::Dice;
 use crate::plan::{Focus, Work};
+use crate::rng::Rng;
 
 /// Names that the judge of histories follows.
 pub(crate) const NAMES: u64 = 4;
@@ -29,8 +29,8 @@ pub(super) fn simple(number: u64) -> Scope {
     Scope::parse(&format!("simple-{number}")).expect("a plain name")
 }
 
-pub(crate) fn namespace(dice: &mut Dice) -> Namespace {
-    match dice.below(60) {
+pub(crate) fn namespace(rng: &mut Rng) -> Namespace {
+    match rng.below(60) {
         0 => Namespace::new("second").expect("a plain name"),
         1 => Namespace::new("third").expect("a plain name"),
         _ => Namespace::default(),
@@ -38,39 +38,39 @@ pub(crate) fn namespace(dice: &mut Dice) -> Namespace {
 }
 
 /// One scope and how it is wanted.
-pub(crate) fn claim(dice: &mut Dice, work: &Work) -> Claim {
+pub(crate) fn claim(rng: &mut Rng, work: &Work) -> Claim {
     let focus = match work.focus {
         Focus::All => {
-            *dice.pick(&[Focus::Names, Focus::Paths, Focus::Ranges, Focus::Permits, Focus::Hot])
+            *rng.pick(&[Focus::Names, Focus::Paths, Focus::Ranges, Focus::Permits, Focus::Hot])
         }
         focus => focus,
     };
-    let mode = if dice.percent(25) { Mode::Shared } else { Mode::Exclusive };
+    let mode = if rng.percent(25) { Mode::Shared } else { Mode::Exclusive };
     match focus {
         Focus::Hot | Focus::All => Claim { scope: name(0), mode },
-        Focus::Names => Claim { scope: name(dice.below(work.locks)), mode },
+        Focus::Names => Claim { scope: name(rng.below(work.locks)), mode },
         Focus::Paths => {
-            let path = PATHS[dice.index(PATHS.len())];
+            let path = PATHS[rng.index(PATHS.len())];
             Claim { scope: Scope::parse(path).expect("a plain path"), mode }
         }
         Focus::Ranges => {
-            let scope = Scope::range(1 + dice.below(2), range(dice));
-            Claim { scope, mode: if dice.percent(2) { permits(dice) } else { mode } }
+            let scope = Scope::range(1 + rng.below(2), range(rng));
+            Claim { scope, mode: if rng.percent(2) { permits(rng) } else { mode } }
         }
         Focus::Permits => {
-            let scope = Scope::parse(&format!("permits-{}", dice.below(2))).expect("a plain name");
-            Claim { scope, mode: if dice.percent(4) { mode } else { permits(dice) } }
+            let scope = Scope::parse(&format!("permits-{}", rng.below(2))).expect("a plain name");
+            Claim { scope, mode: if rng.percent(4) { mode } else { permits(rng) } }
         }
     }
 }
 
-fn permits(dice: &mut Dice) -> Mode {
-    let limit = if dice.percent(90) { 2 } else { *dice.pick(&[1, 3, 9]) };
+fn permits(rng: &mut Rng) -> Mode {
+    let limit = if rng.percent(90) { 2 } else { *rng.pick(&[1, 3, 9]) };
     Mode::Permits(NonZeroU32::new(limit).expect("not zero"))
 }
 
-pub(crate) fn range(dice: &mut Dice) -> ByteRange {
-    let start = dice.below(BYTES);
-    let end = if dice.percent(15) { None } else { Some(start + dice.between(1, BYTES / 2)) };
+pub(crate) fn range(rng: &mut Rng) -> ByteRange {
+    let start = rng.below(BYTES);
+    let end = if rng.percent(15) { None } else { Some(start + rng.between(1, BYTES / 2)) };
     ByteRange::half_open(start, end).expect("not empty")
 }

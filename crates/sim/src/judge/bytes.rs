@@ -30,7 +30,7 @@ struct Cell {
 }
 
 impl Bytes {
-    /// Takes a change in; the fault is what was seen of bytes that went to somebody else. `granted` finds the grant of a
+    /// Takes a change in; the fault is what was seen of bytes that went to another owner. `granted` finds the grant of a
     /// token.
     pub(super) fn note<'a>(
         &mut self,

@@ -64,7 +64,7 @@ pub struct Attempt {
     pub invoked: Moment,
     pub returned: Option<Moment>,
     pub granted: Option<FencingToken>,
-    /// A holder was in the way, or somebody who came earlier.
+    /// A holder was in the way, or a waiter that came earlier.
     pub is_refused: bool,
 }
 

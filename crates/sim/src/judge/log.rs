@@ -54,7 +54,7 @@ pub(crate) struct Lease {
     /// The longest that it ever was.
     pub(crate) ttl_most: Millis,
     pub(crate) is_over: bool,
-    /// Somebody was told that it is over.
+    /// A client was told that it is over.
     pub(crate) told_over: bool,
     /// No one may let it lapse before this moment of true time.
     pub(crate) promised: Moment,
@@ -442,7 +442,7 @@ impl Judge {
         }
     }
 
-    /// Somebody was told at `now` that a lease stands for `ttl`, in answer to what came in at `asked`.
+    /// A client was told at `now` that a lease stands for `ttl`, in answer to what came in at `asked`.
     pub(crate) fn promise(
         &mut self,
         namespace: &Namespace,

@@ -1,6 +1,6 @@
 //! Those who look on and say when a promise is broken.
 //!
-//! They know more than anybody in the world: true time, every record the moment it is durable, what every client
+//! They know more than any part of the world: true time, every record the moment it is durable, what every client
 //! believes. None of them takes the word of a server.
 
 mod asks;

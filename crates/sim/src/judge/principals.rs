@@ -19,7 +19,7 @@ impl Judge {
         })
     }
 
-    /// What a server answers to somebody who shows a lease of another principal.
+    /// What a server answers to a client that shows a lease of another principal.
     pub(super) fn answered_to_foreign(
         now: Moment,
         reply: &Result<Reply, CallError>,

@@ -99,7 +99,7 @@ impl Judge {
         }
     }
 
-    /// A lease is as long as it was before somebody asked for another length.
+    /// A lease is as long as it was before another length was asked for.
     fn not_applied(&mut self, asked: Moment, command: &Command) {
         if let Command::Renew(renew) = command
             && renew.ttl.is_some()
@@ -362,7 +362,7 @@ impl Judge {
         Ok(())
     }
 
-    /// What a holder was told of, and is durably held all the time, is shown to everybody who asks for it.
+    /// What a holder was told of, and is durably held all the time, is shown to every client that asks for it.
     fn all_shown(
         &self,
         now: Moment,

@@ -58,7 +58,7 @@ struct Onlooker {
 #[derive(Debug, Default)]
 struct Asked {
     reclaims: bool,
-    /// Somebody comes back for a place that was kept.
+    /// A client comes back for a place that was kept.
     place: Option<(Owner, Ticket)>,
     /// The same by the id of its request.
     request: Option<(Owner, RequestId)>,
@@ -171,7 +171,7 @@ impl Onlooker {
         if is_same { Ok(()) } else { Err((PROMISE, format!("{:?}", step.transitions))) }
     }
 
-    /// Nobody is granted what somebody else has waited for longer, who waits still.
+    /// No owner is granted what another has waited for longer, and waits for still.
     fn in_order(&self, after: &Sketch, step: &Step) -> Checked {
         if self.asked.reclaims || after.waits.is_empty() {
             return Ok(());
@@ -357,7 +357,7 @@ fn touched(transition: &Transition) -> Option<(&Namespace, LeaseId)> {
     }
 }
 
-/// A circle is only told of if everybody in it waits, or holds something that does not end by itself.
+/// A cycle is only told of if every owner in it waits, or holds something that does not end by itself.
 fn no_false_alarm(after: &LockTable, step: &Step) -> Checked {
     for effect in &step.effects {
         let Effect::Event(event) = effect else { continue };

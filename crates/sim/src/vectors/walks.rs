@@ -7,7 +7,7 @@ use leasehold_client::machine::Failure;
 
 use super::lines::Said;
 use super::recorder::{Recorder, Setup, refusal};
-use crate::dice::{Dice, Purpose};
+use crate::rng::{Purpose, Rng};
 
 const WALKS: u64 = 200;
 const STEPS: usize = 40;
@@ -57,7 +57,7 @@ const TURNS: [(u64, Turn); 14] = [
 
 struct Walk {
     hands: Recorder,
-    dice: Dice,
+    rng: Rng,
     ttl: u64,
     named: usize,
     /// Leases of their own, under which others may stand.
@@ -65,9 +65,9 @@ struct Walk {
 }
 
 fn walk(number: u64) -> String {
-    let mut dice = Dice::new(number, Purpose::Client, 0, 0);
+    let mut rng = Rng::new(number, Purpose::Client, 0, 0);
     let servers = ["http://a:1", "http://b:1", "http://c:1"];
-    let count = dice.between(1, 3);
+    let count = rng.between(1, 3);
     let setup = Setup {
         is_full: number.is_multiple_of(2),
         servers: servers
@@ -79,8 +79,8 @@ fn walk(number: u64) -> String {
         ..Setup::new(&format!("walk {number}"))
     };
     // All parts of it are whole milliseconds, also when they are jittered.
-    let ttl = 360 * dice.between(1, 200);
-    let mut walk = Walk { hands: Recorder::new(setup), dice, ttl, named: 0, sessions: Vec::new() };
+    let ttl = 360 * rng.between(1, 200);
+    let mut walk = Walk { hands: Recorder::new(setup), rng, ttl, named: 0, sessions: Vec::new() };
     while walk.hands.steps < STEPS {
         walk.turn();
     }
@@ -89,14 +89,14 @@ fn walk(number: u64) -> String {
 
 impl Walk {
     fn turn(&mut self) {
-        let turn = self.dice.weighted(&TURNS);
+        let turn = self.rng.weighted(&TURNS);
         let calls = self.hands.calls.len();
         match turn {
             Turn::Acquire if self.hands.names().len() < ALIVE_MAX => self.acquire(),
             Turn::Answer if calls > 0 => self.answer(),
             Turn::Fail if calls > 0 => {
-                let call = self.dice.index(calls);
-                let failure = *self.dice.pick(&[Failure::Unsent, Failure::Unknown]);
+                let call = self.rng.index(calls);
+                let failure = *self.rng.pick(&[Failure::Unsent, Failure::Unknown]);
                 self.hands.fail_at(call, failure);
             }
             Turn::Up => self.hands.up(),
@@ -104,11 +104,11 @@ impl Walk {
             Turn::Release | Turn::Abandon | Turn::Renew | Turn::StartHeartbeat | Turn::Lost => {
                 let names = self.hands.names();
                 if !names.is_empty() {
-                    let name = self.dice.pick(&names).clone();
+                    let name = self.rng.pick(&names).clone();
                     self.with(turn, &name);
                 }
             }
-            Turn::Suspect if self.dice.percent(50) => self.hands.suspect(),
+            Turn::Suspect if self.rng.percent(50) => self.hands.suspect(),
             Turn::Suspect => self.hands.suspect_if_idle(),
             Turn::Due => {
                 if let Some(due) = self.hands.next_due() {
@@ -120,11 +120,11 @@ impl Walk {
                 // What comes next may come at a moment at which something else is due.
                 let now = self.hands.now();
                 let until = self.hands.next_due().unwrap_or(now + 1000).max(now);
-                let at = self.dice.between(now, until);
+                let at = self.rng.between(now, until);
                 self.hands.at(at);
             }
             Turn::Sleep => {
-                let slept = self.dice.between(self.ttl / 4, self.ttl * 2);
+                let slept = self.rng.between(self.ttl / 4, self.ttl * 2);
                 self.hands.at(self.hands.now() + slept);
             }
             Turn::Acquire | Turn::Answer | Turn::Fail => {}
@@ -145,35 +145,35 @@ impl Walk {
     fn acquire(&mut self) {
         self.named += 1;
         let name = format!("k{}", self.named);
-        let wait = match self.dice.below(3) {
+        let wait = match self.rng.below(3) {
             0 => Some(0),
-            1 => Some(self.dice.between(1, 90_000)),
+            1 => Some(self.rng.between(1, 90_000)),
             _ => None,
         };
         let alive = self.hands.names();
         self.sessions.retain(|session| alive.contains(session));
-        if !self.sessions.is_empty() && self.dice.percent(40) {
-            let session = self.dice.pick(&self.sessions).clone();
+        if !self.sessions.is_empty() && self.rng.percent(40) {
+            let session = self.rng.pick(&self.sessions).clone();
             self.hands.acquire_under(&name, &session, wait);
             return;
         }
-        let is_kept = self.dice.percent(85);
+        let is_kept = self.rng.percent(85);
         self.hands.acquire_as(&name, self.ttl, wait, is_kept);
         self.sessions.push(name);
     }
 
     fn answer(&mut self) {
         let newest = self.hands.calls.len() - 1;
-        let call = if self.dice.percent(70) { newest } else { self.dice.index(newest + 1) };
+        let call = if self.rng.percent(70) { newest } else { self.rng.index(newest + 1) };
         let kind = self.hands.calls[call].kind;
-        if self.dice.percent(25) {
+        if self.rng.percent(25) {
             let said = Said::Refused(refusal(&self.problem()));
             self.hands.answer(call, &said);
             return;
         }
         let ttl_ms = self.ttl;
-        let left_ms = match self.dice.below(4) {
-            0 => ttl_ms - self.dice.below(ttl_ms),
+        let left_ms = match self.rng.below(4) {
+            0 => ttl_ms - self.rng.below(ttl_ms),
             1 => ttl_ms - 1,
             _ => ttl_ms,
         };
@@ -187,20 +187,17 @@ impl Walk {
 
     fn problem(&mut self) -> Problem {
         let often = [Code::LockHeld, Code::NotHolder, Code::NotLeader, Code::StoreUnavailable];
-        let code = if self.dice.percent(60) {
-            *self.dice.pick(&often)
-        } else {
-            *self.dice.pick(&Code::ALL)
-        };
+        let code =
+            if self.rng.percent(60) { *self.rng.pick(&often) } else { *self.rng.pick(&Code::ALL) };
         let mut problem = Problem::new(code, "");
-        if code == Code::LockHeld && self.dice.percent(60) {
-            problem.ticket = Some(format!("t{}", self.dice.below(100)));
+        if code == Code::LockHeld && self.rng.percent(60) {
+            problem.ticket = Some(format!("t{}", self.rng.below(100)));
         }
-        if code == Code::NotLeader && self.dice.percent(50) {
-            problem.leader = Some((*self.dice.pick(&["http://b:1", "c:1", "http://d:1/"])).into());
+        if code == Code::NotLeader && self.rng.percent(50) {
+            problem.leader = Some((*self.rng.pick(&["http://b:1", "c:1", "http://d:1/"])).into());
         }
-        if code.is_retryable() && self.dice.percent(40) {
-            problem.recommended_retry_ms = Some(self.dice.between(1, 20_000));
+        if code.is_retryable() && self.rng.percent(40) {
+            problem.recommended_retry_ms = Some(self.rng.between(1, 20_000));
         }
         problem
     }

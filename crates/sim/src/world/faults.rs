@@ -4,9 +4,9 @@ use leasehold_core::Epoch;
 
 use super::{Arrival, Event, World};
 use crate::coverage::Faults;
-use crate::dice::{Dice, Purpose};
 use crate::judge::Verdict;
 use crate::plan::{FAULT_NAMES, FaultKind, Node};
+use crate::rng::{Purpose, Rng};
 use crate::server::Server;
 use crate::store::Remains;
 use crate::time::MILLI;
@@ -19,14 +19,14 @@ impl World {
 
     pub(super) fn fault(&mut self, number: usize, begins: bool) -> Result<(), Verdict> {
         if !begins {
-            let lurking = self.lurking.len();
-            self.lurking.retain(|(lurks, _)| *lurks != number);
+            let armed_faults = self.armed_faults.len();
+            self.armed_faults.retain(|(lurks, _)| *lurks != number);
             // One that never struck is not over either.
-            if self.is_calm || self.lurking.len() < lurking {
+            if self.is_calm || self.armed_faults.len() < armed_faults {
                 return Ok(());
             }
         } else if let Some(for_confirm) = self.lurks(number) {
-            self.lurking.push((number, for_confirm));
+            self.armed_faults.push((number, for_confirm));
             return Ok(());
         }
         self.fault_now(number, begins)
@@ -42,8 +42,8 @@ impl World {
                 | FaultKind::PauseServer(_)
                 | FaultKind::PauseLeader
         );
-        let mut dice = Dice::new(self.plan.seed, Purpose::Faults, 1, fault.at.0);
-        (may_lurk && dice.percent(50)).then(|| dice.percent(50))
+        let mut rng = Rng::new(self.plan.seed, Purpose::Faults, 1, fault.at.0);
+        (may_lurk && rng.percent(50)).then(|| rng.percent(50))
     }
 
     /// A server has just asked the store something.
@@ -51,7 +51,7 @@ impl World {
         let leads = self.leader_now() == Some(server);
         let mut strikes = Vec::new();
         let faults = &self.plan.faults;
-        self.lurking.retain(|&(number, for_confirm)| {
+        self.armed_faults.retain(|&(number, for_confirm)| {
             let is_victim = match faults[number].kind {
                 FaultKind::CrashServer(victim) | FaultKind::PauseServer(victim) => victim == server,
                 _ => leads,
@@ -129,8 +129,8 @@ impl World {
             FaultKind::StoreMute => count(&mut self.store.trouble().mute, begins),
             FaultKind::WallJump(server) => {
                 if begins {
-                    let mut dice = Dice::new(self.plan.seed, Purpose::Server, number as u64, 1);
-                    let by = i64::try_from(dice.below(7_200_000_000)).unwrap_or(0);
+                    let mut rng = Rng::new(self.plan.seed, Purpose::Server, number as u64, 1);
+                    let by = i64::try_from(rng.below(7_200_000_000)).unwrap_or(0);
                     self.servers[server].wall_ahead += by - 3_600_000_000;
                 }
             }
@@ -158,9 +158,9 @@ impl World {
             return;
         }
         self.trace.line(self.now, Node::Server(server), format_args!("crashes"));
-        let mut dice =
-            Dice::new(self.plan.seed, Purpose::Server, self.servers[server].life, server as u64);
-        let remains = *dice.pick(&[Remains::Nothing, Remains::Written, Remains::Torn]);
+        let mut rng =
+            Rng::new(self.plan.seed, Purpose::Server, self.servers[server].life, server as u64);
+        let remains = *rng.pick(&[Remains::Nothing, Remains::Written, Remains::Torn]);
         if let Some(seq) = self.store.crashed(server, remains) {
             self.coverage.mark("record torn");
             self.trace.line(self.now, Node::Store, format_args!("record {seq} is torn"));
@@ -252,11 +252,11 @@ impl World {
         }
     }
 
-    /// From now on nothing goes wrong any more, and everybody comes to an end.
+    /// From now on nothing goes wrong any more, and every client comes to an end.
     pub(super) fn calm_down(&mut self) -> Result<(), Verdict> {
         self.trace.line(self.now, Node::Store, format_args!("faults are over"));
         self.is_calm = true;
-        self.lurking.clear();
+        self.armed_faults.clear();
         self.network.calm_down();
         self.store.calm_down();
         self.faults_on = [0; FAULT_NAMES.len()];

@@ -23,10 +23,10 @@ use crate::agenda::Agenda;
 use crate::client::Client;
 use crate::coverage::Coverage;
 use crate::cut::Cut;
-use crate::dice::{Dice, Purpose};
 use crate::judge::{Judge, Peaks, Queue, Verdict};
 use crate::network::Network;
 use crate::plan::{FAULT_NAMES, Node, Plan, SERVERS_MAX};
+use crate::rng::{Purpose, Rng};
 use crate::server::{Server, Wire};
 use crate::store::Store;
 use crate::time::{MILLI, Micros, Moment};
@@ -50,7 +50,7 @@ pub struct World {
     /// Who is hit by each fault of the plan that is on.
     victims: Vec<Option<usize>>,
     /// Faults that wait until their victim has asked the store something, and whether it must be about its leadership.
-    lurking: Vec<(usize, bool)>,
+    armed_faults: Vec<(usize, bool)>,
     pub(crate) is_calm: bool,
     leader: Option<String>,
     epoch: Epoch,
@@ -120,8 +120,8 @@ pub struct Run {
     pub simulated: Micros,
     pub coverage: Coverage,
     pub lines: Vec<String>,
-    /// How many deeds each client, and each client's SDK, has done.
-    pub deeds: Vec<(usize, u64)>,
+    /// How many actions each client, and each client's SDK, has done.
+    pub actions: Vec<(usize, u64)>,
     pub faults: usize,
     /// How long each queue was at most.
     pub peaks: Peaks,
@@ -143,7 +143,7 @@ impl World {
             judge: Judge::new(&plan),
             peaks: Peaks::default(),
             victims: vec![None; plan.faults.len()],
-            lurking: Vec::new(),
+            armed_faults: Vec::new(),
             plan,
             cut,
             now: Moment(0),
@@ -166,8 +166,8 @@ impl World {
             let text = text.or_else(|| panicked.downcast_ref::<&str>().copied());
             Err(Verdict::new(self.now, "nothing panics", text.unwrap_or("something panicked")))
         });
-        let deeds = self.clients.iter().enumerate().flat_map(|(client, at)| at.deeds(client));
-        let deeds = deeds.collect();
+        let actions = self.clients.iter().enumerate().flat_map(|(client, at)| at.actions(client));
+        let actions = actions.collect();
         Run {
             seed: self.plan.seed,
             verdict,
@@ -176,7 +176,7 @@ impl World {
             simulated: self.now.0,
             coverage: self.coverage,
             lines: self.trace.take_lines(),
-            deeds,
+            actions,
             faults: self.plan.faults.len(),
             peaks: self.peaks,
         }
@@ -334,9 +334,9 @@ impl World {
 
     /// How long it takes to find out that a connection is dead.
     fn detection(&self, wire: Wire) -> Micros {
-        let mut dice = Dice::new(self.plan.seed, Purpose::Client, wire.client as u64, wire.number);
+        let mut rng = Rng::new(self.plan.seed, Purpose::Client, wire.client as u64, wire.number);
         let ttl = self.plan.ttl;
-        if self.is_calm { dice.between(MILLI, ttl / 20) } else { dice.spread(MILLI, ttl / 4) }
+        if self.is_calm { rng.between(MILLI, ttl / 20) } else { rng.spread(MILLI, ttl / 4) }
     }
 
     /// Nothing got through between these two for so long that their connections are given up.
@@ -387,13 +387,13 @@ impl World {
 
 /// The speed of a node's clock.
 pub(crate) fn drift_of(plan: &Plan, node: Node) -> i64 {
-    let mut dice = Dice::new(plan.seed, Purpose::Plan, 1, node.place() as u64);
+    let mut rng = Rng::new(plan.seed, Purpose::Plan, 1, node.place() as u64);
     let most = plan.drift_ppm.unsigned_abs();
     // Often as bad as it gets: that is where two clocks differ most.
-    match dice.below(4) {
+    match rng.below(4) {
         0 => plan.drift_ppm,
         1 => -plan.drift_ppm,
-        _ => i64::try_from(dice.below(2 * most + 1)).unwrap_or(0) - plan.drift_ppm,
+        _ => i64::try_from(rng.below(2 * most + 1)).unwrap_or(0) - plan.drift_ppm,
     }
 }
 

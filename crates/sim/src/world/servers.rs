@@ -21,8 +21,8 @@ const STORE_CALLS_MAX: u32 = 1500;
 impl World {
     pub(super) fn start_server(&mut self, server: usize) {
         let drift = drift_of(&self.plan, Node::Server(server));
-        let traits = self.store.traits();
-        self.servers[server].start(self.now, server, &self.plan, traits, drift);
+        let caps = self.store.caps();
+        self.servers[server].start(self.now, server, &self.plan, caps, drift);
         self.trace.line(self.now, Node::Server(server), format_args!("starts"));
         self.at_server(server, Arrival::Wake, self.now);
     }
@@ -163,7 +163,7 @@ impl World {
         let Some(member) = &self.servers[server].member else { return Ok(()) };
         if let Some(fault) = member.fault() {
             let shared = self.plan.store.shared;
-            // A disk that fails at the start is not waited for: somebody starts the server again.
+            // A disk that fails at the start is not waited for: the server is started again.
             if shared
                 || !matches!(
                     fault,

@@ -3,7 +3,7 @@
 use leasehold_core::{Ending, Epoch, Granted, LeaseId, Millis, Namespace, Transition};
 
 use super::steps::*;
-use super::{Harm, Harness, InjectedFault};
+use super::{Corruption, Harness, InjectedFault};
 use crate::error::Error;
 use crate::journal::{Campaign, Loaded, Pruned, Seq};
 use crate::record::Batch;
@@ -168,7 +168,7 @@ async fn assert_can_do_nothing(store: &Store, epoch: Epoch) {
 
 pub async fn campaign_against_a_live_leader_is_lost(harness: &dyn Harness) {
     let store = harness.open().await;
-    if !store.traits().shared {
+    if !store.caps().shared {
         return;
     }
     let other = harness.open().await;
@@ -187,7 +187,7 @@ pub async fn campaign_against_a_live_leader_is_lost(harness: &dyn Harness) {
 
 pub async fn campaign_against_an_overdue_leader_is_won(harness: &dyn Harness) {
     let store = harness.open().await;
-    if !store.traits().shared {
+    if !store.caps().shared {
         return;
     }
     let other = harness.open().await;
@@ -234,14 +234,14 @@ pub async fn epoch_that_was_jumped_is_gone_on_from(harness: &dyn Harness) {
 }
 
 pub async fn torn_last_record_is_left_out(harness: &dyn Harness) {
-    for harm in [Harm::CutRecord(Seq(3)), Harm::FlipRecord(Seq(3))] {
+    for harm in [Corruption::CutRecord(Seq(3)), Corruption::FlipRecord(Seq(3))] {
         let store = harness.open().await;
         let epoch = lead(&store).await;
         if loaded(&store, epoch).await.is_empty() {
             append_all(&store, epoch, 1, 3).await;
         }
         drop(store);
-        harness.harm(harm).await;
+        harness.corrupt(harm).await;
         let store = harness.open().await;
         let epoch = lead(&store).await;
         let (items, _) = load(&store, epoch).await.expect("the load works");
@@ -258,7 +258,7 @@ pub async fn torn_last_record_is_replaced_by_the_next(harness: &dyn Harness) {
     let store = harness.open().await;
     append_all(&store, lead(&store).await, 1, 3).await;
     drop(store);
-    harness.harm(Harm::CutRecord(Seq(3))).await;
+    harness.corrupt(Corruption::CutRecord(Seq(3))).await;
     let store = harness.open().await;
     let epoch = lead(&store).await;
     let torn = [records(1, 2), vec![Item::Torn(3)]].concat();
@@ -279,7 +279,7 @@ pub async fn torn_last_record_is_found_wherever_the_leader_was_last_confirmed(
         store.confirm(epoch).await.expect("it leads");
         append_all(&store, epoch, last - behind + 1, last).await;
         drop(store);
-        harness.harm(Harm::CutRecord(Seq(last))).await;
+        harness.corrupt(Corruption::CutRecord(Seq(last))).await;
         let store = harness.open().await;
         let epoch = lead(&store).await;
         let torn = [records(1, last - 1), vec![Item::Torn(last)]].concat();
@@ -296,7 +296,7 @@ pub async fn lost_replacement_of_a_torn_record_is_settled_by_reading_back(harnes
         let last = loaded(&store, epoch).await.len() as u64 + 1;
         append(&store, batch(epoch, last)).await;
         drop(store);
-        harness.harm(Harm::CutRecord(Seq(last))).await;
+        harness.corrupt(Corruption::CutRecord(Seq(last))).await;
         let store = harness.open().await;
         let epoch = lead(&store).await;
         assert_unknown(append_with(&store, fault, batch(epoch, last)).await);
@@ -317,7 +317,7 @@ pub async fn torn_record_behind_the_snapshot_does_not_matter(harness: &dyn Harne
     append_all(&store, epoch, 1, 3).await;
     snapshot(&store, epoch, 3, 1).await;
     drop(store);
-    harness.harm(Harm::FlipRecord(Seq(3))).await;
+    harness.corrupt(Corruption::FlipRecord(Seq(3))).await;
     let store = harness.open().await;
     let epoch = lead(&store).await;
     assert_eq!(loaded(&store, epoch).await, chunks(3, 1));
@@ -329,7 +329,7 @@ pub async fn corrupt_record_in_the_middle_stops_the_load(harness: &dyn Harness) 
     let store = harness.open().await;
     append_all(&store, lead(&store).await, 1, 5).await;
     drop(store);
-    harness.harm(Harm::FlipRecord(Seq(3))).await;
+    harness.corrupt(Corruption::FlipRecord(Seq(3))).await;
     // Nothing puts it right by itself: it is the same the second time.
     for _ in 0..2 {
         let store = harness.open().await;
@@ -345,7 +345,7 @@ pub async fn missing_record_stops_the_load(harness: &dyn Harness) {
     drop(store);
     // Wherever it was in a page, and however many are missing behind it.
     for missing in (1..40).rev() {
-        harness.harm(Harm::RemoveRecord(Seq(missing))).await;
+        harness.corrupt(Corruption::RemoveRecord(Seq(missing))).await;
         let store = harness.open().await;
         let epoch = lead(&store).await;
         let error = load_error(&store, epoch).await;
@@ -357,7 +357,7 @@ pub async fn record_of_a_newer_version_stops_the_load(harness: &dyn Harness) {
     let store = harness.open().await;
     append_all(&store, lead(&store).await, 1, 2).await;
     drop(store);
-    harness.harm(Harm::NewerRecord(Seq(2))).await;
+    harness.corrupt(Corruption::NewerRecord(Seq(2))).await;
     let store = harness.open().await;
     let epoch = lead(&store).await;
     let Err(error @ Error::Newer { .. }) = load(&store, epoch).await else {
@@ -373,7 +373,7 @@ pub async fn corrupt_chunk_stops_the_load(harness: &dyn Harness) {
     append_all(&store, epoch, 1, 2).await;
     snapshot(&store, epoch, 2, 3).await;
     drop(store);
-    harness.harm(Harm::FlipChunk(2)).await;
+    harness.corrupt(Corruption::FlipChunk(2)).await;
     let store = harness.open().await;
     let epoch = lead(&store).await;
     let error = load_error(&store, epoch).await;
@@ -599,7 +599,7 @@ pub async fn full_store_refuses_records(harness: &dyn Harness) {
     let refused = fill(harness, &store, epoch).await;
     assert_unavailable(store.append(large_batch(epoch, refused, 10_000)).await);
     match store.read_back(epoch, Seq(refused)).await {
-        Err(Error::Unavailable { .. }) if store.traits().shared => {}
+        Err(Error::Unavailable { .. }) if store.caps().shared => {}
         found => assert_eq!(found.expect("it can be read"), None),
     }
     // It still leads, even if there is not even room to say so.

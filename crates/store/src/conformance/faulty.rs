@@ -2,14 +2,16 @@
 //!
 //! The suite, the engine's tests and the simulated store put their faults in here, so that no store has any of its own.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use leasehold_core::Epoch;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::journal::{
-    Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq, Traits, ready,
+    Campaign, Candidate, Heartbeat, Journal, JournalCaps, Leader, Page, Pending, Position, Pruned,
+    Seq, ready,
 };
 use crate::record::{Batch, Chunk};
 
@@ -28,7 +30,7 @@ pub enum InjectedFault {
 
 /// What a call has done to the journal behind, whatever was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum JournalEffect {
     Appended(Batch),
     ReadBack { epoch: Epoch, seq: Seq },
     SnapshotCommitted { epoch: Epoch, as_of: Seq },
@@ -38,17 +40,17 @@ pub enum Effect {
 #[derive(Clone, Debug)]
 pub struct FaultyJournal {
     inner: Arc<dyn Journal>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<Faults>>,
     changed: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Faults {
     /// Of the next call, whichever it is.
     next: Option<InjectedFault>,
     /// Of every append.
     appends: Option<InjectedFault>,
-    effects: Vec<Effect>,
+    effects: Vec<JournalEffect>,
 }
 
 impl FaultyJournal {
@@ -69,12 +71,12 @@ impl FaultyJournal {
     }
 
     /// What has taken effect since the last time, in order.
-    pub fn take_effects(&self) -> Vec<Effect> {
+    pub fn take_effects(&self) -> Vec<JournalEffect> {
         std::mem::take(&mut self.state().effects)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics under this lock")
+    fn state(&self) -> MutexGuard<'_, Faults> {
+        self.state.lock()
     }
 
     fn through<T: Send + 'static>(
@@ -107,7 +109,7 @@ impl FaultyJournal {
     }
 
     /// The same answer, and the effect noted if there was one.
-    fn noting<T: Send + 'static>(&self, effect: Effect, answer: Pending<T>) -> Pending<T> {
+    fn noting<T: Send + 'static>(&self, effect: JournalEffect, answer: Pending<T>) -> Pending<T> {
         let journal = self.clone();
         Box::pin(async move {
             let answer = answer.await?;
@@ -129,7 +131,9 @@ impl FaultyJournal {
     }
 
     fn append_with(&self, fault: Option<InjectedFault>, batch: Batch) -> Pending<()> {
-        self.with(fault, |inner| self.noting(Effect::Appended(batch.clone()), inner.append(batch)))
+        self.with(fault, |inner| {
+            self.noting(JournalEffect::Appended(batch.clone()), inner.append(batch))
+        })
     }
 }
 
@@ -138,15 +142,15 @@ fn unanswered() -> Error {
 }
 
 impl Journal for FaultyJournal {
-    fn traits(&self) -> Traits {
-        self.inner.traits()
+    fn caps(&self) -> JournalCaps {
+        self.inner.caps()
     }
 
     fn leader(&self) -> Pending<Option<Leader>> {
         self.through(|inner| inner.leader())
     }
 
-    fn campaign(&self, candidate: Candidate, overdue: Option<Beat>) -> Pending<Campaign> {
+    fn campaign(&self, candidate: Candidate, overdue: Option<Heartbeat>) -> Pending<Campaign> {
         self.through(|inner| inner.campaign(candidate, overdue))
     }
 
@@ -177,7 +181,7 @@ impl Journal for FaultyJournal {
 
     fn read_back(&self, epoch: Epoch, seq: Seq) -> Pending<Option<Batch>> {
         self.through(|inner| {
-            self.noting(Effect::ReadBack { epoch, seq }, inner.read_back(epoch, seq))
+            self.noting(JournalEffect::ReadBack { epoch, seq }, inner.read_back(epoch, seq))
         })
     }
 
@@ -188,7 +192,7 @@ impl Journal for FaultyJournal {
     fn commit_snapshot(&self, epoch: Epoch, as_of: Seq, chunks: u32) -> Pending<()> {
         self.through(|inner| {
             let committed = inner.commit_snapshot(epoch, as_of, chunks);
-            self.noting(Effect::SnapshotCommitted { epoch, as_of }, committed)
+            self.noting(JournalEffect::SnapshotCommitted { epoch, as_of }, committed)
         })
     }
 

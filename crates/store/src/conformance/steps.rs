@@ -10,7 +10,9 @@ use leasehold_core::{
 
 use super::{FaultyJournal, InjectedFault};
 use crate::error::{Conflict, Error};
-use crate::journal::{Beat, Campaign, Candidate, Journal, Leader, Loaded, Position, Pruned, Seq};
+use crate::journal::{
+    Campaign, Candidate, Heartbeat, Journal, Leader, Loaded, Position, Pruned, Seq,
+};
 use crate::record::{Batch, Chunk};
 
 pub(super) type Store = Arc<dyn Journal>;
@@ -27,7 +29,7 @@ pub(super) fn candidate(name: &str) -> Candidate {
 }
 
 /// What is left of a leader that has fallen silent.
-pub(super) async fn silent_leader(store: &Store) -> Option<Beat> {
+pub(super) async fn silent_leader(store: &Store) -> Option<Heartbeat> {
     let leader: Option<Leader> = store.leader().await.expect("the leader can be read");
     leader.map(|leader| leader.beat)
 }

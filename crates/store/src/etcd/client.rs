@@ -6,10 +6,11 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -35,14 +36,14 @@ const ANSWER_BYTES_MAX: usize = 640 << 20;
 
 /// The way to a cluster.
 pub(super) struct Client {
-    members: Vec<Member>,
+    members: Vec<Endpoint>,
     /// The member that is asked.
     current: AtomicUsize,
     credentials: Option<Credentials>,
     timeout: Duration,
 }
 
-struct Member {
+struct Endpoint {
     host: String,
     port: u16,
     /// With its scheme, as the head of each request names it.
@@ -107,7 +108,7 @@ impl Client {
                 None => None,
             };
             let (host, port, connection) = (host.clone(), *port, tokio::sync::Mutex::default());
-            members.push(Member { host, port, origin, protection, connection });
+            members.push(Endpoint { host, port, origin, protection, connection });
         }
         let credentials = match (&location.user, &location.password) {
             (Some(user), Some(password)) => Some(Credentials {
@@ -296,13 +297,12 @@ impl Client {
         until: Instant,
     ) -> Result<Option<MetadataValue<tonic::metadata::Ascii>>, Attempt> {
         let Some(credentials) = &self.credentials else { return Ok(None) };
-        let kept = credentials.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let kept = credentials.token.lock().clone();
         let token = match kept {
             Some(token) => token,
             None => {
                 let token = authenticate(credentials, connection.clone(), until).await?;
-                *credentials.token.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Some(token.clone());
+                *credentials.token.lock() = Some(token.clone());
                 token
             }
         };
@@ -317,7 +317,7 @@ impl Client {
             || said.contains("invalid auth token")
             || said.contains("revision of auth store is old");
         if token_is_old && let Some(credentials) = &self.credentials {
-            *credentials.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *credentials.token.lock() = None;
             let what = "user or password are no longer accepted".into();
             return Attempt::Unauthenticated(Failure::Nothing { what, cause });
         }
@@ -348,7 +348,7 @@ impl Client {
     }
 }
 
-impl Member {
+impl Endpoint {
     async fn connect(&self) -> io::Result<Connection> {
         let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
         socket.set_nodelay(true)?;

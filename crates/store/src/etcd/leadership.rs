@@ -21,7 +21,7 @@ use super::proto::{
 };
 use super::{Inner, Known, SCHEMA, version};
 use crate::error::{Conflict, Error, OpenError};
-use crate::journal::{Beat, Campaign, Candidate, Leader, Leadership, Loaded, Seq};
+use crate::journal::{Campaign, Candidate, Heartbeat, Leader, Leadership, Loaded, Seq};
 use crate::stored::{check_jump, stored_batch};
 
 /// How often a campaign looks again, when the keys move under it.
@@ -38,18 +38,21 @@ pub(super) struct Mandate {
 }
 
 /// The keys of leadership, as they were at some moment.
-struct Standing {
+struct LeaderKeys {
     leader: Option<(StoredLeader, i64)>,
     beat: i64,
     /// How far the records had come, at least; 0 if nobody has said so.
     written: Seq,
 }
 
-impl Standing {
+impl LeaderKeys {
     fn leader(&self) -> Option<Leader> {
         let (leader, _) = self.leader.as_ref().filter(|(leader, _)| leader.leads)?;
         Some(Leader {
-            beat: Beat { epoch: Epoch(leader.epoch), count: u64::try_from(self.beat).unwrap_or(0) },
+            beat: Heartbeat {
+                epoch: Epoch(leader.epoch),
+                count: u64::try_from(self.beat).unwrap_or(0),
+            },
             name: leader.name.clone(),
             address: leader.address.clone(),
             lease: Duration::from_millis(leader.lease_ms),
@@ -91,7 +94,7 @@ impl Inner {
                     tracing::warn!(store = %self.name, "{warning}");
                 }
             }
-            // Not everybody may ask for it.
+            // Not every user may ask for it.
             Err(failure) => {
                 tracing::info!(store = %self.name, "the version of etcd is unknown: {failure}");
             }
@@ -105,8 +108,8 @@ impl Inner {
         match found {
             Some(mandate) if mandate.epoch == epoch => Ok(mandate),
             Some(_) | None => {
-                let standing = self.standing("the leader cannot be read").await?;
-                Err(Conflict::Deposed { epoch, current: Epoch(standing.epoch()) }.into())
+                let leader_keys = self.leader_keys("the leader cannot be read").await?;
+                Err(Conflict::Deposed { epoch, current: Epoch(leader_keys.epoch()) }.into())
             }
         }
     }
@@ -150,7 +153,7 @@ impl Inner {
         }
     }
 
-    async fn standing(&self, task: &str) -> Result<Standing, Error> {
+    async fn leader_keys(&self, task: &str) -> Result<LeaderKeys, Error> {
         let success = vec![get(&self.keys.leader), get(&self.keys.beat)];
         let txn = TxnRequest { success, ..TxnRequest::default() };
         let answer = self.client.txn(txn).await.map_err(|failure| failure.unavailable(task))?;
@@ -165,7 +168,7 @@ impl Inner {
             None => None,
         };
         let beat = kvs(&answer, 1).first();
-        Ok(Standing {
+        Ok(LeaderKeys {
             leader,
             beat: beat.map_or(0, |found| found.mod_revision),
             written: beat.map_or(Seq(0), |found| parse_written(&found.value)),
@@ -173,23 +176,23 @@ impl Inner {
     }
 
     pub(super) async fn leader(&self) -> Result<Option<Leader>, Error> {
-        Ok(self.standing("the leader cannot be read").await?.leader())
+        Ok(self.leader_keys("the leader cannot be read").await?.leader())
     }
 
     pub(super) async fn campaign(
         &self,
         candidate: Candidate,
-        overdue: Option<Beat>,
+        overdue: Option<Heartbeat>,
     ) -> Result<Campaign, Error> {
         for _ in 0..TRIES {
-            let standing = self.standing("the leader cannot be read").await?;
-            match standing.leader() {
+            let leader_keys = self.leader_keys("the leader cannot be read").await?;
+            match leader_keys.leader() {
                 Some(leader) if overdue != Some(leader.beat) => return Ok(Campaign::Lost(leader)),
                 Some(_) | None => {}
             }
-            if let Some(mandate) = self.try_to_lead(&candidate, &standing).await? {
+            if let Some(mandate) = self.try_to_lead(&candidate, &leader_keys).await? {
                 let epoch = mandate.epoch;
-                self.take_over(mandate, standing.written).await?;
+                self.take_over(mandate, leader_keys.written).await?;
                 let lease = Some(candidate.lease);
                 return Ok(Campaign::Won(Leadership { epoch, lease }));
             }
@@ -200,9 +203,9 @@ impl Inner {
     async fn try_to_lead(
         &self,
         candidate: &Candidate,
-        standing: &Standing,
+        leader_keys: &LeaderKeys,
     ) -> Result<Option<Mandate>, Error> {
-        let epoch = standing.epoch().saturating_add(1);
+        let epoch = leader_keys.epoch().saturating_add(1);
         let value = StoredLeader {
             epoch,
             leads: true,
@@ -211,11 +214,13 @@ impl Inner {
             lease_ms: u64::try_from(candidate.lease.as_millis()).unwrap_or(u64::MAX),
         }
         .encode_to_vec();
-        let found = standing.leader.as_ref().map_or(0, |(_, revision)| *revision);
-        let compare =
-            vec![written_at(&self.keys.leader, found), written_at(&self.keys.beat, standing.beat)];
-        let mut success = vec![put(&self.keys.leader, &value), self.beat(standing.written)];
-        if standing.leader.is_none() {
+        let found = leader_keys.leader.as_ref().map_or(0, |(_, revision)| *revision);
+        let compare = vec![
+            written_at(&self.keys.leader, found),
+            written_at(&self.keys.beat, leader_keys.beat),
+        ];
+        let mut success = vec![put(&self.keys.leader, &value), self.beat(leader_keys.written)];
+        if leader_keys.leader.is_none() {
             // Each record follows one that is there; the first one follows this.
             success.push(put(&self.keys.record(Seq(0)), b""));
         }

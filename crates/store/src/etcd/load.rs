@@ -246,14 +246,14 @@ fn missing_chunk(as_of: Seq, index: u32) -> Stopped {
 
 #[cfg(feature = "conformance")]
 impl Inner {
-    pub(super) async fn harm(&self, harm: crate::conformance::Harm) {
-        use crate::conformance::Harm;
+    pub(super) async fn corrupt(&self, harm: crate::conformance::Corruption) {
+        use crate::conformance::Corruption;
         let key = match harm {
-            Harm::CutRecord(seq)
-            | Harm::FlipRecord(seq)
-            | Harm::RemoveRecord(seq)
-            | Harm::NewerRecord(seq) => self.keys.record(seq),
-            Harm::FlipChunk(index) => {
+            Corruption::CutRecord(seq)
+            | Corruption::FlipRecord(seq)
+            | Corruption::RemoveRecord(seq)
+            | Corruption::NewerRecord(seq) => self.keys.record(seq),
+            Corruption::FlipChunk(index) => {
                 let snapshot = self.complete(0).await.expect("it can be read");
                 self.keys.chunk(&snapshot.expect("there is one").id, index, 0)
             }

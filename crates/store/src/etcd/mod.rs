@@ -32,21 +32,21 @@ mod snapshot;
 mod version;
 
 use std::fmt;
-use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold_core::Epoch;
-use tokio::runtime::Handle;
+use parking_lot::Mutex;
 
 use crate::access::AccessStore;
-use crate::error::{Error, OpenError};
+use crate::error::OpenError;
 use crate::journal::{
-    Announced, Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq,
-    Traits, sent,
+    Campaign, Candidate, Heartbeat, Journal, JournalCaps, Leader, Page, Peer, Pending, Position,
+    Pruned, Seq, sent,
 };
 use crate::location::EtcdLocation;
 use crate::record::{Batch, Chunk};
+use crate::remote::{self, Remote};
 
 use client::Client;
 use keys::Keys;
@@ -74,10 +74,7 @@ pub const SCHEMA: u32 = 1;
 const RECORD_BYTES_MAX: usize = 1 << 20;
 
 /// A journal in etcd.
-pub struct EtcdJournal {
-    inner: Arc<Inner>,
-    runtime: Handle,
-}
+pub struct EtcdJournal(Remote<Inner>);
 
 struct Inner {
     name: String,
@@ -131,22 +128,13 @@ impl EtcdJournal {
             known: Mutex::default(),
         };
         inner.prepare().await?;
-        Ok(EtcdJournal { inner: Arc::new(inner), runtime: Handle::current() })
-    }
-
-    /// Starts the work, which goes on whether or not anybody waits for it.
-    fn start<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Pending<T> {
-        let task = self.runtime.spawn(work);
-        Box::pin(async move { task.await.unwrap_or_else(|_| Err(gone())) })
+        Ok(EtcdJournal(Remote::new(inner)))
     }
 }
 
 impl Inner {
     fn known<T>(&self, look: impl FnOnce(&mut Known) -> T) -> T {
-        look(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.known.lock())
     }
 
     fn saw(&self, revision: i64) {
@@ -154,116 +142,72 @@ impl Inner {
     }
 }
 
-/// The runtime has ended.
-fn gone() -> Error {
-    Error::unavailable("the runtime that it needs has ended")
-}
-
 impl Journal for EtcdJournal {
-    fn traits(&self) -> Traits {
-        Traits { name: "etcd", lasting: true, shared: true, record_bytes_max: RECORD_BYTES_MAX }
+    fn caps(&self) -> JournalCaps {
+        JournalCaps {
+            name: "etcd",
+            lasting: true,
+            shared: true,
+            record_bytes_max: RECORD_BYTES_MAX,
+        }
     }
 
     fn access(self: Arc<Self>) -> Option<Arc<dyn AccessStore>> {
         Some(self)
     }
 
-    fn leader(&self) -> Pending<Option<Leader>> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.leader().await })
-    }
-
-    fn campaign(&self, candidate: Candidate, overdue: Option<Beat>) -> Pending<Campaign> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.campaign(candidate, overdue).await })
-    }
-
-    fn confirm(&self, epoch: Epoch) -> Pending<()> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.confirm(epoch).await })
-    }
-
-    fn resign(&self, epoch: Epoch) -> Pending<()> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.resign(epoch).await })
-    }
-
-    fn jump_epoch(&self, epoch: Epoch, to: Epoch) -> Pending<()> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.jump_epoch(epoch, to).await })
-    }
-
     // What it is made under is settled now: should it only be sent after a `read_back`, it is refused.
     fn append(&self, batch: Batch) -> Pending<()> {
-        let inner = self.inner.clone();
+        let inner = self.0.backend.clone();
         let known = inner.known(|known| known.clone());
         sent(async move { inner.append(batch, known).await })
     }
 
-    fn read_back(&self, epoch: Epoch, seq: Seq) -> Pending<Option<Batch>> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.read_back(epoch, seq).await })
-    }
-
     fn put_chunk(&self, chunk: Chunk) -> Pending<()> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.put_chunk(&chunk).await })
+        self.0.call(|backend| async move { backend.put_chunk(&chunk).await })
     }
 
-    fn commit_snapshot(&self, epoch: Epoch, as_of: Seq, chunks: u32) -> Pending<()> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.commit_snapshot(epoch, as_of, chunks).await })
-    }
-
-    fn prune(&self, epoch: Epoch) -> Pending<Pruned> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.prune(epoch).await })
-    }
-
-    fn load(&self, epoch: Epoch, from: Position) -> Pending<Page> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.load(epoch, from).await })
-    }
-
-    fn groups(&self, wanted: u32) -> Pending<u32> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.groups(wanted).await })
-    }
-
-    fn announce(&self, server: Announced) -> Pending<()> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.announce(&server).await })
+    fn announce(&self, server: Peer) -> Pending<()> {
+        self.0.call(|backend| async move { backend.announce(&server).await })
     }
 
     fn forget(&self, name: String) -> Pending<()> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.forget_server(&name).await })
+        self.0.call(|backend| async move { backend.forget_server(&name).await })
     }
 
-    fn servers(&self) -> Pending<Vec<Announced>> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.servers().await })
+    remote::calls! {
+        leader() -> Option<Leader>;
+        campaign(candidate: Candidate, overdue: Option<Heartbeat>) -> Campaign;
+        confirm(epoch: Epoch) -> ();
+        resign(epoch: Epoch) -> ();
+        jump_epoch(epoch: Epoch, to: Epoch) -> ();
+        read_back(epoch: Epoch, seq: Seq) -> Option<Batch>;
+        commit_snapshot(epoch: Epoch, as_of: Seq, chunks: u32) -> ();
+        prune(epoch: Epoch) -> Pruned;
+        load(epoch: Epoch, from: Position) -> Page;
+        groups(wanted: u32) -> u32;
+        servers() -> Vec<Peer>;
     }
 }
 
 #[cfg(feature = "conformance")]
 impl EtcdJournal {
     /// Harms what is stored.
-    pub async fn harm(&self, harm: crate::conformance::Harm) {
-        self.inner.harm(harm).await;
+    pub async fn corrupt(&self, harm: crate::conformance::Corruption) {
+        self.0.backend.corrupt(harm).await;
     }
 
     /// Lets etcd say that it is full, or no longer.
     pub async fn set_full(&self, full: bool) {
-        self.inner.client.set_full(full).await.expect("an alarm can be set");
+        self.0.backend.client.set_full(full).await.expect("an alarm can be set");
     }
 }
 
 impl fmt::Debug for EtcdJournal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdJournal")
-            .field("store", &self.inner.name)
-            .field("group", &self.inner.group)
+            .field("store", &self.0.backend.name)
+            .field("group", &self.0.backend.group)
             .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use super::keys::{delete, get, is_absent, put};
 use super::proto::response_op::Response;
 use super::proto::{RangeRequest, RangeResponse, TxnRequest};
 use crate::error::Error;
-use crate::journal::Announced;
+use crate::journal::Peer;
 
 impl Inner {
     pub(super) async fn groups(&self, wanted: u32) -> Result<u32, Error> {
@@ -28,7 +28,7 @@ impl Inner {
     }
 
     // The count comes first: neither it nor the address has a space.
-    pub(super) async fn announce(&self, server: &Announced) -> Result<(), Error> {
+    pub(super) async fn announce(&self, server: &Peer) -> Result<(), Error> {
         let value = format!("{} {}", server.count, server.address);
         let put = put(&self.keys.server(&server.name), value.as_bytes());
         self.at_once(vec![put], "the server cannot be announced").await
@@ -49,14 +49,14 @@ impl Inner {
         self.client.txn(txn).await.map(|_| ()).map_err(|failure| failure.unavailable(task))
     }
 
-    pub(super) async fn servers(&self) -> Result<Vec<Announced>, Error> {
+    pub(super) async fn servers(&self) -> Result<Vec<Peer>, Error> {
         let (key, range_end) = self.keys.all_servers();
         let range = RangeRequest { key, range_end, ..RangeRequest::default() };
         let found = self.client.range(range).await;
         let found = found.map_err(|failure| failure.unavailable("the servers cannot be read"))?;
         let server = |pair: &super::proto::KeyValue| {
             let (count, address) = std::str::from_utf8(&pair.value).ok()?.split_once(' ')?;
-            Some(Announced {
+            Some(Peer {
                 name: self.keys.server_of(&pair.key)?.into(),
                 address: address.into(),
                 count: count.parse().ok()?,

@@ -189,7 +189,7 @@ impl Inner {
                 self.forget(revision(&done)).await;
             }
         }
-        Ok(if more { Pruned::More } else { Pruned::Done })
+        Ok(if more { Pruned::Partial } else { Pruned::Done })
     }
 
     /// The pieces of one snapshot that neither counts nor is being written.

@@ -10,18 +10,15 @@ use crate::journal::Pending;
 
 impl AccessStore for PostgresJournal {
     fn version(&self) -> Pending<u64> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.access_version().await })
+        self.0.call(|inner| async move { inner.access_version().await })
     }
 
     fn documents(&self) -> Pending<Documents> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.access_documents().await })
+        self.0.call(|inner| async move { inner.access_documents().await })
     }
 
     fn change(&self, expected: u64, change: AccessChange) -> Pending<Changed> {
-        let inner = self.inner.clone();
-        self.start(async move { inner.change_access(expected, &change).await })
+        self.0.call(|inner| async move { inner.change_access(expected, &change).await })
     }
 }
 

@@ -79,20 +79,20 @@ impl Inner {
 
     /// Why there was nothing to move.
     async fn not_appended(&self, batch: &Batch, attempt: i64) -> Error {
-        let standing = match self.standing("the journal cannot be read").await {
-            Ok(standing) => standing,
+        let leader_row = match self.leader_row("the journal cannot be read").await {
+            Ok(leader_row) => leader_row,
             Err(error) => return error,
         };
-        if let Err(conflict) = standing.check_leader(batch.epoch()) {
+        if let Err(conflict) = leader_row.check_leader(batch.epoch()) {
             return conflict.into();
         }
-        if standing.attempt != attempt {
+        if leader_row.attempt != attempt {
             // A `read_back` that was given up has arrived late. All appends made before this one have an older
             // attempt and are refused for ever, so the next one may go on from here.
-            self.attempt.fetch_max(standing.attempt, Ordering::AcqRel);
+            self.attempt.fetch_max(leader_row.attempt, Ordering::AcqRel);
             return Error::unavailable("the record was sent before a record was read back");
         }
-        Conflict::OutOfOrder { seq: batch.seq(), next: standing.last.next() }.into()
+        Conflict::OutOfOrder { seq: batch.seq(), next: leader_row.last.next() }.into()
     }
 
     pub(super) async fn read_back(&self, epoch: Epoch, seq: Seq) -> Result<Option<Batch>, Error> {
@@ -107,7 +107,7 @@ impl Inner {
         let rows = self.appends.write(&statement).await;
         let rows = rows.map_err(|failure| failure.unavailable(task))?;
         let Some(row) = rows.first() else {
-            self.standing(task).await?.check_leader(epoch)?;
+            self.leader_row(task).await?.check_leader(epoch)?;
             return Err(Error::unavailable(task));
         };
         let number = |at| row.get(at).and_then(|text: &str| text.parse::<i64>().ok());

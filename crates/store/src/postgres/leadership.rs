@@ -8,7 +8,7 @@ use leasehold_core::Epoch;
 use super::connection::text_expression;
 use super::{Inner, signed, unsigned};
 use crate::error::{Conflict, Error};
-use crate::journal::{Beat, Campaign, Candidate, Leader, Leadership, Loaded, Seq};
+use crate::journal::{Campaign, Candidate, Heartbeat, Leader, Leadership, Loaded, Seq};
 use crate::stored::{check_jump, stored_batch};
 
 /// How often a campaign looks again, when the row moves under it.
@@ -16,7 +16,7 @@ const TRIES: usize = 5;
 
 /// The row of the group, as it was at some moment.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
+pub(super) struct LeaderRow {
     pub(super) epoch: Epoch,
     leads: bool,
     beat: u64,
@@ -37,10 +37,10 @@ pub(super) struct Complete {
     pub(super) epoch: Epoch,
 }
 
-impl Standing {
+impl LeaderRow {
     fn leader(&self) -> Option<Leader> {
         self.leads.then(|| Leader {
-            beat: Beat { epoch: self.epoch, count: self.beat },
+            beat: Heartbeat { epoch: self.epoch, count: self.beat },
             name: self.name.clone(),
             address: self.address.clone(),
             lease: self.lease,
@@ -56,7 +56,7 @@ impl Standing {
 }
 
 impl Inner {
-    pub(super) async fn standing(&self, task: &str) -> Result<Standing, Error> {
+    pub(super) async fn leader_row(&self, task: &str) -> Result<LeaderRow, Error> {
         let query = format!(
             "SELECT epoch, leads, beat, attempt, last_seq, snapshot, snapshot_as_of,
              snapshot_chunks, snapshot_epoch, lease_ms, name, address
@@ -74,7 +74,7 @@ impl Inner {
             chunks: u32::try_from(row.get::<_, Option<i32>>(7).unwrap_or(0)).unwrap_or(0),
             epoch: Epoch(unsigned(row.get::<_, Option<i64>>(8).unwrap_or(0))),
         });
-        Ok(Standing {
+        Ok(LeaderRow {
             epoch: Epoch(unsigned(row.get(0))),
             leads: row.get(1),
             beat: unsigned(row.get(2)),
@@ -89,8 +89,8 @@ impl Inner {
 
     /// Why a statement found nothing to move; `otherwise` if not for want of leadership.
     pub(super) async fn refused(&self, epoch: Epoch, otherwise: Conflict) -> Error {
-        match self.standing("the leader cannot be read").await {
-            Ok(standing) => match standing.check_leader(epoch) {
+        match self.leader_row("the leader cannot be read").await {
+            Ok(leader_row) => match leader_row.check_leader(epoch) {
                 Ok(()) => otherwise.into(),
                 Err(conflict) => conflict.into(),
             },
@@ -99,13 +99,13 @@ impl Inner {
     }
 
     pub(super) async fn leader(&self) -> Result<Option<Leader>, Error> {
-        Ok(self.standing("the leader cannot be read").await?.leader())
+        Ok(self.leader_row("the leader cannot be read").await?.leader())
     }
 
     pub(super) async fn campaign(
         &self,
         candidate: Candidate,
-        overdue: Option<Beat>,
+        overdue: Option<Heartbeat>,
     ) -> Result<Campaign, Error> {
         for _ in 0..TRIES {
             if let Some(epoch) = self.try_to_lead(&candidate, overdue).await? {
@@ -125,7 +125,7 @@ impl Inner {
     async fn try_to_lead(
         &self,
         candidate: &Candidate,
-        overdue: Option<Beat>,
+        overdue: Option<Heartbeat>,
     ) -> Result<Option<Epoch>, Error> {
         let over = match overdue {
             Some(beat) => {
@@ -164,9 +164,9 @@ impl Inner {
         );
         let rows = self.others.read(&query, &[self.group.into()]).await;
         let rows = rows.map_err(|failure| failure.unavailable(task))?;
-        let standing = self.standing(task).await?;
-        standing.check_leader(epoch)?;
-        let needed_after = standing.snapshot.map_or(Seq(0), |snapshot| snapshot.as_of);
+        let leader_row = self.leader_row(task).await?;
+        leader_row.check_leader(epoch)?;
+        let needed_after = leader_row.snapshot.map_or(Seq(0), |snapshot| snapshot.as_of);
         let torn = rows.first().and_then(|row| {
             let seq = Seq(unsigned(row.get(0)));
             let found = stored_batch(seq, row.get::<_, &[u8]>(1).into(), true);
@@ -217,7 +217,7 @@ impl Inner {
         );
         let rows = self.others.write(&statement).await;
         if rows.map_err(|failure| failure.unavailable(task))?.is_empty() {
-            self.standing(task).await?.check_leader(epoch)?;
+            self.leader_row(task).await?.check_leader(epoch)?;
             return Err(Error::unavailable(task));
         }
         Ok(())

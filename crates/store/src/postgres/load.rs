@@ -20,18 +20,18 @@ type Stored = (i64, Arc<[u8]>);
 
 impl Inner {
     pub(super) async fn load(&self, epoch: Epoch, from: Position) -> Result<Page, Error> {
-        let standing = self.standing(TASK).await?;
-        standing.check_leader(epoch)?;
-        match (from, standing.snapshot) {
+        let leader_row = self.leader_row(TASK).await?;
+        leader_row.check_leader(epoch)?;
+        match (from, leader_row.snapshot) {
             (Position::Start, Some(snapshot)) => self.load_chunks(snapshot, 0).await,
-            (Position::Start, None) => self.load_records(Seq(0), standing.last).await,
+            (Position::Start, None) => self.load_records(Seq(0), leader_row.last).await,
             (Position::Chunk { as_of, index }, Some(snapshot)) if snapshot.as_of == as_of => {
                 self.load_chunks(snapshot, index).await
             }
             (Position::Chunk { as_of, index }, Some(_) | None) => {
                 Err(Conflict::OutOfSnapshot { as_of, index }.into())
             }
-            (Position::After(seq), _) => self.load_records(seq, standing.last).await,
+            (Position::After(seq), _) => self.load_records(seq, leader_row.last).await,
         }
     }
 

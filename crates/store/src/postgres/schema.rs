@@ -6,13 +6,10 @@ use super::connection::{Failure, Lane};
 use crate::error::OpenError;
 
 /// The schema that this build writes, and the highest it can read.
-pub const SCHEMA: u32 = 4;
+pub const SCHEMA: u32 = 1;
 
 /// What a row may have on a page.
 const PAGE_BYTES: u32 = 8160;
-/// What the function that appends a record is given: group, epoch, attempt, sequence number, record, and how long it may
-/// wait for others.
-const APPEND_TYPES: [&str; 6] = ["integer", "bigint", "bigint", "bigint", "bytea", "integer"];
 /// How often the tables are tried to be made, when another server makes them in the same moment.
 const TRIES: usize = 5;
 
@@ -51,6 +48,7 @@ impl Tables {
     // a page stay with their row; larger ones are cut into many rows of another table.
     fn create(&self) -> String {
         let Tables { schema, version, leadership, journal, chunks, servers, .. } = self;
+        let Tables { access, access_version, .. } = self;
         format!(
             "CREATE SCHEMA IF NOT EXISTS {schema};
              CREATE TABLE {version} (version integer NOT NULL);
@@ -96,23 +94,15 @@ impl Tables {
                  count bigint NOT NULL,
                  PRIMARY KEY (group_id, name)
              );
-             {access};
-             {function};
-             INSERT INTO {version} VALUES ({SCHEMA});",
-            access = self.create_access(),
-            function = self.create_append()
-        )
-    }
-
-    fn create_access(&self) -> String {
-        let Tables { access, access_version, .. } = self;
-        format!(
-            "CREATE TABLE IF NOT EXISTS {access} (id text PRIMARY KEY, body text NOT NULL);
-             CREATE TABLE IF NOT EXISTS {access_version} (
+             CREATE TABLE {access} (id text PRIMARY KEY, body text NOT NULL);
+             CREATE TABLE {access_version} (
                  one boolean PRIMARY KEY DEFAULT true CHECK (one),
                  version bigint NOT NULL
              );
-             INSERT INTO {access_version} (version) VALUES (0) ON CONFLICT DO NOTHING"
+             INSERT INTO {access_version} (version) VALUES (0);
+             {function};
+             INSERT INTO {version} VALUES ({SCHEMA});",
+            function = self.create_append()
         )
     }
 
@@ -120,10 +110,9 @@ impl Tables {
     // expression costs less than a `PERFORM`.
     fn create_append(&self) -> String {
         let Tables { leadership, journal, append, .. } = self;
-        let [group, epoch, attempt, seq, record, wait_ms] = APPEND_TYPES;
         format!(
-            "CREATE OR REPLACE FUNCTION {append} (of_group {group}, of_epoch {epoch}, of_attempt {attempt},
-                 of_seq {seq}, of_record {record}, wait_ms {wait_ms})
+            "CREATE FUNCTION {append} (of_group integer, of_epoch bigint, of_attempt bigint,
+                 of_seq bigint, of_record bytea, wait_ms integer)
              RETURNS boolean LANGUAGE plpgsql AS $append$
              DECLARE
                  setting text;
@@ -143,18 +132,6 @@ impl Tables {
              END $append$"
         )
     }
-
-    /// From schema 1, which had no function and larger rows, schema 2, whose function did not know how long it may wait, and
-    /// schema 3, which had no access documents. Servers that still use those go on.
-    fn upgrade(&self) -> String {
-        let Tables { version, journal, .. } = self;
-        format!(
-            "ALTER TABLE {journal} SET (toast_tuple_target = {PAGE_BYTES}); {}; {};
-             UPDATE {version} SET version = {SCHEMA};",
-            self.create_access(),
-            self.create_append()
-        )
-    }
 }
 
 /// Makes what is missing, and looks whether what is there can be used.
@@ -170,9 +147,6 @@ pub(super) async fn prepare(
         Some(found) if found > i64::from(SCHEMA) => {
             let found = u32::try_from(found).unwrap_or(u32::MAX);
             return Err(OpenError::NewerSchema { store: store.into(), found, known: SCHEMA });
-        }
-        Some(found) if found < i64::from(SCHEMA) => {
-            lane.write(&tables.upgrade()).await.map_err(failed)?;
         }
         Some(_) => {}
         None => create(lane, tables).await.map_err(failed)?,
@@ -206,7 +180,7 @@ async fn create(lane: &Lane, tables: &Tables) -> Result<(), Failure> {
     loop {
         let Err(failure) = lane.write(&tables.create()).await else { return Ok(()) };
         tries += 1;
-        // Somebody else makes them as well: all of one transaction count, none of the other.
+        // Another server makes them as well: all of one transaction count, none of the other.
         if tries == TRIES || version(lane, tables).await?.is_some() {
             return match version(lane, tables).await? {
                 Some(_) => Ok(()),

@@ -3,7 +3,7 @@
 use super::connection::text_expression;
 use super::{Inner, signed, unsigned};
 use crate::error::Error;
-use crate::journal::Announced;
+use crate::journal::Peer;
 
 impl Inner {
     pub(super) async fn groups(&self, wanted: u32) -> Result<u32, Error> {
@@ -18,7 +18,7 @@ impl Inner {
         found.ok_or_else(|| Error::corrupt("the number of groups is missing in leadership"))
     }
 
-    pub(super) async fn announce(&self, server: &Announced) -> Result<(), Error> {
+    pub(super) async fn announce(&self, server: &Peer) -> Result<(), Error> {
         let (name, address) = (text_expression(&server.name), text_expression(&server.address));
         let statement = format!(
             "INSERT INTO {} (group_id, name, address, count) VALUES ({}, {name}, {address}, {count})
@@ -42,14 +42,14 @@ impl Inner {
         done.map(|_| ()).map_err(|failure| failure.unavailable("a server cannot be forgotten"))
     }
 
-    pub(super) async fn servers(&self) -> Result<Vec<Announced>, Error> {
+    pub(super) async fn servers(&self) -> Result<Vec<Peer>, Error> {
         let query = format!(
             "SELECT name, address, count FROM {} WHERE group_id = $1 ORDER BY name COLLATE \"C\"",
             self.tables.servers
         );
         let rows = self.others.read(&query, &[self.group.into()]).await;
         let rows = rows.map_err(|failure| failure.unavailable("the servers cannot be read"))?;
-        let server = |row: &tokio_postgres::Row| Announced {
+        let server = |row: &tokio_postgres::Row| Peer {
             name: row.get(0),
             address: row.get(1),
             count: unsigned(row.get(2)),

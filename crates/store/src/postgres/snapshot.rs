@@ -128,9 +128,9 @@ impl Inner {
 
     /// An earlier call may have done it although it failed.
     async fn committed_before(&self, epoch: Epoch, as_of: Seq, chunks: u32) -> Result<(), Error> {
-        let standing = self.standing("the snapshot cannot be committed").await?;
-        standing.check_leader(epoch)?;
-        let is_it = standing.snapshot.is_some_and(|snapshot| {
+        let leader_row = self.leader_row("the snapshot cannot be committed").await?;
+        leader_row.check_leader(epoch)?;
+        let is_it = leader_row.snapshot.is_some_and(|snapshot| {
             (snapshot.epoch, snapshot.as_of, snapshot.chunks) == (epoch, as_of, chunks)
         });
         if is_it {
@@ -169,12 +169,12 @@ impl Inner {
             text.and_then(|text: &str| text.parse::<i64>().ok()).unwrap_or(0)
         };
         if number(0) == 0 {
-            self.standing(task).await?.check_leader(epoch)?;
+            self.leader_row(task).await?.check_leader(epoch)?;
             return Err(Error::unavailable(task));
         }
         if number(1) < PRUNED_RECORDS && number(2) < PRUNED_CHUNKS {
             return Ok(Pruned::Done);
         }
-        Ok(Pruned::More)
+        Ok(Pruned::Partial)
     }
 }

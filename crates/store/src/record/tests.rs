@@ -70,7 +70,7 @@ proptest! {
         }
     }
 
-    // With the checksum put right again, as somebody who means harm would do: anything may come of it but a panic.
+    // With the checksum put right again, as an attacker would do: anything may come of it but a panic.
     #[test]
     fn forged_content_never_panics(kind in 1..3u8, content in vec(any::<u8>(), 0..300)) {
         let mut bytes = vec![VERSION, kind, 0, 0, 0, 0];

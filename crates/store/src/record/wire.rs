@@ -133,8 +133,6 @@ fn varint(bytes: &mut Vec<u8>, mut value: u64) {
 pub(super) struct Decoder<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Names were once written whole.
-    has_whole_names: bool,
     namespace: Last<Namespace>,
     owner: Last<Owner>,
     key: Last<Key>,
@@ -157,12 +155,10 @@ impl<T> Default for Last<T> {
 }
 
 impl<'a> Decoder<'a> {
-    /// For what was written in that version of the format.
-    pub(super) fn new(bytes: &'a [u8], at: usize, version: u8) -> Decoder<'a> {
+    pub(super) fn new(bytes: &'a [u8], at: usize) -> Decoder<'a> {
         Decoder {
             bytes,
             at,
-            has_whole_names: version < 2,
             namespace: Last::default(),
             owner: Last::default(),
             key: Last::default(),
@@ -312,7 +308,7 @@ impl<'a> Decoder<'a> {
         if len == 0 {
             return last.name.clone().ok_or_else(|| self.fault(what, start));
         }
-        let shared = if self.has_whole_names { 0 } else { self.len(what)? };
+        let shared = self.len(what)?;
         if shared > len.min(last.bytes.len()) {
             return Err(self.fault(what, start));
         }

@@ -8,7 +8,7 @@ use rusqlite::{Connection, params};
 use super::snapshot::complete;
 use super::writer::{Writer, last_seq, signed, unsigned, wall_clock_ms};
 use crate::error::Error;
-use crate::journal::{Beat, Campaign, Candidate, Leader, Leadership, Loaded, Seq};
+use crate::journal::{Campaign, Candidate, Heartbeat, Leader, Leadership, Loaded, Seq};
 use crate::stored::{check_jump, stored_batch};
 
 impl Writer {
@@ -19,7 +19,7 @@ impl Writer {
             |row| {
                 let epoch = Epoch(unsigned(row.get(1)?));
                 let leader = Leader {
-                    beat: Beat { epoch, count: 0 },
+                    beat: Heartbeat { epoch, count: 0 },
                     name: row.get(2)?,
                     address: row.get(3)?,
                     lease: Duration::from_millis(unsigned(row.get(4)?)),

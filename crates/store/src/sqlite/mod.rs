@@ -42,7 +42,8 @@ use tokio::sync::oneshot;
 use crate::access::AccessStore;
 use crate::error::{Error, OpenError};
 use crate::journal::{
-    Beat, Campaign, Candidate, Journal, Leader, Page, Pending, Position, Pruned, Seq, Traits,
+    Campaign, Candidate, Heartbeat, Journal, JournalCaps, Leader, Page, Pending, Position, Pruned,
+    Seq,
 };
 use crate::record::{Batch, Chunk};
 
@@ -176,8 +177,13 @@ fn gone_with_an_append() -> Error {
 }
 
 impl Journal for SqliteJournal {
-    fn traits(&self) -> Traits {
-        Traits { name: "sqlite", lasting: true, shared: false, record_bytes_max: RECORD_BYTES_MAX }
+    fn caps(&self) -> JournalCaps {
+        JournalCaps {
+            name: "sqlite",
+            lasting: true,
+            shared: false,
+            record_bytes_max: RECORD_BYTES_MAX,
+        }
     }
 
     fn access(self: Arc<Self>) -> Option<Arc<dyn AccessStore>> {
@@ -189,7 +195,7 @@ impl Journal for SqliteJournal {
     }
 
     // Whoever led before has closed the file: no beat has to be compared.
-    fn campaign(&self, candidate: Candidate, _overdue: Option<Beat>) -> Pending<Campaign> {
+    fn campaign(&self, candidate: Candidate, _overdue: Option<Heartbeat>) -> Pending<Campaign> {
         self.ask(gone, move |writer| writer.campaign(&candidate))
     }
 

@@ -198,7 +198,7 @@ fn revision(entries: &[Entry]) -> Option<u64> {
 fn both(one: Pruned, other: Pruned) -> Pruned {
     match (one, other) {
         (Pruned::Done, Pruned::Done) => Pruned::Done,
-        (Pruned::More, _) | (_, Pruned::More) => Pruned::More,
+        (Pruned::Partial, _) | (_, Pruned::Partial) => Pruned::Partial,
     }
 }
 
@@ -207,7 +207,7 @@ fn pruned(removed: usize, limit: i64) -> Pruned {
     if i64::try_from(removed).is_ok_and(|removed| removed < limit) {
         Pruned::Done
     } else {
-        Pruned::More
+        Pruned::Partial
     }
 }
 
@@ -249,7 +249,7 @@ fn prune_snapshots(
         transaction.execute("DELETE FROM snapshots WHERE id = ?1", [stale])?;
     }
     // There may be other stale ones.
-    Ok(Pruned::More)
+    Ok(Pruned::Partial)
 }
 
 /// Gives back some of the free pages, if there are so many that the file will hardly need them again.
@@ -261,5 +261,5 @@ fn vacuum(connection: &Connection) -> rusqlite::Result<Pruned> {
         return Ok(Pruned::Done);
     }
     connection.execute_batch(&format!("PRAGMA incremental_vacuum({PRUNED_PAGES})"))?;
-    Ok(Pruned::More)
+    Ok(Pruned::Partial)
 }

@@ -131,7 +131,7 @@ impl Writer {
         Ok(done?)
     }
 
-    /// The same for somebody who need not lead.
+    /// The same for a caller that need not lead.
     pub(super) fn transaction_of_anybody<T>(
         &mut self,
         what: &str,
@@ -178,7 +178,7 @@ impl Writer {
             .map_err(|error| self.failed("its size cannot be limited", error))
     }
 
-    /// Works the write-ahead log off when it has grown. If somebody reads an old state of the file, it grows on
+    /// Works the write-ahead log off when it has grown. If a reader keeps an old state of the file, it grows on
     /// until they have done.
     pub(super) fn checkpoint_if_due(&mut self) {
         let pages = self.wal_pages.load(Ordering::Relaxed);

@@ -133,7 +133,7 @@ pub(crate) fn snapshot(journal: &dyn Journal, epoch: Epoch, as_of: u64, leases: 
     }
     let committed = block_on(journal.commit_snapshot(epoch, Seq(as_of), index));
     committed.expect("a whole snapshot can be committed");
-    while block_on(journal.prune(epoch)).expect("it can be pruned") == Pruned::More {}
+    while block_on(journal.prune(epoch)).expect("it can be pruned") == Pruned::Partial {}
 }
 
 pub(crate) fn load(journal: &dyn Journal, epoch: Epoch) -> Vec<Loaded> {

@@ -1,7 +1,7 @@
 //! Who leads, for the processes beside this one: one question over HTTP, one answer in JSON.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -10,6 +10,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use leasehold_client::{Election, LeaseHandle};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
@@ -44,11 +45,11 @@ impl Board {
     }
 
     pub(super) fn elected(&self, lease: LeaseHandle) {
-        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = Some(lease);
+        *self.lease.lock() = Some(lease);
     }
 
     pub(super) fn over(&self) {
-        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.lease.lock() = None;
     }
 
     /// Answers there from now on, as long as this process lives.
@@ -67,7 +68,7 @@ impl Board {
     /// By our own lease if it is valid at this moment: never longer than another cannot lead. Otherwise the server is
     /// asked each time, so that no answer is older than the question.
     async fn look(&self) -> Leading {
-        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lease = self.lease.lock().clone();
         if let Some(lease) = lease.filter(|lease| lease.is_valid()) {
             let (name, token) = (self.name.clone(), lease.fencing_token());
             return Leading {

@@ -5,9 +5,9 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold_client::machine::Moment;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::args::Fault;
 
@@ -69,18 +69,18 @@ impl Judge {
     }
 
     fn seen(&self, lock: u32) -> MutexGuard<'_, Seen> {
-        self.locks[lock as usize].lock().unwrap_or_else(PoisonError::into_inner)
+        self.locks[lock as usize].lock()
     }
 
     fn note(&self, broken: Broken) {
-        let mut noted = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.broken.lock();
         if noted.len() < BROKEN_MAX {
             noted.push(broken);
         }
     }
 
     pub(super) fn broken(&self) -> Vec<Broken> {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.broken.lock().clone()
     }
 
     pub(super) fn granted(&self) -> u64 {

@@ -39,7 +39,7 @@ pub(super) struct Report {
     pub(super) acquire_ms: Percentiles,
     release_ms: Percentiles,
     refused: u64,
-    /// Of all tries, how many met somebody else.
+    /// Of all tries, how many met another worker.
     conflict_percent: f64,
     crashed: u64,
     lost: u64,

@@ -20,7 +20,7 @@ const STALE_EVERY: u64 = 4;
 /// So many workers try a stale write at the end.
 const STALE_AT_THE_END: u32 = 8;
 const PAUSE_WHEN_UNREACHABLE: Duration = Duration::from_millis(100);
-/// Enough for a lease that somebody else let lapse.
+/// Enough for a lease that another worker let lapse.
 const ANY_MICROS: u64 = 600_000_000;
 
 pub(super) struct Worker {
@@ -28,7 +28,7 @@ pub(super) struct Worker {
     run: u32,
     client: Client,
     locks: u32,
-    /// There are enough for all, so nobody meets anybody.
+    /// There are enough for all, so no worker meets another.
     has_own_lock: bool,
     ttl: Duration,
     hold: Duration,
@@ -220,7 +220,7 @@ impl Worker {
         }
     }
 
-    /// Goes without a word. When the lock is somebody else's, it comes back and writes, as a process would that was
+    /// Goes without a word. When the lock is another worker's, it comes back and writes, as a process would that was
     /// stopped for a while.
     async fn vanish(&mut self, lock: u32, name: &str, lease: Lease) {
         self.counts.crashed += 1;

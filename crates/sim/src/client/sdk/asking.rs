@@ -14,7 +14,7 @@ use leasehold_engine::Call;
 use super::words::read_ticket;
 use super::{Exchange, Link, ends_all};
 use crate::client::Due;
-use crate::client::hand::NO_CALL;
+use crate::client::raw_client::NO_CALL;
 use crate::judge::Verdict;
 use crate::plan::Node;
 use crate::server::Wire;

@@ -24,9 +24,9 @@ use leasehold_engine::{Call, CallError, Reply};
 use leasehold_judge::history::Kept;
 
 use super::Due;
-use crate::dice::{Dice, Purpose};
 use crate::judge::{self, Attempt, Belief, Verdict};
 use crate::plan::{Node, Plan};
+use crate::rng::{Purpose, Rng};
 use crate::server::Wire;
 use crate::time::{Micros, Moment};
 use crate::world::World;
@@ -34,8 +34,8 @@ use words::{problem_of, ticket_text, word_for};
 
 /// More than that it does not hold or want at a time.
 const ITEMS_MAX: usize = 4;
-/// The SDK's thread counts as a client of its own where deeds are numbered.
-pub(crate) const SDK_DEEDS: usize = 1000;
+/// The SDK's thread counts as a client of its own where actions are numbered.
+pub(crate) const SDK_ACTIONS: usize = 1000;
 
 /// One client's SDK.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ struct Item {
 impl Sdk {
     pub(crate) fn new(plan: &Plan, client: usize, life: u64, now: Own) -> Sdk {
         let part = |parts: u64| Duration::from_micros((plan.ttl / parts).max(1000));
-        let mut dice = Dice::new(plan.seed, Purpose::Client, client as u64, life + (8 << 32));
+        let mut rng = Rng::new(plan.seed, Purpose::Client, client as u64, life + (8 << 32));
         let intervals = [HeartbeatInterval::Third, HeartbeatInterval::Sixth];
         let settings = Settings {
             patience: part(1),
@@ -94,11 +94,11 @@ impl Sdk {
             connect_timeout: part(8),
             backoff_first: part(400),
             backoff_max: part(20),
-            heartbeat: *dice.pick(&intervals),
+            heartbeat: *rng.pick(&intervals),
         };
         let mut servers: Vec<String> = (0..plan.servers).map(|s| format!("server-{s}")).collect();
         servers.rotate_left(client % plan.servers);
-        let seed = Dice::new(plan.seed, Purpose::Client, client as u64, life + (7 << 32)).number();
+        let seed = Rng::new(plan.seed, Purpose::Client, client as u64, life + (7 << 32)).number();
         Sdk {
             machine: Machine::new(now, servers, settings, seed),
             keys: BTreeSet::new(),
@@ -397,13 +397,13 @@ impl World {
                 );
             }
         }
-        if self.clients[client].winds_down {
+        if self.clients[client].draining {
             self.sdk(client).machine.release(own, key);
             return self.drive_sdk(client);
         }
-        let mut dice =
-            Dice::new(self.plan.seed, Purpose::Client, client as u64, key.to_u64() ^ now.0);
-        let held = self.now + dice.spread(self.plan.ttl / 20, self.plan.ttl * 2);
+        let mut rng =
+            Rng::new(self.plan.seed, Purpose::Client, client as u64, key.to_u64() ^ now.0);
+        let held = self.now + rng.spread(self.plan.ttl / 20, self.plan.ttl * 2);
         self.client_due(client, Due::SdkRelease(key.to_u64()), held);
         Ok(())
     }
@@ -417,7 +417,7 @@ impl World {
     pub(crate) fn forget_what_is_given_back(&mut self) {
         let clients = &self.clients;
         self.judge.beliefs.retain(|client, key| {
-            if let Some(hold) = super::hand::hold_of_belief(key) {
+            if let Some(hold) = super::raw_client::hold_of_belief(key) {
                 return clients[client].holds.contains_key(&hold);
             }
             let sdk = clients[client].sdk.as_ref();

@@ -6,57 +6,57 @@ use std::time::Duration;
 use leasehold_client::machine::{Ask, Key, Moment as Own, State, Wait as SdkWait};
 use leasehold_core::{Namespace, RequestId};
 
-use super::{ITEMS_MAX, Item, SDK_DEEDS, Sdk, inode_of};
+use super::{ITEMS_MAX, Item, SDK_ACTIONS, Sdk, inode_of};
 use crate::client::Due;
 use crate::client::scopes::claim;
-use crate::dice::{Dice, Purpose};
 use crate::judge::{Attempt, Verdict};
+use crate::rng::{Purpose, Rng};
 use crate::world::World;
 
 impl World {
     pub(in crate::client) fn sdk_think(&mut self, client: usize) -> Result<(), Verdict> {
-        if self.clients[client].winds_down {
+        if self.clients[client].draining {
             return Ok(());
         }
         let own = self.own(client);
-        self.clients[client].sdk_deeds += 1;
-        let deed = self.clients[client].sdk_deeds;
-        let place = client + SDK_DEEDS;
-        let mut dice = Dice::new(self.plan.seed, Purpose::Work, place as u64, deed);
-        let think = dice.between(1, self.plan.work.think * 4);
+        self.clients[client].sdk_actions += 1;
+        let action = self.clients[client].sdk_actions;
+        let place = client + SDK_ACTIONS;
+        let mut rng = Rng::new(self.plan.seed, Purpose::Work, place as u64, action);
+        let think = rng.between(1, self.plan.work.think * 4);
         self.client_due(client, Due::SdkThink, self.now + think);
-        if self.cut.deeds.contains(&(place, deed)) {
+        if self.cut.actions.contains(&(place, action)) {
             return Ok(());
         }
         let Sdk { machine, keys, .. } = self.sdk(client);
         let keys: Vec<Key> = keys.iter().copied().collect();
-        if keys.len() >= ITEMS_MAX || (!keys.is_empty() && dice.percent(25)) {
-            let key = *dice.pick(&keys);
-            if dice.percent(50) {
+        if keys.len() >= ITEMS_MAX || (!keys.is_empty() && rng.percent(25)) {
+            let key = *rng.pick(&keys);
+            if rng.percent(50) {
                 machine.release(own, key);
             } else {
                 machine.abandon(own, key);
             }
         } else {
-            self.sdk_acquire(client, &mut dice);
+            self.sdk_acquire(client, &mut rng);
         }
         self.drive_sdk(client)
     }
 
-    fn sdk_acquire(&mut self, client: usize, dice: &mut Dice) {
+    fn sdk_acquire(&mut self, client: usize, rng: &mut Rng) {
         let (own, now, work, ttl) = (self.own(client), self.now, self.plan.work, self.plan.ttl);
-        let (life, deed) = (self.clients[client].life, self.clients[client].sdk_deeds);
+        let (life, action) = (self.clients[client].life, self.clients[client].sdk_actions);
         let sdk = self.sdk(client);
-        let lasts = Duration::from_millis(*dice.pick(&[ttl, ttl / 2, ttl * 2]) / 1000);
+        let lasts = Duration::from_millis(*rng.pick(&[ttl, ttl / 2, ttl * 2]) / 1000);
         let is_session = |key: &Key| {
             sdk.machine.data(*key).is_some_and(|item| item.claims.is_empty() && item.is_granted)
         };
         let session = sdk.keys.iter().copied().find(is_session);
-        let opens = session.is_none() && dice.percent(work.sessions / 2);
-        let session = session.filter(|_| !opens && dice.percent(70));
-        let mut claims = vec![claim(dice, &work)];
-        if dice.percent(work.sets) {
-            let more = claim(dice, &work);
+        let opens = session.is_none() && rng.percent(work.sessions / 2);
+        let session = session.filter(|_| !opens && rng.percent(70));
+        let mut claims = vec![claim(rng, &work)];
+        if rng.percent(work.sets) {
+            let more = claim(rng, &work);
             if !claims[0].scope.overlaps(&more.scope) {
                 claims.push(more);
             }
@@ -71,13 +71,13 @@ impl World {
         } else if claims.is_empty() {
             return;
         }
-        let wait = if dice.percent(work.waits) {
-            *dice.pick(&[SdkWait::Forever, SdkWait::UpTo(lasts), SdkWait::UpTo(lasts / 8)])
+        let wait = if rng.percent(work.waits) {
+            *rng.pick(&[SdkWait::Forever, SdkWait::UpTo(lasts), SdkWait::UpTo(lasts / 8)])
         } else {
             SdkWait::Never
         };
         let request_id =
-            RequestId::new(&format!("sdk-{client}-{life}-{deed}")).expect("a plain name");
+            RequestId::new(&format!("sdk-{client}-{life}-{action}")).expect("a plain name");
         let attempt = Attempt {
             client,
             owner: sdk.owner.clone(),
@@ -129,7 +129,7 @@ impl World {
     }
 
     /// Everything is given back; what is still asked for may come.
-    pub(in crate::client) fn sdk_winds_down(&mut self, client: usize) -> Result<(), Verdict> {
+    pub(in crate::client) fn sdk_drains(&mut self, client: usize) -> Result<(), Verdict> {
         let own = self.own(client);
         let Sdk { machine, keys, .. } = self.sdk(client);
         for key in keys.iter() {

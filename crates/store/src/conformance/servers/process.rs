@@ -11,8 +11,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
 
 use super::polling::wait_until;
 
@@ -130,7 +131,7 @@ impl Process {
         self.pid = Some(line.trim().parse().expect("it says the process id"));
     }
 
-    /// Waits until it is ready. If it has ended instead, because somebody had its port for a moment, it is started again.
+    /// Waits until it is ready. If it has ended instead, because another process had its port for a moment, it is started again.
     pub(super) fn wait_until_ready(&mut self, mut is_ready: impl FnMut() -> bool) {
         let what = format!("the server of {} is ready", self.folder.display());
         wait_until(&what, || {
@@ -180,7 +181,7 @@ impl Drop for Process {
 /// A port that nobody uses. Each is given out once in this process, so that servers started at the same time differ.
 pub(super) fn free_port() -> u16 {
     static GIVEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
-    let mut given = GIVEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut given = GIVEN.lock();
     loop {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
         let port = socket.local_addr().expect("it is bound").port();

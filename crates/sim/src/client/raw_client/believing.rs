@@ -14,9 +14,9 @@ use leasehold_judge::history::Kept;
 
 use super::super::{Due, Hold, Keep, Pending};
 use super::{release_of, renew_of};
-use crate::dice::{Dice, Purpose};
 use crate::judge::Belief;
 use crate::plan::micros;
+use crate::rng::{Purpose, Rng};
 use crate::time::{Micros, Moment};
 use crate::world::World;
 
@@ -66,8 +66,8 @@ impl World {
 
     /// When this holder will renew: mostly in time, sometimes at the last moment or never.
     pub(super) fn keep(&self, client: usize, salt: u64) -> Keep {
-        let mut dice = Dice::new(self.plan.seed, Purpose::Client, client as u64, salt ^ (5 << 40));
-        dice.weighted(&[
+        let mut rng = Rng::new(self.plan.seed, Purpose::Client, client as u64, salt ^ (5 << 40));
+        rng.weighted(&[
             (70, Some(333)),
             (8, Some(900)),
             (4, Some(1000)),
@@ -122,7 +122,7 @@ impl World {
         let at = &mut self.clients[client];
         // The timer was set anew meanwhile.
         let is_due = at.renewals.get(&number).is_some_and(|due| *due <= now);
-        if at.winds_down || !is_due {
+        if at.draining || !is_due {
             return;
         }
         at.renewals.remove(&number);

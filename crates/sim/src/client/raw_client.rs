@@ -20,9 +20,9 @@ use leasehold_engine::Call;
 use leasehold_judge::history::Kept;
 
 use super::{Due, Hold, Pending};
-use crate::dice::{Dice, Purpose};
 use crate::judge::{Attempt, Verdict};
 use crate::plan::{Node, micros};
+use crate::rng::{Purpose, Rng};
 use crate::server::Wire;
 use crate::time::{MILLI, Micros, Moment};
 use crate::world::World;
@@ -32,8 +32,8 @@ pub(super) use believing::hold_of_belief;
 const TRIES_MAX: u32 = 6;
 
 impl World {
-    fn dice_of(&self, client: usize, number: u64) -> Dice {
-        Dice::new(self.plan.seed, Purpose::Client, client as u64, number + (2 << 32))
+    fn rng_of(&self, client: usize, number: u64) -> Rng {
+        Rng::new(self.plan.seed, Purpose::Client, client as u64, number + (2 << 32))
     }
 
     /// Something new is asked; says by which number.
@@ -121,20 +121,20 @@ impl World {
         let at = &self.clients[client];
         let tries = at.pending.get(&number).map_or(0, |pending| u64::from(pending.tries));
         let place = (client as u64) << 40 | at.life << 28 | tries << 20;
-        let mut dice = Dice::new(self.plan.seed, Purpose::LeaseId, place, number);
-        LeaseId::from_u128(u128::from(dice.number()) << 64 | u128::from(dice.number()))
+        let mut rng = Rng::new(self.plan.seed, Purpose::LeaseId, place, number);
+        LeaseId::from_u128(u128::from(rng.number()) << 64 | u128::from(rng.number()))
     }
 
     /// How long an answer is waited for. One that was asked to wait for ever is often waited for just so long.
     fn patience(&self, client: usize, number: u64, call: &Call) -> Option<Micros> {
         let ttl = self.plan.ttl;
-        let mut dice = self.dice_of(client, number);
-        let usual = dice.spread(ttl / 4, ttl * 2);
+        let mut rng = self.rng_of(client, number);
+        let usual = rng.spread(ttl / 4, ttl * 2);
         let Call::Command(Command::Acquire(acquire)) = call else { return Some(usual) };
         match acquire.wait {
             Wait::Never => Some(usual),
             Wait::UpTo(wait) => Some(usual + micros(wait) * 2),
-            Wait::Forever if dice.percent(30) => Some(dice.spread(ttl / 10, ttl * 4)),
+            Wait::Forever if rng.percent(30) => Some(rng.spread(ttl / 10, ttl * 4)),
             Wait::Forever => None,
         }
     }
@@ -143,7 +143,7 @@ impl World {
     pub(super) fn lose_patience(&mut self, client: usize, number: u64) {
         let at = &mut self.clients[client];
         let life = at.life;
-        // While everybody comes to an end, nobody leaves: that is what is judged.
+        // While all clients come to an end, none leaves: that is what is judged.
         if self.is_calm
             && at.pending.get(&number).is_none_or(|pending| pending.invoked.0 >= self.plan.length)
         {
@@ -200,8 +200,8 @@ impl World {
             }
             return;
         }
-        let mut dice = self.dice_of(client, number + u64::from(pending.tries) * 7919);
-        let pause = dice.between(MILLI, (self.plan.ttl / 10).clamp(2 * MILLI, 250 * MILLI));
+        let mut rng = self.rng_of(client, number + u64::from(pending.tries) * 7919);
+        let pause = rng.between(MILLI, (self.plan.ttl / 10).clamp(2 * MILLI, 250 * MILLI));
         self.client_due(client, Due::Retry(number), self.now + pause);
     }
 }

@@ -10,7 +10,7 @@ use leasehold_api::{
     OpenRequest, ReleaseRequest, RenewRequest,
 };
 use leasehold_client::{Api, Client, Error, Method};
-use leasehold_sim::dice::{Dice, Purpose};
+use leasehold_sim::rng::{Purpose, Rng};
 
 use crate::clock;
 use crate::judge::Judge;
@@ -37,33 +37,33 @@ pub(crate) enum Done {
     FileRemoved(u64),
 }
 
-pub(crate) struct Hand {
+pub(crate) struct RawClient {
     client: Client,
     number: u64,
     asked: u64,
-    dice: Dice,
+    rng: Rng,
     judge: Rc<RefCell<Judge>>,
 }
 
-impl Hand {
+impl RawClient {
     pub(crate) fn new(
         plan: &Plan,
         client: Client,
         number: usize,
         judge: Rc<RefCell<Judge>>,
-    ) -> Hand {
+    ) -> RawClient {
         let number = number as u64;
-        let dice = Dice::new(plan.seed, Purpose::Client, number, 1 << 32);
-        Hand { client, number, asked: 0, dice, judge }
+        let rng = Rng::new(plan.seed, Purpose::Client, number, 1 << 32);
+        RawClient { client, number, asked: 0, rng, judge }
     }
 
     pub(crate) async fn run(mut self, until: Duration) {
         while clock::elapsed() < until {
-            let pause = Duration::from_millis(self.dice.spread(20, 900));
+            let pause = Duration::from_millis(self.rng.spread(20, 900));
             tokio::time::sleep(pause).await;
             let api = self.client.clone();
             let api = api.api();
-            match self.dice.below(5) {
+            match self.rng.below(5) {
                 0 | 1 => self.lock(api).await,
                 2 => self.session(api).await,
                 3 => self.file(api).await,
@@ -114,18 +114,18 @@ impl Hand {
     async fn lock(&mut self, api: Api<'_>) {
         let lock = format!("by-hand/{}", self.number);
         let Some((grant, opened_with)) = self.acquire(api, &lock).await else { return };
-        if self.dice.percent(60) {
+        if self.rng.percent(60) {
             let ttl = self.ttl();
             let Grant { owner_id, lease_id, fencing_token, .. } = grant.clone();
             let request = RenewRequest { owner_id, lease_id, fencing_token, ttl_ms: Some(ttl) };
             self.told(Done::Ttl(ttl), api.renew(&lock, &request).await);
         }
-        if self.dice.percent(50) {
+        if self.rng.percent(50) {
             let register = format!("register-{}", self.next());
             let accepted = api.accept_fence(&register, grant.fencing_token).await;
             self.told(Done::Accepted(register), accepted);
         }
-        if self.dice.percent(30) {
+        if self.rng.percent(30) {
             let reason = self.reason();
             let request = BreakRequest { reason: reason.clone(), fencing_token: None };
             match api.break_lock(&lock, &request).await {
@@ -145,12 +145,12 @@ impl Hand {
         let Some(opened) = self.told(Done::Ttl(ttl), api.open_session(&request).await) else {
             return;
         };
-        if self.dice.percent(60) {
+        if self.rng.percent(60) {
             let longer = self.ttl();
             let request = KeepAliveRequest { ttl_ms: Some(longer) };
             self.told(Done::Ttl(longer), api.keep_alive(&opened.session_id, &request).await);
         }
-        if self.dice.percent(40) {
+        if self.rng.percent(40) {
             let reason = self.reason();
             let request = BreakSessionRequest { reason: reason.clone() };
             let answer = api.break_session(opened.session, &request).await;
@@ -177,7 +177,7 @@ impl Hand {
         let ttl = self.ttl();
         let path = format!("/lock?client={client}&ttl={ttl}ms");
         let taken = api.raw(Method::POST, &path, None).await;
-        if self.told(Done::Ttl(ttl), taken).is_some() && self.dice.percent(70) {
+        if self.told(Done::Ttl(ttl), taken).is_some() && self.rng.percent(70) {
             let path = format!("/lock?client={client}");
             // Its end is judged by the next who gets it.
             drop(api.raw(Method::DELETE, &path, None).await);

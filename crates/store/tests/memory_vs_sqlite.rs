@@ -68,7 +68,7 @@ impl Answer {
     }
 }
 
-/// Where the asking has come to; the same for both twins.
+/// Where the asking has come to; the same for both stores.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     epoch: u64,
@@ -122,7 +122,7 @@ fn asked(journal: &dyn Journal, place: Place, ask: Ask) -> Answer {
         }
         Ask::Prune => loop {
             match block_on(journal.prune(epoch)) {
-                Ok(Pruned::More) => {}
+                Ok(Pruned::Partial) => {}
                 answer => return Answer::of(answer, |_| Answer::Done),
             }
         },

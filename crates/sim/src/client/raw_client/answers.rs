@@ -88,17 +88,17 @@ impl World {
         Ok(())
     }
 
-    /// The thread goes on to its next deed.
+    /// The thread goes on to its next action.
     pub(super) fn go_on(&mut self, client: usize, pending: &Pending) {
         let at = &self.clients[client];
         if !pending.is_deed || !at.is_up {
             return;
         }
-        if at.winds_down {
+        if at.draining {
             return self.give_everything_back(client);
         }
-        let mut dice = self.dice_of(client, at.deeds + (3 << 32));
-        let think = dice.between(0, self.plan.work.think * 2);
+        let mut rng = self.rng_of(client, at.actions + (3 << 32));
+        let think = rng.between(0, self.plan.work.think * 2);
         self.client_due(client, Due::Think, self.now + think);
     }
 

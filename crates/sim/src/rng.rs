@@ -1,14 +1,16 @@
-//! Chance, from the seed alone.
+//! Random numbers, from the seed alone.
 //!
-//! Every purpose throws dice of its own, named by numbers: the third message from one node to another, the seventh thing
+//! Every purpose has a generator of its own, named by numbers: the third message from one node to another, the seventh thing
 //! that a client does. So leaving something out of a world does not change what chance does to the rest of it, which is
 //! what lets the shrinker cut a failing schedule down.
 
-/// A row of numbers that look random and are the same for the same seed and names (SplitMix64).
-#[derive(Clone, Copy, Debug)]
-pub struct Dice(u64);
+use leasehold_judge::random::Random;
 
-/// What dice are thrown for, so that no two purposes share a row.
+/// A row of numbers that look random and are the same for the same seed and names.
+#[derive(Clone, Copy, Debug)]
+pub struct Rng(Random);
+
+/// What numbers are drawn for, so that no two purposes share a row.
 #[derive(Clone, Copy, Debug)]
 pub enum Purpose {
     Plan = 1,
@@ -21,15 +23,18 @@ pub enum Purpose {
     LeaseId,
 }
 
-impl Dice {
-    pub fn new(seed: u64, purpose: Purpose, one: u64, two: u64) -> Dice {
+impl Rng {
+    pub fn new(seed: u64, purpose: Purpose, one: u64, two: u64) -> Rng {
         let purpose = mixed(seed ^ mixed(purpose as u64));
-        Dice(mixed(purpose ^ mixed(one.wrapping_add(0x51) ^ mixed(two.wrapping_add(0xa3)))))
+        let names = mixed(one.wrapping_add(0x51) ^ mixed(two.wrapping_add(0xa3)));
+        let mut random = Random::new(mixed(purpose ^ names));
+        // The first number is that of the names themselves.
+        random.number();
+        Rng(random)
     }
 
     pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mixed(self.0)
+        self.0.number()
     }
 
     /// A number below `end`; 0 if there is none.
@@ -83,10 +88,7 @@ impl Dice {
 
 /// Numbers that lie close together come to lie far apart.
 fn mixed(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    Random::new(number).number()
 }
 
 #[cfg(test)]
@@ -96,8 +98,8 @@ mod tests {
     #[test]
     fn same_names_give_the_same_row_and_others_do_not() {
         let row = |one, two| {
-            let mut dice = Dice::new(7, Purpose::Message, one, two);
-            [dice.number(), dice.number(), dice.number()]
+            let mut rng = Rng::new(7, Purpose::Message, one, two);
+            [rng.number(), rng.number(), rng.number()]
         };
         assert_eq!(row(1, 2), row(1, 2));
         assert_ne!(row(1, 2), row(2, 1));
@@ -106,8 +108,8 @@ mod tests {
 
     #[test]
     fn spread_covers_all_magnitudes_between_its_ends() {
-        let mut dice = Dice::new(1, Purpose::Plan, 0, 0);
-        let drawn: Vec<u64> = (0..1000).map(|_| dice.spread(100, 5000)).collect();
+        let mut rng = Rng::new(1, Purpose::Plan, 0, 0);
+        let drawn: Vec<u64> = (0..1000).map(|_| rng.spread(100, 5000)).collect();
         assert!(drawn.iter().all(|length| (100..10_000).contains(length)));
         assert!(
             drawn.iter().any(|&length| length < 200) && drawn.iter().any(|&length| length > 3000)
