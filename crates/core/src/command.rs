@@ -13,7 +13,7 @@ use crate::mode::Mode;
 use crate::range::ByteRange;
 use crate::scope::{Key, Scope};
 
-/// Something asked of the table. Reads are methods of their own: see `view.rs`.
+/// Something asked of the table. Reads are methods of their own: see `read/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     Acquire(Acquire),
@@ -308,7 +308,7 @@ pub struct Withdraw {
 }
 
 impl GracePolicy {
-    /// Whether every new grant is refused while the grace is on.
+    /// Whether every new grant is refused while the recovery grace is active.
     pub fn is_strict(self) -> bool {
         match self {
             GracePolicy::Conflicting => false,

@@ -11,13 +11,14 @@ use crate::id::{LeaseId, Namespace, Principal};
 use crate::inode::Party;
 use crate::lease::LeaseIdx;
 use crate::namespace::{NamespaceIdx, NamespaceState};
+use crate::read::Holder;
 use crate::read::covers;
-use crate::refusal::{Gone, Holder};
+use crate::read::view::{EndedGrant, TokenView};
+use crate::refusal::Gone;
 use crate::scope::Scope;
 use crate::table::LockTable;
 use crate::time::Timestamp;
 use crate::transition::Ending;
-use crate::view::{EndedGrant, TokenView};
 
 /// How many holds and endings a view of one token names.
 const NAMED_MAX: usize = 100;

@@ -344,7 +344,7 @@ fn invariant_no_fence_is_used_by_two_grants(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// First come, first served, and no longer than needed: who could be granted does not wait.
+/// FIFO, and no longer than needed: who could be granted does not wait.
 /// A mark above them would turn every rightful holder away.
 pub fn invariant_registers_hold_issued_tokens(table: &LockTable) -> Checked {
     for (_, register, mark) in table.registers.iter() {

@@ -7,7 +7,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::fencing_token::FencingToken;
 use crate::id::{Namespace, RegisterName};
-use crate::view::RegisterView;
+use crate::read::view::RegisterView;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registers {

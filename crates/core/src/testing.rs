@@ -7,10 +7,10 @@ use crate::effect::Step;
 use crate::id::{CallId, LeaseId, Namespace, Owner, Principal};
 use crate::limits::Limits;
 use crate::mode::Mode;
+use crate::read::view::TreeQuery;
 use crate::scope::Scope;
 use crate::table::LockTable;
 use crate::time::Timestamp;
-use crate::view::TreeQuery;
 
 /// A table in which these are held, each by an owner of its own.
 pub(crate) fn holding(scopes: &[&str]) -> LockTable {

@@ -330,7 +330,6 @@ impl LockTable {
     /// Grants every waiter that what has come free allows, lowest ticket first, and no other. If they are too many for
     /// one step, the next ticks go on.
     pub(super) fn wake_waiters(&mut self, step: &mut Step) {
-        debug_assert!(self.waiters_len <= self.limits.waiters_max, "admission has counted");
         debug_assert!(
             self.freed.iter().all(|(space, _)| self.spaces.get(space.0).is_some()),
             "what came free is in a namespace that is there"

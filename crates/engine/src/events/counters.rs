@@ -121,9 +121,10 @@ impl Counts {
 
 impl Totals {
     pub fn add(&mut self, other: Totals) {
-        self.granted += other.granted;
-        self.expired += other.expired;
-        self.deadlocks += other.deadlocks;
+        let Totals { granted, expired, deadlocks } = other;
+        self.granted += granted;
+        self.expired += expired;
+        self.deadlocks += deadlocks;
     }
 }
 
@@ -171,11 +172,12 @@ pub struct Commits {
 impl Commits {
     /// What was written for another group counts as well.
     pub fn add(&mut self, other: &Commits) {
-        self.seconds.add(&other.seconds);
-        self.batch_size.add(&other.batch_size);
-        self.failures += other.failures;
-        self.sweep_seconds.add(&other.sweep_seconds);
-        self.snapshot = [self.snapshot, other.snapshot].into_iter().flatten().min();
+        let Commits { seconds, batch_size, failures, sweep_seconds, snapshot } = other;
+        self.seconds.add(seconds);
+        self.batch_size.add(batch_size);
+        self.failures += failures;
+        self.sweep_seconds.add(sweep_seconds);
+        self.snapshot = [self.snapshot, *snapshot].into_iter().flatten().min();
     }
 }
 

@@ -66,21 +66,54 @@ impl Readings {
         }
     }
 
-    /// Both together, for a server with several groups.
+    /// Both together, for a server with several groups. Fields are named one by one, so that a new one does not compile
+    /// before it is added up as well; those of the whole server are set afterwards.
     fn and(mut self, other: Readings) -> Readings {
-        self.leads.extend(other.leads);
-        self.status.grace = self.status.grace.or(other.status.grace);
-        self.status.epoch = self.status.epoch.max(other.status.epoch);
-        self.stats.held += other.stats.held;
-        self.stats.waiters += other.stats.waiters;
-        self.stats.kept_places += other.stats.kept_places;
-        self.stats.kinds.extend(other.stats.kinds);
-        self.stats.modes.extend(other.stats.modes);
-        self.stats.adapters.extend(other.stats.adapters);
-        self.counts.add(&other.counts);
-        self.commits.add(&other.commits);
+        let Readings { leads, status, stats, counts, commits, watchers: _, forwarded: _, usage: _ } =
+            other;
+        self.leads.extend(leads);
+        self.counts.add(&counts);
+        self.commits.add(&commits);
+        let Status { phase: _, epoch, revision: _, grace, store: _, store_failure, leader: _ } =
+            status;
+        self.status.epoch = self.status.epoch.max(epoch);
+        self.status.grace = self.status.grace.or(grace);
+        self.status.store_failure = self.status.store_failure.or(store_failure);
+        self.stats = sum(self.stats, stats);
         self
     }
+}
+
+/// What two groups have together. Numbers of which each group has its own stay those of the first.
+fn sum(mut all: Stats, of_another: Stats) -> Stats {
+    let Stats {
+        epoch: _,
+        revision: _,
+        fence: _,
+        namespaces,
+        grants,
+        held,
+        leases,
+        sessions,
+        recovering,
+        waiters,
+        kept_places,
+        kinds,
+        modes,
+        adapters,
+    } = of_another;
+    all.namespaces += namespaces;
+    all.grants += grants;
+    all.held += held;
+    all.leases += leases;
+    all.sessions += sessions;
+    all.recovering += recovering;
+    all.waiters += waiters;
+    all.kept_places += kept_places;
+    all.kinds.extend(kinds);
+    all.modes.extend(modes);
+    all.adapters.extend(adapters);
+    all
 }
 
 /// Tells the last look at the engine as metrics.

@@ -1,4 +1,4 @@
-//! Every single step of every table: the promises of the core, and first come, first served.
+//! Every single step of every table: the promises of the core, and FIFO.
 //!
 //! A step that has changed nothing but the time can only have broken promises about time, so only those are looked at
 //! then, and all of them now and then. What was replayed is compared lease by lease with what the step has touched, and as

@@ -13,10 +13,11 @@ use crate::inode::Piece;
 use crate::namespace::{Holders, NamespaceIdx, NamespaceState};
 use crate::owners::OwnerIdx;
 use crate::range::ByteRange;
-use crate::refusal::{Conflict, Holder};
+use crate::read::Holder;
+use crate::read::view::{ListCursor, ListQuery, LockState, LockSummary, Page};
+use crate::refusal::Conflict;
 use crate::scope::{Key, Scope};
 use crate::table::LockTable;
-use crate::view::{ListCursor, ListQuery, LockState, LockSummary, Page};
 
 /// The texts of files lie between these two; no name can.
 const FILES: (&[u8], &[u8]) = (b"inode:", b"inode;");
@@ -264,8 +265,8 @@ mod tests {
 
     use super::*;
     use crate::id::Namespace;
+    use crate::read::view::Parts;
     use crate::testing::holding;
-    use crate::view::Parts;
 
     fn query(within: Parts) -> ListQuery {
         ListQuery {

@@ -3,9 +3,9 @@
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use crate::namespace::{Holders, NamespaceState};
+use crate::read::view::{Branch, Tree, TreeQuery};
 use crate::scope::{Scope, ScopeKind};
 use crate::table::LockTable;
-use crate::view::{Branch, Tree, TreeQuery};
 
 /// All files are one branch: below it they are listed by number.
 const FILES: &str = "inode:";

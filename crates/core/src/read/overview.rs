@@ -5,10 +5,10 @@
 
 use crate::id::Namespace;
 use crate::namespace::{NamespaceIdx, NamespaceState};
-use crate::refusal::Holder;
+use crate::read::Holder;
+use crate::read::view::Overview;
 use crate::table::LockTable;
 use crate::time::Timestamp;
-use crate::view::Overview;
 
 /// How many timers are looked at.
 const LOOKED_AT_MAX: usize = 10_000;

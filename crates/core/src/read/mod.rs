@@ -1,5 +1,11 @@
 //! Reads: who holds what, who waits, is this fence still good. Nothing here changes anything.
 
+mod holder;
+mod list;
+mod overview;
+mod tree;
+pub(crate) mod view;
+
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
@@ -14,10 +20,12 @@ use crate::mode::Mode;
 use crate::namespace::{Holders, NamespaceIdx, NamespaceState};
 use crate::owners::OwnerSet;
 use crate::range::ByteRange;
-use crate::refusal::{Gone, Holder, HolderState, Refusal};
+use crate::refusal::{Gone, Refusal};
 use crate::scope::{Scope, ScopeKind};
 use crate::table::LockTable;
-use crate::view::{
+
+pub use holder::{Holder, HolderState};
+use view::{
     Check, GraceView, Graph, GraphWait, LockState, LockView, RegisterView, SessionView, Stats,
     Tested, WaiterView,
 };
