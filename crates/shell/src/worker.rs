@@ -116,28 +116,58 @@ impl Worker {
             _ => Duration::from_secs(3600),
         };
         let invoked = clock::elapsed();
-        self.judge.borrow_mut().say(format_args!("{} asks for {:?}", wish.owner, wish.locks));
+        let what = format_args!(
+            "{} asks for {:?} {:?}, waits {:?}",
+            wish.owner, wish.locks, wish.mode, wish.wait
+        );
+        self.judge.borrow_mut().say(what);
         let answer = tokio::time::timeout(patience, request.acquire()).await;
-        let waited = !wish.wait.is_zero();
         let why = match answer {
             Ok(Ok(lease)) => {
-                let holding = Holding {
-                    owner: wish.owner.clone(),
-                    locks: wish.locks.clone(),
-                    mode: wish.mode,
-                    handle: lease.handle().clone(),
-                };
-                let mut judge = self.judge.borrow_mut();
-                judge.granted(self.client_number, invoked, waited, holding);
+                self.granted(wish, &lease, invoked);
                 return Some(lease);
             }
             Ok(Err(error)) => why(&error),
             Err(_) => NotGranted::Unknown("its caller has gone".into()),
         };
-        let (asked, when) = ((wish.owner.as_str(), &wish.locks[..]), (invoked, waited));
+        let when = (invoked, !wish.wait.is_zero());
+        let asked = (wish.owner.as_str(), &wish.locks[..]);
         let mut judge = self.judge.borrow_mut();
         judge.not_granted(self.client_number, asked, when, (wish.mode, wish.ttl), &why);
         None
+    }
+
+    /// Asks for a lock when the faults are over, and gives it back.
+    pub(crate) async fn has_to_be_served(&mut self, lock: LockIndex, within: Duration) {
+        let owner = format!("c{}-last-{lock}", self.client_number);
+        let (locks, mode, ttl) = (vec![lock], Mode::Exclusive, self.ttl);
+        let wish = Wish { owner, locks, mode, ttl, wait: within };
+        let request = self.client.lock(&lock_name(lock)).owner(&wish.owner).ttl(ttl).wait(within);
+        let invoked = clock::elapsed();
+        match request.acquire().await {
+            Ok(lease) => {
+                self.granted(&wish, &lease, invoked);
+                let (since, token) = (clock::elapsed(), lease.fencing_token());
+                self.judge.borrow_mut().lets_go(&wish.owner);
+                let outcome = kept(&lease.release().await);
+                self.released(&wish, token, (since, since), outcome);
+            }
+            Err(error) => {
+                let what = format!("{} is not served after the faults: {error}", wish.owner);
+                self.judge.borrow_mut().broken(what);
+            }
+        }
+    }
+
+    fn granted(&self, wish: &Wish, lease: &Lease, invoked: Duration) {
+        let holding = Holding {
+            owner: wish.owner.clone(),
+            locks: wish.locks.clone(),
+            mode: wish.mode,
+            handle: lease.handle().clone(),
+        };
+        let mut judge = self.judge.borrow_mut();
+        judge.granted(self.client_number, invoked, !wish.wait.is_zero(), holding);
     }
 
     /// Works until it is done or has to stop.

@@ -17,7 +17,7 @@ use crate::network::Simulated;
 use crate::plan::{Fault, Kind, Plan, TICK};
 use crate::raw_client::RawClient;
 use crate::server::{ServerControl, serve};
-use crate::worker::{Worker, lock_name};
+use crate::worker::Worker;
 
 const SERVER: &str = "server";
 /// How much of what is sent is lost on a bad link, and how often such a link heals by itself.
@@ -266,17 +266,11 @@ async fn work(
     let calm = last_fault.unwrap_or_default().max(plan.length) + Duration::from_secs(1);
     tokio::time::sleep(calm.saturating_sub(clock::elapsed())).await;
     judge.borrow_mut().say(format_args!("client-{number} has to be served"));
+    let mut last = Worker::new(&plan, client.clone(), (number, plan.workers), judge.clone());
     for lock in 0..u32::try_from(plan.locks)? {
-        let owner = format!("c{number}-last-{lock}");
-        let request = client.lock(&lock_name(lock)).owner(&owner).ttl(plan.ttl);
-        match request.wait(plan.settling()).acquire().await {
-            Ok(lease) => drop(lease.release().await),
-            Err(error) => {
-                let what = format!("{owner} is not served after the faults: {error}");
-                judge.borrow_mut().broken(what);
-            }
-        }
+        last.has_to_be_served(lock, plan.settling()).await;
     }
+    drop(last);
     client.close().await;
     judge.borrow_mut().say(format_args!("client-{number} is done"));
     Ok(())

@@ -229,11 +229,7 @@ impl Onlooker {
     /// A ticket leads back to its place or nowhere: nobody who shows one is put at the end of the line.
     fn ticket_leads_back(&self, after: &Sketch) -> Checked {
         let Some((owner, shown)) = &self.asked.place else { return Ok(()) };
-        let is_known = |ticket: Ticket| {
-            self.before.waits.iter().any(|wait| wait.ticket == ticket)
-                || self.before.kept.iter().any(|kept| kept.ticket == ticket)
-        };
-        match after.waits.iter().find(|wait| !is_known(wait.ticket)) {
+        match after.waits.iter().find(|wait| !self.is_place(wait.ticket)) {
             Some(new) => {
                 let seen = format!("{owner} showed {} and stands at {}", shown.0, new.ticket.0);
                 Err(("a ticket leads back to its place", seen))
@@ -242,11 +238,19 @@ impl Onlooker {
         }
     }
 
+    /// Whether a waiter stood at this place before the step, or the place was kept.
+    fn is_place(&self, ticket: Ticket) -> bool {
+        self.before.waits.iter().any(|wait| wait.ticket == ticket)
+            || self.before.kept.iter().any(|kept| kept.ticket == ticket)
+    }
+
     /// The place in line of the one that was granted, if it stood in line.
     fn place_of(&self, after: &Sketch, granted: &Granted) -> Option<Ticket> {
         // Whoever comes back for a place that was kept has stood there all the time.
+        // A ticket that was never issued leads nowhere; the request id may still lead to the place.
         if let Some((owner, ticket)) = &self.asked.place
             && *owner == granted.owner
+            && self.is_place(*ticket)
         {
             return Some(*ticket);
         }
