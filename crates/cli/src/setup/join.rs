@@ -78,7 +78,8 @@ mod tests {
     #[test]
     fn join_string_is_read_as_it_is_written() {
         let token = Token::mint(&[7; Token::RANDOM_BYTES]).reveal().to_owned();
-        let authority = Some(AuthorityHash::of_key(b"key"));
+        let hash = AuthorityHash::of_key(b"key");
+        let authority = Some(hash);
         for token in [None, Some(token.clone())] {
             let join = Join { authority, token, url: "https://locks.example:8080".into() };
             let text = join.to_string();
@@ -88,7 +89,7 @@ mod tests {
                 assert!(cut.parse::<Join>().is_err(), "{cut}");
             }
         }
-        let wrong = format!("lkj1.{}.{}@https://a:1", authority.unwrap(), &token[..64]);
+        let wrong = format!("lkj1.{hash}.{}@https://a:1", &token[..64]);
         assert!(!wrong.parse::<Join>().unwrap_err().contains("lk_"));
         assert_eq!("https://a:1".parse::<Join>().unwrap().url, "https://a:1");
         assert!("token@https://a:1".parse::<Join>().is_err());
