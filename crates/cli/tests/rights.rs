@@ -4,12 +4,11 @@
 mod common;
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
-use common::{Server, plain, text};
+use common::{Server, at_home, fed, plain, text};
 
 /// A server with a token of `root` and one of `billing`, and a home directory for whoever asks it.
 struct Stage {
@@ -19,6 +18,10 @@ struct Stage {
 
 impl Stage {
     fn new() -> Stage {
+        Stage::on("memory")
+    }
+
+    fn on(store: &str) -> Stage {
         let folder = tempfile::tempdir().unwrap();
         let access = folder.path().join("access.toml");
         let mut lines = String::new();
@@ -33,8 +36,13 @@ impl Stage {
         let config = folder.path().join("leasehold.toml");
         let text = format!("[auth]\nenabled = true\naccess_file = {access:?}\n");
         fs::write(&config, text).unwrap();
-        let server = Server::start_with(&["--config", config.to_str().unwrap()]);
+        let server = Stage::serve(folder.path(), store);
         Stage { folder, server }
+    }
+
+    fn serve(folder: &Path, store: &str) -> Server {
+        let config = folder.join("leasehold.toml");
+        Server::start_with(&["--config", config.to_str().unwrap(), "--store", store])
     }
 
     fn path(&self, name: &str) -> String {
@@ -50,24 +58,6 @@ impl Stage {
     fn run_as(&self, principal: &str, args: &[&str]) -> Output {
         self.command(args).env("LEASEHOLD_TOKEN_FILE", self.path(principal)).output().unwrap()
     }
-}
-
-fn at_home(command: &mut Command, home: &Path) {
-    for name in ["XDG_CONFIG_HOME", "XDG_STATE_HOME"] {
-        command.env_remove(name);
-    }
-    command.env("HOME", home);
-}
-
-fn fed(mut command: Command, input: &str) -> Output {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
 }
 
 #[test]
@@ -166,4 +156,42 @@ fn token_of_others_is_revoked_by_an_administrator_alone() {
     }
     let after = stage.command(&["list"]).env("LEASEHOLD_TOKEN", token).output().unwrap();
     assert_eq!(after.status.code(), Some(77));
+}
+
+#[test]
+fn tokens_of_a_backup_are_good_again_only_if_somebody_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let stage = Stage::on(&format!("sqlite:{}/leasehold.db", at("data")));
+    let create = ["token", "create", "--principal", "ann", "--role", "reader"];
+    let token = text(&stage.run_as("root", &create).stdout);
+    let mode = fs::metadata(at("data")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "nobody else has a look at it");
+    let copy = at("copy");
+    assert!(plain(&["backup", "--data", &at("data"), &copy]).status().unwrap().success());
+    let restore = |to: &str, tokens: &[&str]| {
+        let to = at(to);
+        let words = [&["restore", "--data", &to], tokens, &[&copy]].concat();
+        plain(&words).output().unwrap()
+    };
+    let asked = restore("unsaid", &[]);
+    assert_eq!(asked.status.code(), Some(64));
+    assert!(text(&asked.stderr).contains("--tokens keep"), "{}", text(&asked.stderr));
+    assert!(!Path::new(&at("unsaid")).exists());
+    for (how, code) in [("keep", 0), ("revoke", 77)] {
+        let done = restore(how, &["--tokens", how]);
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        let store = format!("sqlite:{}/leasehold.db", at(how));
+        let server = Stage::serve(stage.folder.path(), &store);
+        let who = server.command(&["whoami"]).env("LEASEHOLD_TOKEN", token.trim()).output();
+        assert_eq!(who.unwrap().status.code(), Some(code), "{how}");
+    }
+    // The other way out of a store takes them along.
+    let to = format!("sqlite:{}", at("moved.db"));
+    let from = format!("sqlite:{}/leasehold.db", at("keep"));
+    let moved = plain(&["migrate", "--from", &from, "--to", &to]).output().unwrap();
+    assert_eq!(moved.status.code(), Some(0), "{}", text(&moved.stderr));
+    let server = Stage::serve(stage.folder.path(), &to);
+    let who = server.command(&["whoami"]).env("LEASEHOLD_TOKEN", token.trim()).output();
+    assert_eq!(who.unwrap().status.code(), Some(0));
 }

@@ -60,7 +60,10 @@ pub(crate) struct Shared {
     pub(crate) transport: Transport,
     /// Placeholder of a grant that is still to come.
     pub(crate) nothing: Arc<Granted>,
-    nonce: u64,
+    /// A secret: whoever knows a request id may be told what came of the request.
+    nonce: u128,
+    /// Tells owners of this client from those of others. Everybody sees it.
+    label: u32,
     numbers: AtomicU64,
 }
 
@@ -246,7 +249,7 @@ impl ClientBuilder {
         let (orders, ordered) = mpsc::unbounded_channel();
         let attention: Arc<Attention> = Arc::default();
         let query = format!("?namespace={}", query_value(&self.namespace));
-        let nonce = random();
+        let nonce = u128::from(random()) << 64 | u128::from(random());
         let shared = Shared {
             orders,
             attention: attention.clone(),
@@ -256,6 +259,7 @@ impl ClientBuilder {
             transport: self.transport,
             nothing: Arc::default(),
             nonce,
+            label: u32::try_from(random() >> 32).expect("it has 32 bits"),
             numbers: AtomicU64::new(1),
         };
         let machine = Machine::new(self.clock.now(), servers, self.settings, random());
@@ -469,12 +473,12 @@ impl Client {
     }
 
     pub(crate) fn request_id(&self, number: u64) -> String {
-        format!("{:016x}-{number}", self.shared.nonce)
+        format!("{:032x}-{number}", self.shared.nonce)
     }
 
     /// Each request is a thread of control of its own unless its owner is named.
     pub(crate) fn anonymous(&self, number: u64) -> String {
-        format!("{}-{:08x}-{number}", std::process::id(), self.shared.nonce >> 32)
+        format!("{}-{:08x}-{number}", std::process::id(), self.shared.label)
     }
 
     pub(crate) fn view(&self, session: Option<Arc<LeaseView>>) -> Arc<LeaseView> {

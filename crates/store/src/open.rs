@@ -32,14 +32,18 @@ async fn open_sqlite(
     location: &Location,
     path: std::path::PathBuf,
 ) -> Result<Arc<dyn Journal>, OpenError> {
+    use std::os::unix::fs::DirBuilderExt as _;
+
     use crate::sqlite::{Options, SqliteJournal};
     let opening = move || {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(|error| OpenError::Failed {
-                store: path.display().to_string(),
-                what: "its folder cannot be made".into(),
-                cause: Some(Arc::new(error)),
-            })?;
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(
+                |error| OpenError::Failed {
+                    store: path.display().to_string(),
+                    what: "its folder cannot be made".into(),
+                    cause: Some(Arc::new(error)),
+                },
+            )?;
         }
         SqliteJournal::open(&path, Options::default())
     };

@@ -1,5 +1,7 @@
 //! `leasehold restore`
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use leasehold_server::{FencingToken, OldTokens, restore, tokens_in};
@@ -40,7 +42,7 @@ pub(crate) fn run(out: &Output, args: &Restore) -> Answered {
         return dry_run(out, args, &to, (fence_above, tokens));
     }
     if let Some(folder) = to.parent() {
-        std::fs::create_dir_all(folder).map_err(|error| {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
             Failure::new(EXIT_IO, format!("cannot make {}: {error}", folder.display()))
         })?;
     }

@@ -1,7 +1,9 @@
 //! The real binary, and a server of its own for each test.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::io::Write;
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 pub(crate) mod polling;
@@ -26,8 +28,7 @@ impl Server {
 
     /// One with these flags, in memory unless they say otherwise. It may want tokens.
     pub(crate) fn start_with(flags: &[&str]) -> Server {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let listen = format!("127.0.0.1:{port}");
+        let listen = format!("127.0.0.1:{}", free_port());
         let child = Command::new(BINARY)
             .args(["serve", "--listen", &listen])
             .args(flags)
@@ -41,6 +42,19 @@ impl Server {
         polling::until("the server is ready", || {
             // With another answer than that there is none: the server is up.
             server.run(&["cluster", "-q"]).status.code().is_some_and(|code| code != 69)
+        });
+        server
+    }
+
+    /// One that is started by this command, when it takes whoever comes from that home directory.
+    pub(crate) fn start_by(mut command: Command, address: String, home: &Path) -> Server {
+        let child =
+            command.env("LEASEHOLD_LOG", "error").stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Server { child: child.spawn().unwrap(), address };
+        polling::until("the server is ready", || {
+            let mut asked = server.command(&["whoami", "-q"]);
+            at_home(&mut asked, home);
+            asked.output().unwrap().status.success()
         });
         server
     }
@@ -98,6 +112,32 @@ pub(crate) fn plain(args: &[&str]) -> Command {
     }
     command.args(args).env("USER", "tester").stdin(Stdio::null());
     command
+}
+
+/// A port of loopback that is free.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Lets a command find its profiles below that directory, and no others.
+pub(crate) fn at_home(command: &mut Command, home: &Path) {
+    for name in ["XDG_CONFIG_HOME", "XDG_STATE_HOME"] {
+        command.env_remove(name);
+    }
+    command.env("HOME", home);
+}
+
+/// What comes of a command that reads this.
+pub(crate) fn fed(mut command: Command, input: &str) -> Output {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It may end before it has read all.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
 }
 
 /// The verbs, as the help itself lists them.
