@@ -63,6 +63,8 @@ pub enum Code {
     Draining,
     /// Too much is waiting to be looked at.
     Overloaded,
+    /// The audit log cannot be written, and this must not be done without it.
+    AuditUnavailable,
     /// The server stopped before it could answer: the outcome is unknown.
     Interrupted,
     Internal,
@@ -98,7 +100,7 @@ pub enum GrpcCode {
 
 impl Code {
     /// All of them, in the order of their HTTP status.
-    pub const ALL: [Code; 36] = [
+    pub const ALL: [Code; 37] = [
         Code::InvalidRequest,
         Code::InvalidLockName,
         Code::Unauthenticated,
@@ -134,6 +136,7 @@ impl Code {
         Code::NotLeader,
         Code::Draining,
         Code::Overloaded,
+        Code::AuditUnavailable,
         Code::Interrupted,
     ];
 
@@ -173,6 +176,7 @@ impl Code {
             Code::NotLeader => "not_leader",
             Code::Draining => "draining",
             Code::Overloaded => "overloaded",
+            Code::AuditUnavailable => "audit_unavailable",
             Code::Interrupted => "interrupted",
             Code::Internal => "internal",
         }
@@ -215,6 +219,7 @@ impl Code {
             Code::NotLeader => "this server is not the leader",
             Code::Draining => "the server is stopping",
             Code::Overloaded => "the server is overloaded",
+            Code::AuditUnavailable => "the audit log cannot be written",
             Code::Interrupted => "the server stopped before it could answer",
             Code::Internal => "internal error",
         }
@@ -253,6 +258,7 @@ impl Code {
             | Code::NotLeader
             | Code::Draining
             | Code::Overloaded
+            | Code::AuditUnavailable
             | Code::Interrupted => 503,
         }
     }
@@ -291,6 +297,7 @@ impl Code {
             | Code::NotLeader
             | Code::Draining
             | Code::Overloaded
+            | Code::AuditUnavailable
             | Code::Interrupted => GrpcCode::Unavailable,
         }
     }
@@ -310,6 +317,7 @@ impl Code {
             | Code::NotLeader
             | Code::Draining
             | Code::Overloaded
+            | Code::AuditUnavailable
             | Code::Interrupted => true,
             Code::InvalidRequest
             | Code::InvalidLockName
@@ -374,7 +382,8 @@ impl Code {
             | Code::StoreUnavailable
             | Code::NotLeader
             | Code::Draining
-            | Code::Overloaded => Happened::NotApplied,
+            | Code::Overloaded
+            | Code::AuditUnavailable => Happened::NotApplied,
         }
     }
 }

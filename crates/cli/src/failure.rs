@@ -242,6 +242,7 @@ pub(crate) const fn exit_code(code: Code) -> u8 {
         | Code::NotLeader
         | Code::Draining
         | Code::Overloaded
+        | Code::AuditUnavailable
         | Code::Interrupted => EXIT_UNREACHABLE,
         Code::Internal => EXIT_FAULT,
     }

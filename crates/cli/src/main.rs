@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         Command::Man(man) => commands::man::run(&out, man),
         Command::Migrate(migrate) => commands::migrate::run(&out, migrate),
         Command::Version => commands::version::run(&out),
+        Command::Audit(audit) => commands::audit::run(&out, audit),
         Command::Token(token) => match commands::auth::offline(&out, token) {
             Some(answered) => answered,
             None => ask(&args.global, &args.command),
@@ -146,6 +147,7 @@ async fn answer(global: &Global, command: &Command) -> Answered {
         | Command::Init(_)
         | Command::Logout
         | Command::Cert(_)
+        | Command::Audit(_)
         | Command::Backup(_)
         | Command::Restore(_)
         | Command::Migrate(_)

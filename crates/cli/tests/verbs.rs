@@ -100,7 +100,7 @@ const LOOKS: &[&str] = &[
 
 /// These print no data of ours, or never end by themselves.
 const NOT_IN_THE_STORY: &[&str] =
-    &["serve", "init", "login", "logout", "cert", "watch", "completions", "man"];
+    &["serve", "init", "login", "logout", "cert", "audit", "watch", "completions", "man"];
 
 fn values(answer: &Value) -> impl Iterator<Item = (String, String)> {
     let fields = answer.as_object().into_iter().flatten();

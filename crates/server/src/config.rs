@@ -2,6 +2,7 @@
 //!
 //! This file knows the TOML file and the defaults; `leasehold serve` lays the environment and its flags over them.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,8 @@ use leasehold_api::{format_duration, parse_duration};
 use leasehold_core::{GracePolicy, Limits};
 use leasehold_engine::{EngineConfig, HistoryLimits};
 use leasehold_store::LocationError;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 const GROUPS_MAX: usize = 64;
@@ -59,6 +62,7 @@ pub struct Config {
     pub history: HistoryLimits,
     pub grace: Grace,
     pub auth: AuthConfig,
+    pub audit: AuditConfig,
     pub limits: Limits,
     /// After so many bytes of records a snapshot is taken, at the latest.
     pub snapshot_bytes: u64,
@@ -92,6 +96,46 @@ pub struct AuthConfig {
     pub access_file: Option<PathBuf>,
     /// Holds a token that becomes the first one of a store without any.
     pub bootstrap_token_file: Option<PathBuf>,
+}
+
+/// What is written to an audit log of its own, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditConfig {
+    /// Without it there is none, and what operators do is told to the ordinary log.
+    pub to: Option<AuditTo>,
+    /// Holds the key that secrets are hashed with; `audit.key` beside the file if it is left out.
+    pub key: Option<PathBuf>,
+    /// Credentials that were used or refused, and what was not allowed.
+    pub auth: bool,
+    /// Each grant, refusal and end of a grant.
+    pub grant: bool,
+    /// Start, stop, who leads.
+    pub server: bool,
+    pub file_bytes_max: u64,
+    /// How many old files are kept.
+    pub files_max: usize,
+}
+
+/// Where the audit log is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditTo {
+    Stderr,
+    File(PathBuf),
+}
+
+impl Default for AuditConfig {
+    fn default() -> AuditConfig {
+        let (file_bytes_max, files_max) = (100 * 1024 * 1024, 10);
+        AuditConfig {
+            to: None,
+            key: None,
+            auth: true,
+            grant: false,
+            server: true,
+            file_bytes_max,
+            files_max,
+        }
+    }
 }
 
 /// Which requests are logged.
@@ -185,6 +229,7 @@ impl Default for Config {
             history: engine.history,
             grace: Grace::default(),
             auth: AuthConfig::default(),
+            audit: AuditConfig::default(),
             limits: engine.recovery.limits,
             snapshot_bytes: engine.snapshot_bytes,
         }
@@ -223,6 +268,15 @@ impl Config {
         if let Some(path) = self.auth.access_file.as_ref().filter(|_| !self.auth.enabled) {
             let message = "it is of no use without auth.enabled = true";
             return fault("auth.access_file", path.display().to_string(), message);
+        }
+        if self.audit.to.is_none() && self.audit != AuditConfig::default() {
+            let message = "name a file, or \"stderr\"";
+            return fault("audit.to", "left out".into(), message);
+        }
+        if self.audit.file_bytes_max < 64 * 1024 || self.audit.files_max == 0 {
+            let value = self.audit.file_bytes_max.to_string();
+            let message = "a file of the audit log has at least 64 KiB, and one old one is kept";
+            return fault("audit.file_bytes_max", value, message);
         }
         let cluster = &self.cluster;
         if !(1..=GROUPS_MAX).contains(&cluster.groups) {
@@ -288,6 +342,7 @@ struct File {
     history: HistoryFile,
     grace: GraceFile,
     auth: AuthFile,
+    audit: Option<AuditFile>,
     limits: LimitsFile,
     snapshot_bytes: Option<u64>,
 }
@@ -341,6 +396,61 @@ struct GraceFile {
 struct AuthFile {
     enabled: Option<bool>,
     access_file: Option<PathBuf>,
+}
+
+/// `audit = "PATH"`, `audit = "stderr"`, or a table.
+#[derive(Debug)]
+struct AuditFile(AuditTable);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct AuditTable {
+    to: Option<String>,
+    key: Option<PathBuf>,
+    auth: Option<bool>,
+    grant: Option<bool>,
+    server: Option<bool>,
+    file_bytes_max: Option<u64>,
+    files_max: Option<usize>,
+}
+
+impl<'de> Deserialize<'de> for AuditFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AuditFile, D::Error> {
+        struct Spelled;
+        impl<'de> Visitor<'de> for Spelled {
+            type Value = AuditFile;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the path of a file, \"stderr\", or a table")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, to: &str) -> Result<AuditFile, E> {
+                Ok(AuditFile(AuditTable { to: Some(to.into()), ..AuditTable::default() }))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<AuditFile, A::Error> {
+                AuditTable::deserialize(MapAccessDeserializer::new(map)).map(AuditFile)
+            }
+        }
+        deserializer.deserialize_any(Spelled)
+    }
+}
+
+impl AuditFile {
+    fn lay_over(self, config: &mut AuditConfig) {
+        let AuditFile(table) = self;
+        let to = table.to.map(|to| match &*to {
+            "stderr" => AuditTo::Stderr,
+            path => AuditTo::File(path.into()),
+        });
+        set(&mut config.to, to.map(Some));
+        set(&mut config.key, table.key.map(Some));
+        set(&mut config.auth, table.auth);
+        set(&mut config.grant, table.grant);
+        set(&mut config.server, table.server);
+        set(&mut config.file_bytes_max, table.file_bytes_max);
+        set(&mut config.files_max, table.files_max);
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -418,6 +528,9 @@ impl File {
         set(&mut config.grace.length, self.grace.length.map(|length| Some(length.0)));
         set(&mut config.auth.enabled, self.auth.enabled);
         set(&mut config.auth.access_file, self.auth.access_file.map(Some));
+        if let Some(audit) = self.audit {
+            audit.lay_over(&mut config.audit);
+        }
         self.limits.lay_over(&mut config.limits);
         Ok(())
     }

@@ -13,8 +13,10 @@ mod config;
 mod server;
 
 mod token_seed;
+mod mac;
 
 mod access;
+mod audit;
 mod net;
 mod http;
 mod grpc;
@@ -25,7 +27,14 @@ mod console;
 mod telemetry;
 
 pub use access::{FileError as AccessFileError, bootstrap};
-pub use config::{AccessLog, AuthConfig, ClusterConfig, Config, ConfigError, Grace, Policy, Store};
+pub use audit::{
+    KeyError as AuditKeyError, OpenError as AuditError, SecretKey as AuditKey,
+    Verified as VerifiedAudit, verify as verify_audit,
+};
+pub use config::{
+    AccessLog, AuditConfig, AuditTo, AuthConfig, ClusterConfig, Config, ConfigError, Grace, Policy,
+    Store,
+};
 pub use http::openapi::document as openapi_document;
 pub use leasehold_core::{FencingToken, GracePolicy, Limits};
 pub use leasehold_engine::{HistoryLimits, MigrateError, Migrated, Progress, migrate};

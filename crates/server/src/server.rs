@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::access::{Authenticator, FileError};
+use crate::audit::{self, Audit, Class, Line, OpenError as AuditError};
 use crate::cluster::balance::{self, Servers};
 use crate::cluster::forward::Forwarder;
 use crate::cluster::groups::Groups;
@@ -43,6 +44,7 @@ pub struct Server {
     engines: Vec<Stop>,
     stop: watch::Sender<bool>,
     authenticator: Arc<Authenticator>,
+    audit: Audit,
     accepting: JoinHandle<()>,
     balancing: Option<JoinHandle<()>>,
 }
@@ -74,6 +76,8 @@ pub enum StartError {
     Engine(#[from] leasehold_engine::StartError),
     #[error(transparent)]
     Access(#[from] FileError),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     #[error("cannot use {}: {source}", path.display())]
     TokenSeed { path: PathBuf, source: io::Error },
     #[error(
@@ -114,6 +118,7 @@ impl Server {
         let Ground { listener, address, journals, clock } = ground;
         let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
         let candidate = candidate(&config, address);
+        let audit = Audit::open(&config.audit, &candidate.name, metrics.audit.clone())?;
         let mut handles = Vec::new();
         let mut engines = Vec::new();
         let seed = match (&config.store, &config.data) {
@@ -123,7 +128,8 @@ impl Server {
         let by_clock = || (config.store == Store::Memory).then(token_seed::by_clock);
         let fence_floor = seed.as_ref().map(TokenSeed::first).or_else(by_clock);
         let access_store = journals.first().and_then(|first| first.clone().access());
-        let authenticator = Arc::new(Authenticator::new(&config.auth, access_store)?);
+        let authenticator =
+            Arc::new(Authenticator::new(&config.auth, access_store, audit.clone())?);
         if authenticator.is_on() {
             authenticator.load(&*clock, config.auth.bootstrap_token_file.as_deref()).await;
         }
@@ -138,6 +144,7 @@ impl Server {
         }
         let watchers = ConnectionLimiter::new(config.watchers_max, config.watchers_per_peer_max);
         let app = Arc::new(App {
+            audit: audit.clone(),
             authenticator: authenticator.clone(),
             watchers,
             groups: Groups::new(handles),
@@ -153,6 +160,14 @@ impl Server {
         });
         let (stop, stopped) = watch::channel(false);
         let routers = Routers { http: http::router(app.clone()), grpc: grpc::router(&app) };
+        if audit.is_on() {
+            let started = Line::new("server.start", "ok").with("address", address.to_string());
+            audit.note(Class::Server, || started.with("version", env!("CARGO_PKG_VERSION")));
+            for (group, engine) in app.groups.all().iter().enumerate() {
+                let (audit, stopped) = (audit.clone(), stopped.clone());
+                tokio::spawn(audit::follow_grants(audit, engine.clone(), group, stopped));
+            }
+        }
         if authenticator.is_on() {
             let keeping = authenticator.clone().keep(app.clock.clone(), stopped.clone());
             tokio::spawn(keeping);
@@ -167,7 +182,7 @@ impl Server {
         for engine in &mut engines {
             engine.settled().await?;
         }
-        Ok(Server { address, engines, stop, authenticator, accepting, balancing })
+        Ok(Server { address, engines, stop, authenticator, audit, accepting, balancing })
     }
 
     /// Where it listens.
@@ -177,6 +192,7 @@ impl Server {
 
     /// Reads roles and tokens anew. What is wrong with them is logged, and what was there before stays in force.
     pub fn reload(&self) {
+        self.audit.reopen();
         self.authenticator.reload();
     }
 
@@ -198,6 +214,10 @@ impl Server {
         }
         if let Some(balancing) = self.balancing {
             let _ = tokio::time::timeout(CONNECTIONS_STOP_MAX, balancing).await;
+        }
+        // Synced, and so is all that was written before.
+        if self.audit.has(Class::Server) {
+            let _ = self.audit.required(vec![Line::new("server.stop", "ok")]).await;
         }
     }
 

@@ -5,7 +5,7 @@ import "slices"
 // retryable codes: the same request may well succeed a little later.
 var retryable = []string{
 	"lock_held", "reclaim_window", "request_timeout", "too_many_waiters", "session_limit", "quota_exceeded", "rate_limited",
-	"grace_period", "store_unavailable", "not_leader", "draining", "overloaded", "interrupted",
+	"grace_period", "store_unavailable", "not_leader", "draining", "overloaded", "audit_unavailable", "interrupted",
 }
 
 var decided = []string{"lock_held", "reclaim_window", "too_many_waiters", "session_limit", "quota_exceeded"}

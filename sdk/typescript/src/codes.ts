@@ -14,6 +14,7 @@ export const RETRYABLE: ReadonlySet<string> = new Set([
   "not_leader",
   "draining",
   "overloaded",
+  "audit_unavailable",
   "interrupted",
 ]);
 

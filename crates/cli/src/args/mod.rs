@@ -1,5 +1,6 @@
 //! The command line.
 
+mod audit;
 mod auth;
 mod serve;
 mod global;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use audit::{AuditCommand, AuditHash, AuditTail, AuditVerify};
 pub(crate) use auth::{PolicyCommand, TokenCommand, TokenCreate, TokenHash, Ttl};
 pub(crate) use global::{Color, Format, Global};
 pub(crate) use locks::{
@@ -125,6 +127,14 @@ Exit codes: 0 told, 77 the server wants a token")]
   leasehold policy test billing acquire billing job/nightly"
     )]
     Policy(PolicyCommand),
+    /// The audit log: read it, and check that nothing is missing
+    #[command(
+        subcommand,
+        after_help = "Example:
+  leasehold audit tail /var/log/leasehold/audit.jsonl
+  leasehold audit verify /var/log/leasehold/audit.jsonl"
+    )]
+    Audit(AuditCommand),
     /// Show the leaders, the servers and the store
     #[command(after_help = "Examples:
   leasehold cluster

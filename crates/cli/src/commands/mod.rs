@@ -16,6 +16,7 @@ pub(crate) mod watch;
 pub(crate) mod graph;
 pub(crate) mod session;
 pub(crate) mod fence;
+pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod init;
 pub(crate) mod login;

@@ -179,7 +179,7 @@ async fn serve(out: &Output, config: Config, layout: Option<Layout>) -> Answered
                 if has_terminal {
                     break;
                 }
-                tracing::info!("SIGHUP: roles and tokens are read anew; other settings need a restart");
+                tracing::info!("SIGHUP: roles and tokens are read anew, the audit log is opened anew; other settings need a restart");
                 server.reload();
             }
             ended = server.ended() => {
@@ -234,6 +234,7 @@ fn not_started(error: &StartError) -> Failure {
             "set the clock, or wait until it is past that time; delete the file only if nothing remembers a token of this server",
         ),
         StartError::TokenSeed { .. } => failure.next("choose a directory that can be written to with --data"),
+        StartError::Audit(_) => failure.next("what is required to be written is refused without it: see `audit` in the configuration"),
         StartError::Access(_) => failure.next("the file of auth.access_file has to be right before the server starts"),
         StartError::Config(_) | StartError::Groups { .. } | StartError::Engine(_) => failure,
     }

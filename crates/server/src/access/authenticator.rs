@@ -23,6 +23,7 @@ use super::failures::Failures;
 use super::file::FileError;
 use super::operations;
 use super::sources::{Sources, unread};
+use crate::audit::{Audit, Line};
 use crate::config::AuthConfig;
 use crate::convert::wall;
 use crate::service::caller::Caller;
@@ -73,6 +74,7 @@ pub(crate) struct Authenticator {
     has_store: bool,
     reload: Notify,
     nothing: Arc<Rights>,
+    audit: Audit,
 }
 
 impl Authenticator {
@@ -80,6 +82,7 @@ impl Authenticator {
     pub(crate) fn new(
         config: &AuthConfig,
         store: Option<Arc<dyn AccessStore>>,
+        audit: Audit,
     ) -> Result<Authenticator, FileError> {
         let path = config.access_file.clone().filter(|_| config.enabled);
         let has_store = store.is_some();
@@ -94,6 +97,7 @@ impl Authenticator {
             has_store,
             reload: Notify::new(),
             nothing: Arc::new(Rights::none()),
+            audit,
         })
     }
 
@@ -132,7 +136,12 @@ impl Authenticator {
         match shown {
             Some(shown) => self.authenticate(now, shown, &mut caller)?,
             None if operation == Ok(Operation::Public) => {}
-            None => return Err(unauthenticated()),
+            None => {
+                let line =
+                    || Line::new("auth.failure", "failed").by(&caller).with("reason", "none_shown");
+                caller.audit.note_of(caller.peer, line);
+                return Err(unauthenticated());
+            }
         }
         let operation = operation.map_err(Failure::from)?;
         if let Need::Server(_) | Need::Principal = operation.needs() {
@@ -151,12 +160,17 @@ impl Authenticator {
         let snapshot = self.snapshot.load();
         match snapshot.authenticate(shown, Some(address), seconds(now)) {
             Ok(found) => {
+                let id = found.record.id;
                 caller.principal = found.record.principal.clone();
                 caller.rights = Some(found.rights.clone());
                 caller.credential = Credential::Token(found);
+                caller.audit.used(caller, id);
                 Ok(())
             }
-            Err(why) => Err(self.refused(now, caller.peer, why)),
+            Err(why) => {
+                caller.audit.note_of(caller.peer, || refusal(caller, shown, why));
+                Err(self.refused(now, caller.peer, why))
+            }
         }
     }
 
@@ -284,10 +298,12 @@ impl Authenticator {
         match sources.read_file() {
             Ok(()) => {
                 tracing::info!("access file read");
+                self.audit.tell(|| Line::new("access.reload", "ok"));
                 self.put(sources);
             }
             Err(error) => {
                 let error = error.to_string();
+                self.audit.tell(|| Line::new("access.reload", "failed").with("error", &*error));
                 tracing::error!(error, "access file refused: the last good one stays in force");
             }
         }
@@ -323,9 +339,28 @@ impl Authenticator {
         for fault in snapshot.faults() {
             tracing::error!(fault = %fault, "not taken: it allows nothing");
         }
+        for credential in snapshot.credentials() {
+            let record = &credential.record;
+            let is_ours = record.created_by.is_none() && record.created.is_some();
+            if is_ours && self.snapshot.load().credential_of(record.id).is_none() {
+                self.audit.tell(|| {
+                    let line = Line::new("token.bootstrap", "ok").with("token", record.id.as_str());
+                    line.with("of", record.principal.as_str())
+                });
+            }
+        }
         self.snapshot.store(Arc::new(snapshot));
         self.generation.send_modify(|generation| *generation += 1);
     }
+}
+
+/// The true reason, which nobody but the audit log is told.
+fn refusal(caller: &Caller, shown: &str, why: Refused) -> Line {
+    let id = shown.parse::<Token>().ok().map(|token| token.id().to_string());
+    let line = Line::new("auth.failure", "failed").by(caller).with("reason", why.as_str());
+    // Finds out who shows a token that was mistyped, without keeping it.
+    let hashed = if id.is_none() { caller.audit.hashed(shown) } else { None };
+    line.with_some("shown_id", id).with_some("shown", hashed)
 }
 
 /// The wall clock, which the ends of tokens are compared with.

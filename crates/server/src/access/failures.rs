@@ -46,7 +46,7 @@ impl Failures {
 }
 
 /// The address; of IPv6 the /64, which one host may have to itself.
-fn network_of(address: IpAddr) -> IpAddr {
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {

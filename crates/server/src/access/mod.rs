@@ -22,5 +22,6 @@ pub(crate) mod operations;
 pub(crate) use authenticator::{Authenticator, Change, seconds};
 pub(crate) use changes::Changes;
 pub(crate) use credential::Credential;
+pub(crate) use failures::network_of;
 pub use file::FileError;
 pub use sources::bootstrap;

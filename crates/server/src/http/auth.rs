@@ -286,6 +286,7 @@ fn with_version(known: &KnownRole) -> Response {
 )]
 pub(crate) async fn put_role(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Path(name): Path<String>,
     mut params: Params,
     request: Request,
@@ -298,7 +299,7 @@ pub(crate) async fn put_role(
     if RoleRef::parse(&name).is_err() || name.contains(':') {
         return Err(Failure::field("role", "is not the name of a role"));
     }
-    match app.change_role(&name, Some(role), condition, force).await {
+    match app.change_role(&caller, &name, Some(role), condition, force).await {
         Ok(()) => app.role(&name).map(|known| with_version(&known)),
         Err(not) => not_changed(not),
     }
@@ -344,13 +345,14 @@ fn not_changed(not: NotChanged) -> Answered {
 )]
 pub(crate) async fn delete_role(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Path(name): Path<String>,
     mut params: Params,
     headers: HeaderMap,
 ) -> Answered {
     let force = is_forced(&mut params)?;
     params.done()?;
-    match app.change_role(&name, None, condition(&headers)?, force).await {
+    match app.change_role(&caller, &name, None, condition(&headers)?, force).await {
         Ok(()) => ok(&DeletedRole { name, deleted: true }),
         Err(not) => not_changed(not),
     }

@@ -90,7 +90,7 @@ impl IntoResponses for Problems {
             (500, "internal"),
             (
                 503,
-                "not now: grace_period, store_unavailable, not_leader, draining, overloaded or interrupted",
+                "not now: grace_period, store_unavailable, not_leader, draining, overloaded, audit_unavailable or interrupted",
             ),
         ])
     }

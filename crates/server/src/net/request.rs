@@ -57,7 +57,8 @@ pub(crate) async fn answer(
     let request_id = request_id(request.headers());
     let is_grpc = grpc::is_asked(&request);
     let transport = if is_grpc { Transport::Grpc } else { Transport::Http };
-    let caller = Caller::anonymous(origin.peer, transport, request_id.clone(), watch);
+    let caller =
+        Caller::anonymous(origin.peer, transport, request_id.clone(), watch, app.audit.clone());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let entered = check(&app, &origin, &request)
         .and_then(|()| app.authenticator.enter(app.now(), &request, is_grpc, caller))

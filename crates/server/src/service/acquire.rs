@@ -53,7 +53,7 @@ impl App {
         };
         let took = caller.since.took();
         let mut acquires = Acquires::new(&namespace);
-        self.count_acquire(&mut acquires, kind(&claims), (took, waited), outcome(&granted));
+        self.count_acquire(caller, &mut acquires, kind(&claims), (took, waited), outcome(&granted));
         let (grant, undo) = granted?;
         let guard = DeliveryGuard::of(engine, undo);
         Ok(Granted { epoch: self.epoch(&namespace), claims, grant, guard })

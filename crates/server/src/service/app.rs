@@ -7,6 +7,7 @@ use leasehold_engine::{Clock, Handle, Query, View};
 
 use super::streams::Streams;
 use crate::access::Authenticator;
+use crate::audit::Audit;
 use crate::cluster::balance::Servers;
 use crate::cluster::forward::Forwarder;
 use crate::cluster::groups::Groups;
@@ -28,6 +29,7 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Config,
     pub(crate) samples: Samples,
+    pub(crate) audit: Audit,
     /// Who may do what.
     pub(crate) authenticator: Arc<Authenticator>,
     /// Those who watch, here or through here.

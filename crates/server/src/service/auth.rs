@@ -14,6 +14,7 @@ use super::caller::Caller;
 use super::problems::Failure;
 use super::random;
 use crate::access::{Change, Credential, seconds};
+use crate::audit::Line;
 
 const TTL_DEFAULT: UnixSeconds = 90 * 24 * 60 * 60;
 
@@ -104,7 +105,9 @@ impl App {
             let puts = vec![document::of_token(&record)];
             Ok(Change { puts, removes: Vec::new() })
         };
-        self.authenticator.change(&*self.clock, false, |_, _| change()).await?;
+        let changing = self.authenticator.change(&*self.clock, false, |_, _| change());
+        let line = about(Line::new("token.create", "asked"), &record);
+        self.audited(caller, line, changing, |line, ()| line).await?;
         Ok((token, record))
     }
 
@@ -183,7 +186,10 @@ impl App {
             }
             Ok(Change { puts: Vec::new(), removes: vec![format!("token/{id}")] })
         };
-        self.authenticator.change(&*self.clock, force, |snapshot, _| change(snapshot)).await
+        let changing =
+            self.authenticator.change(&*self.clock, force, |snapshot, _| change(snapshot));
+        let line = Line::new("token.revoke", "asked").with("token", id.as_str());
+        self.audited(caller, line, changing, |line, ()| line).await
     }
 
     /// A new token like another, which ends after the overlap.
@@ -220,7 +226,11 @@ impl App {
             }
             Ok(Change { puts, removes: Vec::new() })
         };
-        self.authenticator.change(&*self.clock, false, |snapshot, _| change(snapshot)).await?;
+        let changing =
+            self.authenticator.change(&*self.clock, false, |snapshot, _| change(snapshot));
+        let line = Line::new("token.rotate", "asked").with("token", id.as_str());
+        let line = line.with("new_token", token.id().as_str()).with("overlap_s", overlap);
+        self.audited(caller, line, changing, |line, ()| line).await?;
         let (record, _) = self.token_by_id(token.id())?;
         Ok((token, record))
     }
@@ -245,6 +255,7 @@ impl App {
     /// Makes a role, or another of it; `None` removes it.
     pub(crate) async fn change_role(
         &self,
+        caller: &Caller,
         name: &str,
         role: Option<Role>,
         condition: Condition,
@@ -276,7 +287,12 @@ impl App {
                 }
             }
         };
-        let changed = self.authenticator.change(&*self.clock, force, make).await;
+        let event = if role.is_some() { "role.put" } else { "role.delete" };
+        let line = Line::new(event, "asked").with("role", name);
+        let body = role.as_ref().map(|role| document::of_role(name, role).1);
+        let line = line.with_some("body", body);
+        let changing = self.authenticator.change(&*self.clock, force, make);
+        let changed = self.audited(caller, line, changing, |line, ()| line).await;
         changed.map_err(|failure| match is_met.into_inner() {
             true => NotChanged::Failure(failure),
             false => NotChanged::Condition,
@@ -329,6 +345,16 @@ fn narrower(
     };
     let narrowed = shown.record.narrow(token, narrowing, now);
     narrowed.map_err(|fault| Failure::new(Code::PermissionDenied, fault.to_string()))
+}
+
+/// What a line says of a token that is made.
+fn about(line: Line, record: &TokenRecord) -> Line {
+    let roles: Vec<String> = record.roles.iter().map(ToString::to_string).collect();
+    line.with("token", record.id.as_str())
+        .with("of", record.principal.as_str())
+        .with("roles", roles.join(" "))
+        .with_some("expires", record.expires)
+        .with_some("parent", record.parent.map(|parent| parent.to_string()))
 }
 
 /// Tokens of the file say nothing of when they were made.

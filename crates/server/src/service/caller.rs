@@ -9,6 +9,7 @@ use leasehold_core::{Claim, Namespace, Principal, Scope};
 
 use super::problems::Failure;
 use crate::access::Credential;
+use crate::audit::{Audit, Line};
 use crate::telemetry::metrics::Stopwatch;
 
 /// On whose behalf an operation is carried out, and how it came.
@@ -28,6 +29,8 @@ pub(crate) struct Caller {
     pub(crate) request_id: Arc<str>,
     /// When the request began to come in.
     pub(crate) since: Stopwatch,
+    /// Where it is told what was refused to it.
+    pub(crate) audit: Audit,
 }
 
 impl Caller {
@@ -37,6 +40,7 @@ impl Caller {
         transport: Transport,
         request_id: Arc<str>,
         since: Stopwatch,
+        audit: Audit,
     ) -> Caller {
         Caller {
             principal: Principal::ANONYMOUS,
@@ -47,12 +51,25 @@ impl Caller {
             transport,
             request_id,
             since,
+            audit,
         }
     }
 
     /// Refuses what the caller may not do. The object is the decoded one that is acted on afterwards, and nothing has been
     /// looked up yet: the refusal tells what was sent, and no more.
     pub(crate) fn may(&self, operation: Operation, object: Object<'_>) -> Result<(), Failure> {
+        self.decide(operation, object).map_err(|denied| {
+            self.audit.note_of(self.peer, || self.denial(operation, object));
+            self.denied(object, &denied)
+        })
+    }
+
+    /// Whether it is allowed, for what an answer has more of then.
+    pub(crate) fn allows(&self, operation: Operation, object: Object<'_>) -> bool {
+        self.decide(operation, object).is_ok()
+    }
+
+    fn decide(&self, operation: Operation, object: Object<'_>) -> Result<(), Denied> {
         let Some(rights) = &self.rights else { return Ok(()) };
         let decided = match (&self.resolved, namespace_of(object)) {
             (Some(resolved), Some(namespace)) if resolved.0 == *namespace => {
@@ -60,7 +77,20 @@ impl Caller {
             }
             _ => rights.decide(operation, object),
         };
-        decided.map(drop).map_err(|denied| self.denied(object, &denied))
+        decided.map(drop)
+    }
+
+    fn denial(&self, operation: Operation, object: Object<'_>) -> Line {
+        let line = Line::new("auth.denied", "failed").by(self);
+        let line = line.with("operation", format!("{operation:?}"));
+        let line = line.with_some("namespace", namespace_of(object).map(Namespace::as_str));
+        match object {
+            Object::Scopes(_, scopes) => {
+                line.with_some("lock", scopes.first().map(ToString::to_string))
+            }
+            Object::Register(_, register) => line.with("register", register.as_str()),
+            Object::Server | Object::Namespace(_) => line,
+        }
     }
 
     /// Refuses a set of which it may not have all.

@@ -10,6 +10,7 @@ use super::app::App;
 use super::audit;
 use super::caller::Caller;
 use super::problems::{Failure, unexpected};
+use crate::audit::Line;
 use crate::telemetry::metrics::Op;
 
 /// A page of registers by name.
@@ -88,14 +89,22 @@ impl App {
         asked: Result<DeleteFence, Failure>,
     ) -> Result<RegisterView, Failure> {
         let asked = asked?;
-        let Answer::FenceDeleted { high_water } =
-            self.command(caller, Command::DeleteFence(asked.clone())).await?
-        else {
-            return Err(unexpected());
-        };
+        let command = Command::DeleteFence(asked.clone());
+        self.admit(caller, &command)?;
         let (register, namespace) = (asked.register.as_str(), asked.namespace.as_str());
-        let reason = &asked.reason;
-        audit::fence_deleted(caller, register, namespace, reason, high_water.get());
+        let deleting = async {
+            let Answer::FenceDeleted { high_water } = self.command(caller, command).await? else {
+                return Err(unexpected());
+            };
+            let of = (register, namespace);
+            audit::fence_deleted(self, caller, of, &asked.reason, high_water.get());
+            Ok(high_water)
+        };
+        let line = Line::new("fence.delete", "asked").with("namespace", namespace);
+        let line = line.with("register", register).with("reason", &*asked.reason);
+        let high_water = self
+            .audited(caller, line, deleting, |line, high| line.with("high_water", high.get()))
+            .await?;
         Ok(RegisterView { name: asked.register, high_water })
     }
 }

@@ -14,6 +14,7 @@ use super::app::App;
 use super::caller::Caller;
 use super::problems::Failure;
 use super::simple;
+use crate::audit::{Class, Line};
 use crate::telemetry::metrics::{Acquires, Op};
 use crate::telemetry::readings;
 
@@ -225,12 +226,20 @@ impl App {
     /// Counts a request for locks that came to the engine. The time that it waited is no latency.
     pub(crate) fn count_acquire(
         &self,
+        caller: &Caller,
         acquires: &mut Acquires,
         kind: &'static str,
         (took, waited): (Duration, Duration),
         outcome: Result<(), Code>,
     ) {
         self.count(Op::Acquire, took.saturating_sub(waited), outcome);
+        if let Err(code) = outcome {
+            caller.audit.note(Class::Grant, || {
+                let line = Line::new("grant.refused", "failed").by(caller);
+                let line = line.with("code", code.as_str()).with("kind", kind);
+                line.with("namespace", acquires.namespace().as_str())
+            });
+        }
         acquires.count(&self.metrics, kind, waited, outcome);
     }
 }

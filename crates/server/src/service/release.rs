@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Answer, Break, Command, Release, RemoveFile, Unlock};
+use leasehold_core::{Answer, Break, ByteRange, Command, Release, RemoveFile, Scope, Unlock};
 
 use super::app::App;
 use super::audit;
 use super::caller::Caller;
 use super::problems::{Failure, unexpected};
+use crate::audit::Line;
 use crate::telemetry::metrics::Op;
 
 /// How long a lock was held, and whether it had been released before.
@@ -79,16 +80,33 @@ impl App {
         let breaking = async {
             let asked = asked?;
             let command = Command::Break(asked.clone());
-            let Answer::Broken { grants, truncated } =
-                self.command_in_turns(caller, command).await?
-            else {
-                return Err(unexpected());
-            };
-            let (lock, namespace) = (asked.scope.to_string(), asked.namespace.as_str());
-            audit::lock_broken(caller, &lock, namespace, &asked.reason, grants);
-            Ok(Broken { lock, grants, truncated })
+            self.admit(caller, &command)?;
+            let line = Line::new("lock.break", "asked").with("lock", asked.scope.to_string());
+            self.audited_endings(
+                caller,
+                (&asked.namespace, line.with("reason", &*asked.reason)),
+                |event| audit::is_broken(event, &asked.scope, &asked.reason),
+                self.broken(caller, &asked, command),
+                |line, broken| line.with("grants", broken.grants),
+            )
+            .await
         };
         self.counted(caller, Op::Break, breaking).await
+    }
+
+    async fn broken(
+        &self,
+        caller: &Caller,
+        asked: &Break,
+        command: Command,
+    ) -> Result<Broken, Failure> {
+        let Answer::Broken { grants, truncated } = self.command_in_turns(caller, command).await?
+        else {
+            return Err(unexpected());
+        };
+        let (lock, namespace) = (asked.scope.to_string(), asked.namespace.as_str());
+        audit::lock_broken(self, caller, (&lock, namespace), &asked.reason, grants);
+        Ok(Broken { lock, grants, truncated })
     }
 
     /// Ends all grants and refuses all waiters of a file.
@@ -99,12 +117,25 @@ impl App {
     ) -> Result<FileRemoved, Failure> {
         let asked = asked?;
         let command = Command::RemoveFile(asked.clone());
-        let Answer::FileRemoved { grants, waiters, truncated } =
-            self.command_in_turns(caller, command).await?
-        else {
-            return Err(unexpected());
+        self.admit(caller, &command)?;
+        let file = Scope::range(asked.inode, ByteRange::ALL);
+        let removing = async {
+            let Answer::FileRemoved { grants, waiters, truncated } =
+                self.command_in_turns(caller, command).await?
+            else {
+                return Err(unexpected());
+            };
+            let of = (asked.inode, asked.namespace.as_str());
+            audit::file_removed(self, caller, of, grants, waiters);
+            Ok(FileRemoved { grants, waiters, truncated })
         };
-        audit::file_removed(caller, asked.inode, asked.namespace.as_str(), grants, waiters);
-        Ok(FileRemoved { grants, waiters, truncated })
+        self.audited_endings(
+            caller,
+            (&asked.namespace, Line::new("inode.remove", "asked").with("inode", asked.inode)),
+            |event| audit::is_removed(event, &file),
+            removing,
+            |line, removed| line.with("grants", removed.grants).with("waiters", removed.waiters),
+        )
+        .await
     }
 }

@@ -12,6 +12,7 @@ use super::audit;
 use super::caller::Caller;
 use super::delivery::DeliveryGuard;
 use super::problems::{Failure, unexpected};
+use crate::audit::Line;
 use crate::telemetry::metrics::Op;
 
 /// So many sessions or registers a list has if nothing else is asked, and at most.
@@ -93,14 +94,25 @@ impl App {
         asked: Result<BreakSession, Failure>,
     ) -> Result<usize, Failure> {
         let asked = asked?;
-        let Answer::SessionClosed { grants, .. } =
-            self.command(caller, Command::BreakSession(asked.clone())).await?
-        else {
-            return Err(unexpected());
+        let command = Command::BreakSession(asked.clone());
+        self.admit(caller, &command)?;
+        let breaking = async {
+            let Answer::SessionClosed { grants, .. } = self.command(caller, command).await? else {
+                return Err(unexpected());
+            };
+            let of = (asked.number, asked.namespace.as_str());
+            audit::session_broken(self, caller, of, &asked.reason, grants);
+            Ok(grants)
         };
-        let namespace = asked.namespace.as_str();
-        audit::session_broken(caller, asked.number, namespace, &asked.reason, grants);
-        Ok(grants)
+        let line = Line::new("session.break", "asked").with("broken_session", asked.number);
+        self.audited_endings(
+            caller,
+            (&asked.namespace, line.with("reason", &*asked.reason)),
+            |event| audit::is_broken_session(event, asked.number),
+            breaking,
+            |line, grants| line.with("grants", *grants),
+        )
+        .await
     }
 
     pub(crate) async fn session(

@@ -71,7 +71,7 @@ impl App {
         };
         let kind = readings::kind(Scope::Key(key()).kind());
         let mut acquires = Acquires::new(&namespace());
-        self.count_acquire(&mut acquires, kind, (took, Duration::ZERO), counted);
+        self.count_acquire(caller, &mut acquires, kind, (took, Duration::ZERO), counted);
         held
     }
 

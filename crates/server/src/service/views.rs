@@ -238,7 +238,7 @@ impl App {
             return Err(unexpected());
         };
         // Numbers about all namespaces are for those who may see them all.
-        if caller.may(Operation::Cluster, Object::Server).is_err() {
+        if !caller.allows(Operation::Cluster, Object::Server) {
             let (totals, waits) = (Sample::default(), (None, None));
             let namespaces = vec![(namespace.to_string(), view.grants as u64)];
             let (view, is_about_all) = (*view, false);

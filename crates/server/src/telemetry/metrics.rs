@@ -20,6 +20,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::audit::AuditCounters;
 use crate::telemetry::readings::{Gauges, Readings};
 
 const NAMESPACES_MAX: usize = 100;
@@ -46,6 +47,7 @@ pub(crate) struct Metrics {
     blocking: Family<Labels<1>, Histogram>,
     connections: Family<Labels<1>, Gauge>,
     flapping: Counter,
+    pub(crate) audit: AuditCounters,
     waits: Mutex<VecDeque<Duration>>,
     /// How often the store was found busy, as of the last look.
     busy_seen: AtomicU64,
@@ -189,6 +191,18 @@ impl Metrics {
             "leasehold_connections_flapping",
             "Brief connections of peers that connect and go more than 60 times a minute",
         );
+        let audit = AuditCounters {
+            lost: registered(
+                r,
+                "leasehold_audit_lines_lost",
+                "Lines that could not be written to the audit log",
+            ),
+            refused: registered(
+                r,
+                "leasehold_audit_refused",
+                "Requests refused because the audit log could not be written",
+            ),
+        };
         r.register(
             "leasehold_build",
             "Which version this is",
@@ -210,6 +224,7 @@ impl Metrics {
             blocking,
             connections,
             flapping,
+            audit,
             waits: Mutex::default(),
             busy_seen: AtomicU64::new(0),
         }
@@ -300,6 +315,10 @@ pub(crate) struct Acquires {
 impl Acquires {
     pub(crate) fn new(namespace: &Namespace) -> Acquires {
         Acquires { namespace: namespace.clone(), counters: Vec::new() }
+    }
+
+    pub(crate) fn namespace(&self) -> &Namespace {
+        &self.namespace
     }
 
     /// A request of this kind was answered, after it had waited for so long.

@@ -19,20 +19,20 @@ struct Doors {
     _folder: TempDir,
 }
 
-fn token(seed: u8) -> Token {
+pub(crate) fn token(seed: u8) -> Token {
     Token::mint(&std::array::from_fn(|at| {
         seed.wrapping_mul(41).wrapping_add(u8::try_from(at).expect("a short array"))
     }))
 }
 
-const ADMIN: u8 = 1;
-const BILLING: u8 = 2;
+pub(crate) const ADMIN: u8 = 1;
+pub(crate) const BILLING: u8 = 2;
 const APP1: u8 = 3;
-const NOBODY: u8 = 4;
+pub(crate) const NOBODY: u8 = 4;
 const FILES: u8 = 5;
 const OTHER: u8 = 6;
 
-fn access_file(tokens: &[(u8, &str, &str)]) -> String {
+pub(crate) fn access_file(tokens: &[(u8, &str, &str)]) -> String {
     let mut text = String::from(
         "[role.app1]\nrules = [{ verbs = [\"acquire\", \"read\"], namespace = \"default\", names = [\"app1/\"] }]\n\
          [role.files]\nrules = [{ verbs = [\"acquire\"], namespace = \"default\", paths = [\"/a/**\"] }]\n",
@@ -61,9 +61,13 @@ const ALL: [(u8, &str, &str); 6] = [
     (OTHER, "other", "client:billing"),
 ];
 
-fn write(path: &Path, text: &str) {
+pub(crate) fn write(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+pub(crate) fn all_tokens() -> Vec<(u8, &'static str, &'static str)> {
+    ALL.to_vec()
 }
 
 impl Doors {

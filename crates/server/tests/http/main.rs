@@ -14,6 +14,7 @@ mod watch;
 mod console;
 mod service;
 mod access;
+mod audit;
 mod bad_inputs;
 mod frames;
 mod http2;

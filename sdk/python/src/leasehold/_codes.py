@@ -16,6 +16,7 @@ RETRYABLE = frozenset(
         "not_leader",
         "draining",
         "overloaded",
+        "audit_unavailable",
         "interrupted",
     }
 )

@@ -700,7 +700,7 @@ impl Attached {
                 }
                 let took = slot.watch.until(self.answered);
                 let times = (took, grant.waited);
-                self.app.count_acquire(&mut self.acquires, kind, times, Ok(()));
+                self.app.count_acquire(&self.caller, &mut self.acquires, kind, times, Ok(()));
                 Answered::Granted(self.granted(now, &grant, respelled.as_deref()))
             }
             (Reply::Answer(Answer::Renewed(renewed)), Work::Renew(lease)) => {
@@ -846,7 +846,13 @@ impl Attached {
             Work::Acquire { kind, .. } => {
                 let waited = answer.err().map_or(Duration::ZERO, Failure::waited);
                 let times = (took, waited);
-                return self.app.count_acquire(&mut self.acquires, kind, times, outcome);
+                return self.app.count_acquire(
+                    &self.caller,
+                    &mut self.acquires,
+                    kind,
+                    times,
+                    outcome,
+                );
             }
             Work::Release(_) | Work::Unlock { .. } => Op::Release,
             Work::Renew(_) => Op::Renew,
