@@ -7,11 +7,13 @@ import * as live from './lib/live.js';
 import { numbers } from './lib/numbers.js';
 import { loader } from './lib/page.js';
 import { go, namespace, route, to } from './lib/route.js';
+import { logOut, look, self } from './lib/session.js';
 import { count } from './ui/bits.js';
 import { events } from './pages/events.js';
 import { graph } from './pages/graph.js';
 import { lock } from './pages/lock.js';
 import { locks } from './pages/locks.js';
+import { login } from './pages/login.js';
 import { overview } from './pages/overview.js';
 import { server } from './pages/server.js';
 import { sessions } from './pages/sessions.js';
@@ -47,7 +49,7 @@ function frame() {
       { class: 'side', 'aria-label': 'Pages' },
       h('a', { class: 'brand', href: to('overview') }, h('img', { src: '/console/mark.svg', alt: '', width: '26', height: '26' }), h('span', null, 'Leasehold')),
       h('ul', null, PAGES.map((page) => navigation(page, here))),
-      h('div', { class: 'side-end' }, namespacePicker(), status(isLive, begun), h('div', { class: 'side-buttons' }, themeButton(), h('button', { class: 'quiet', type: 'button', onClick: toggleHelp, title: 'Keyboard (?)' }, 'Keys'))),
+      h('div', { class: 'side-end' }, namespacePicker(), who(), status(isLive, begun), h('div', { class: 'side-buttons' }, themeButton(), h('button', { class: 'quiet', type: 'button', onClick: toggleHelp, title: 'Keyboard (?)' }, 'Keys'))),
     ),
     h(
       'main',
@@ -93,6 +95,14 @@ function namespacePicker() {
   if (names.length === 1) return null;
   const pick = (/** @type {any} */ event) => go(route.get().page === 'lock' ? 'locks' : route.get().page, { ns: event.target.value === 'default' ? undefined : event.target.value });
   return h('label', { class: 'namespace' }, h('span', null, 'Namespace'), h('select', { value: namespace(), onChange: pick }, names.map((name) => h('option', { key: name, value: name }, name))));
+}
+
+/** Who one is, where the server wants to know. */
+function who() {
+  const found = self.get();
+  if (!found || found.credential === 'none') return null;
+  const leave = found.credential === 'console' ? h('button', { class: 'quiet', type: 'button', onClick: logOut }, 'Log out') : null;
+  return h('div', { class: 'who', 'data-who': found.principal }, h('span', { class: 'cut', title: `may: ${found.verbs.join(', ')}` }, found.principal), leave);
 }
 
 /** @param {boolean} isLive @param {boolean} begun */
@@ -218,17 +228,36 @@ function showTab() {
   document.querySelector('.side [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
 }
 
+function start() {
+  frame();
+  live.start();
+  live.state.follow(frame);
+  numbers.follow(frame);
+  turn();
+  route.follow(turn);
+  addEventListener('keydown', key);
+  loader({
+    load: async () => numbers.set(await get('/v1/overview')),
+    // A session that is over: the page begins anew, and asks who one is.
+    failed: (problem) => problem.status === 401 && location.reload(),
+    every: 2000,
+  });
+  clock.tick();
+}
+
+/** A server that cannot be reached now can tell later who one is. */
+async function begin() {
+  try {
+    await look();
+  } catch {
+    setTimeout(begin, 1000);
+    if (self.get() === undefined) render(app, h('main', { class: 'login' }, h('p', { role: 'status' }, 'The server does not answer yet.')));
+    return;
+  }
+  const { page: name, params } = route.get();
+  if (self.get() === null || name === 'login') return login(app, params.code);
+  start();
+}
+
 showTheme();
-frame();
-live.start();
-live.state.follow(frame);
-numbers.follow(frame);
-turn();
-route.follow(turn);
-addEventListener('keydown', key);
-loader({
-  load: async () => numbers.set(await get('/v1/overview')),
-  failed: () => {},
-  every: 2000,
-});
-clock.tick();
+begin();

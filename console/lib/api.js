@@ -16,6 +16,14 @@ export class Problem extends Error {
 
 const PATIENCE_MS = 10_000;
 
+/** Shows the server that this page could read who it is; other pages cannot. @type {string | undefined} */
+let csrf;
+
+/** @param {string | undefined} given */
+export function protect(given) {
+  csrf = given;
+}
+
 /**
  * @param {string} path
  * @param {Record<string, string | number | undefined>} [params]
@@ -32,7 +40,9 @@ export function get(path, params = {}) {
  * @returns {Promise<any>}
  */
 export function post(path, body) {
+  /** @type {Record<string, string>} */
   const headers = { 'content-type': 'application/json' };
+  if (csrf) headers['x-leasehold-csrf'] = csrf;
   return ask(path, {}, { method: 'POST', headers, body: JSON.stringify(body) });
 }
 
@@ -46,7 +56,7 @@ async function ask(path, params, options) {
   for (const [name, value] of Object.entries(params)) {
     if (value !== undefined && value !== '') url.searchParams.set(name, String(value));
   }
-  if (path.startsWith('/v1/') && !NOT_BY_NAMESPACE.has(path)) url.searchParams.set('namespace', namespace());
+  if (path.startsWith('/v1/') && !path.startsWith('/v1/auth/') && !NOT_BY_NAMESPACE.has(path)) url.searchParams.set('namespace', namespace());
   /** @type {Response} */
   let response;
   let text = '';

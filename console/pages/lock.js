@@ -5,6 +5,7 @@ import * as clock from '../lib/clock.js';
 import { h, render } from '../lib/dom.js';
 import { loader } from '../lib/page.js';
 import { adjust, namespace, route, to } from '../lib/route.js';
+import { can } from '../lib/session.js';
 import { card, copyable, count, countdown, countup, empty, leaseBar, lockLink, metadataList, modeText, momentOf, ownerLink, problemNote, stateBadge, token } from '../ui/bits.js';
 import { deadlockLine } from '../ui/deadlock.js';
 import { confirmWithReason } from '../ui/dialog.js';
@@ -74,7 +75,7 @@ function view(name, { found, past, below, problem }, width) {
         h('h1', { class: 'mono' }, name),
         h('p', null, found ? [stateBadge(found.state), ` ${count(found.waiters_total)} waiting`, namespace() === 'default' ? '' : ` · namespace ${namespace()}`] : 'Loading…'),
       ),
-      found && found.holders_total > 0 ? h('button', { class: 'danger', type: 'button', onClick: () => breakLock(name, found) }, 'Break…') : null,
+      found && found.holders_total > 0 && can('break') ? h('button', { class: 'danger', type: 'button', onClick: () => breakLock(name, found) }, 'Break…') : null,
     ),
     problemNote(problem),
     found ? h('div', { class: 'columns' }, holders(found), queue(found)) : null,

@@ -5,6 +5,7 @@ import * as clock from '../lib/clock.js';
 import { h, render } from '../lib/dom.js';
 import { loader } from '../lib/page.js';
 import { adjust, route, to } from '../lib/route.js';
+import { can } from '../lib/session.js';
 import { count, countdown, empty, leaseBar, momentOf, problemNote } from '../ui/bits.js';
 import { confirmWithReason } from '../ui/dialog.js';
 
@@ -106,7 +107,7 @@ function row(one, at, beats) {
     h('td', { class: 'wide-only' }, strip(beats, at)),
     h('td', { class: 'lease-cell' }, h('span', { class: 'lease' }, leaseBar(at, one.expires_in_ms, one.ttl_ms), h('span', { class: 'lease-left' }, countdown(at, one.expires_in_ms)))),
     h('td', { class: 'muted wide-only' }, policy, h('div', { class: 'tiny' }, 'opened ', momentOf(one.opened_at))),
-    h('td', { class: 'right' }, h('button', { class: 'small danger', type: 'button', onClick: () => close(one) }, 'Close…')),
+    h('td', { class: 'right' }, can('break') && h('button', { class: 'small danger', type: 'button', onClick: () => close(one) }, 'Close…')),
   );
 }
 

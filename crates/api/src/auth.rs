@@ -1,5 +1,7 @@
 //! Credentials and rights: who one is, tokens, roles.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// Who a credential stands for, and what it may do.
@@ -18,6 +20,67 @@ pub struct WhoAmI {
     /// When the token ends; left out if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
+    /// With a session of the console: what goes as `x-leasehold-csrf` with everything that changes something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub csrf: Option<String>,
+}
+
+/// A token to log in to the console with.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct LoginRequest {
+    pub token: String,
+}
+
+/// A code to log in with; left out, one is asked for.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ExchangeRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
+/// A code that a page can log in with, once.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LoginCode {
+    pub code: String,
+    pub expires_in_ms: u64,
+}
+
+/// A session of the console has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LoggedOut {
+    pub logged_out: bool,
+}
+
+/// The servers have a new key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RotatedKey {
+    pub rotated: bool,
+    pub previous_good_until: String,
+}
+
+impl fmt::Debug for LoginRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LoginRequest")
+    }
+}
+
+impl fmt::Debug for ExchangeRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ExchangeRequest")
+    }
+}
+
+impl fmt::Debug for LoginCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LoginCode")
+    }
 }
 
 /// What is asked of a new token. Without `principal` it is a narrower one of the caller's own, and what is left out is as in
@@ -58,8 +121,8 @@ pub struct CreatedToken {
     pub record: TokenInfo,
 }
 
-impl std::fmt::Debug for CreatedToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for CreatedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CreatedToken({}, secret)", self.record.id)
     }
 }

@@ -84,7 +84,8 @@ fn main() -> ExitCode {
         | Command::Graph(_)
         | Command::Session(_)
         | Command::Fence(_)
-        | Command::Cluster
+        | Command::Console
+        | Command::Cluster(_)
         | Command::Top(_)
         | Command::Load(_)
         | Command::Bench(_)
@@ -141,7 +142,8 @@ async fn answer(global: &Global, command: &Command) -> Answered {
         Command::Whoami => commands::auth::whoami(&connect(global).await?).await,
         Command::Token(args) => commands::auth::token(&connect(global).await?, args).await,
         Command::Policy(args) => commands::auth::policy(&connect(global).await?, args).await,
-        Command::Cluster => commands::cluster::run(&connect(global).await?).await,
+        Command::Console => commands::console::run(&connect(global).await?).await,
+        Command::Cluster(args) => commands::cluster::run(&connect(global).await?, args).await,
         Command::Top(args) => commands::top::run(global, args).await,
         Command::Serve(_)
         | Command::Init(_)

@@ -72,6 +72,7 @@ const STORY: &[(&str, i32, &[&str])] = &[
     ("elect -n boss -- false", 1, &[]),
     ("load --clients 2 --duration 200ms --ttl 5s", 0, &["pairs_per_second", "broken"]),
     ("bench --clients 2 --duration 100ms", 0, &["store", "rounds"]),
+    ("console", 0, &["url"]),
     ("doctor", 0, &[]),
     ("backup --data {folder}/data {folder}/copy.db", 0, &["file", "bytes"]),
     (

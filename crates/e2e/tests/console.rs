@@ -409,3 +409,76 @@ async fn every_page_has_its_picture() -> Result<()> {
     drop(scene);
     nothing_to_complain(&mut browser).await
 }
+
+/// A `leasehold` that asks this server with a token, and what it prints.
+fn cli(server: &Server, token: &std::path::Path, words: &[&str]) -> Result<String> {
+    let output = std::process::Command::new(leasehold_e2e::server::binary()?)
+        .args(words)
+        .env("LEASEHOLD_ADDR", format!("http://{}", server.address()))
+        .env("LEASEHOLD_TOKEN_FILE", token)
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    ensure!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(said)
+}
+
+#[tokio::test]
+async fn page_asks_who_one_is_and_hides_what_one_may_not_do() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (config, root) = (folder.path().join("leasehold.toml"), folder.path().join("root.token"));
+    std::fs::write(&config, "[auth]\nenabled = true\n")?;
+    let made = std::process::Command::new(leasehold_e2e::server::binary()?)
+        .args(["token", "new", "--offline"])
+        .output()?;
+    std::fs::write(&root, made.stdout)?;
+    let bootstrap = format!("LEASEHOLD_BOOTSTRAP_TOKEN_FILE={}", root.display());
+    let config = config.display().to_string();
+    let flags = ["--config", &config, "--store", "memory"];
+    let server = Server::start_under(&["env", &bootstrap], &flags).await?;
+    let token =
+        cli(&server, &root, &["token", "create", "--principal", "eve", "--role", "reader"])?;
+    cli(&server, &root, &["acquire", "job/nightly", "--owner", "worker-a", "--ttl", "5m"])?;
+
+    let mut browser = Browser::start().await?;
+    browser.open(&url(&server, "/lock?name=job/nightly")).await?;
+    browser.type_into("input[name=token]", "lk_nothing").await?;
+    browser.click("button[type=submit]").await?;
+    browser.wait_for_text("The server does not know this").await?;
+    browser.type_into("input[name=token]", &token).await?;
+    browser.click("button[type=submit]").await?;
+    browser
+        .wait_for("who it is", "return document.querySelector('[data-who=eve]') !== null")
+        .await?;
+    browser.wait_for("live", IS_LIVE).await?;
+    browser.open(&url(&server, "/lock?name=job/nightly")).await?;
+    browser.wait_for_text("worker-a").await?;
+    let has_break = "return document.querySelector('.page-head .danger') !== null";
+    ensure!(browser.run(has_break).await? == false, "a reader is shown how to break");
+    let kept = "return JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}])";
+    let kept = browser.run(kept).await?;
+    ensure!(!kept.to_string().contains("lk_"), "the page keeps the token: {kept}");
+    // What the browser complains of so far is that it was not let in at first.
+    browser.complaints().await?;
+    browser.click(".who button").await?;
+    browser
+        .wait_for("the way in", "return document.querySelector('input[name=token]') !== null")
+        .await?;
+    browser.complaints().await?;
+
+    let link = cli(&server, &root, &["console"])?;
+    ensure!(link.contains("/#/login?code=lkc_"), "{link}");
+    browser.open("about:blank").await?;
+    browser.open(&link).await?;
+    browser
+        .wait_for("who it is", "return document.querySelector('[data-who=root]') !== null")
+        .await?;
+    browser.wait_for("no code", "return !location.href.includes('lkc_')").await?;
+    browser.complaints().await?;
+    browser.open(&url(&server, "/lock?name=job/nightly")).await?;
+    browser.click(".page-head .danger").await?;
+    browser.type_into("dialog input[name=reason]", "the host is gone").await?;
+    browser.type_into("dialog input[name=word]", "job/nightly").await?;
+    browser.click("dialog button[type=submit]").await?;
+    browser.wait_for_text("The next request is granted.").await?;
+    nothing_to_complain(&mut browser).await
+}

@@ -128,8 +128,12 @@ impl Server {
         let by_clock = || (config.store == Store::Memory).then(token_seed::by_clock);
         let fence_floor = seed.as_ref().map(TokenSeed::first).or_else(by_clock);
         let access_store = journals.first().and_then(|first| first.clone().access());
-        let authenticator =
-            Arc::new(Authenticator::new(&config.auth, access_store, audit.clone())?);
+        let authenticator = Arc::new(Authenticator::new(
+            &config.auth,
+            access_store,
+            audit.clone(),
+            metrics.peer_rejected.clone(),
+        )?);
         if authenticator.is_on() {
             authenticator.load(&*clock, config.auth.bootstrap_token_file.as_deref()).await;
         }

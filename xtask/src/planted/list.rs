@@ -5,9 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// Bugs in the core, and bugs in what lies around it.
-const LISTS: [(&str, Place); 2] =
-    [("crates/core/planted.txt", Place::Core), ("crates/sim/planted.txt", Place::Around)];
+/// Bugs in the core, in what lies around it, and in the server.
+const LISTS: [(&str, Place); 3] = [
+    ("crates/core/planted.txt", Place::Core),
+    ("crates/sim/planted.txt", Place::Around),
+    ("crates/server/planted.txt", Place::Server),
+];
 
 /// Where a bug was planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub(super) enum Place {
     Core,
     /// In the engine, a store or the client: only simulated worlds have them all.
     Around,
+    /// In the server, where the simulator does not come: its own tests look.
+    Server,
 }
 
 /// A bug that can be switched on, and what is wrong then.

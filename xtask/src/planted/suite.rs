@@ -32,6 +32,10 @@ pub(super) const CORE: Tests = Tests {
 pub(super) const SIM: Tests =
     Tests { package: "leasehold-sim", folder: "crates/sim", only: Some("worlds"), last: None };
 
+/// The server's own tests, over HTTP.
+pub(super) const SERVER: Tests =
+    Tests { package: "leasehold-server", folder: "crates/server", only: Some("http"), last: None };
+
 const BUG_VARIABLE: &str = "LEASEHOLD_PLANTED";
 /// A failure under a planted bug is no regression to remember: proptest must not write it down.
 const NO_REGRESSIONS: (&str, &str) = ("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");

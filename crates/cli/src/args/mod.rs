@@ -2,6 +2,7 @@
 
 mod audit;
 mod auth;
+mod cluster;
 mod serve;
 mod global;
 mod locks;
@@ -16,6 +17,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use audit::{AuditCommand, AuditHash, AuditTail, AuditVerify};
 pub(crate) use auth::{PolicyCommand, TokenCommand, TokenCreate, TokenHash, Ttl};
+pub(crate) use cluster::{Cluster, ClusterCommand};
 pub(crate) use global::{Color, Format, Global};
 pub(crate) use locks::{
     Acquire, Break, Check, FenceCommand, Get, Release, Renew, SessionCommand, Test, Unlock,
@@ -135,11 +137,18 @@ Exit codes: 0 told, 77 the server wants a token")]
   leasehold audit verify /var/log/leasehold/audit.jsonl"
     )]
     Audit(AuditCommand),
-    /// Show the leaders, the servers and the store
+    /// Print a link to the console that logs in, and open it
+    ///
+    /// The link is good once and for a minute. On a terminal it is opened in a browser; without authentication it is the plain
+    /// address.
     #[command(after_help = "Examples:
-  leasehold cluster
-  leasehold cluster -o json | jq -r '.groups[0].leader.address'")]
-    Cluster,
+  leasehold console
+  ssh locks.example leasehold console
+      prints the link alone
+
+Exit codes: 0 printed, 77 not allowed")]
+    Console,
+    Cluster(Cluster),
     Top(Top),
     Load(Load),
     Bench(Bench),

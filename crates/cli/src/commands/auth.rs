@@ -32,7 +32,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
         .map_err(|error| Failure::new(EXIT_FAULT, format!("the answer cannot be read: {error}")))
 }
 
-const NOTHING: Option<&()> = None;
+pub(super) const NOTHING: Option<&()> = None;
 
 pub(crate) async fn whoami(server: &Server) -> Answered {
     let who: WhoAmI = ask(server, Method::GET, "/v1/auth/self", NOTHING).await?;

@@ -1,8 +1,11 @@
 //! `leasehold cluster`
 
-use leasehold_api::{Cluster, Role, ServerView};
+use leasehold_api::{Cluster, Role, RotatedKey, ServerView};
+use leasehold_client::Method;
 
 use super::Answered;
+use super::auth::{NOTHING, ask};
+use crate::args;
 use crate::asking::Server;
 use crate::output::{Output, short, shown};
 
@@ -11,7 +14,26 @@ const HEAD: [&str; 9] =
 
 const SERVERS_HEAD: [&str; 5] = ["SERVER", "AT", "LEADS", "SEEN", ""];
 
-pub(crate) async fn run(server: &Server) -> Answered {
+pub(crate) async fn run(server: &Server, args: &args::Cluster) -> Answered {
+    match args.command {
+        Some(args::ClusterCommand::RotateKey) => rotate_key(server).await,
+        None => show(server).await,
+    }
+}
+
+async fn rotate_key(server: &Server) -> Answered {
+    let path = "/v1/auth/cluster-key/rotate";
+    let rotated: RotatedKey = ask(server, Method::POST, path, NOTHING).await?;
+    server.out.answer(&rotated, |_| {
+        format!(
+            "there is a new key; the one before is good until {}\n",
+            rotated.previous_good_until
+        )
+    });
+    Ok(0)
+}
+
+async fn show(server: &Server) -> Answered {
     let cluster = server.ask(server.client.api().cluster()).await?;
     server.out.answer(&cluster, |out| told(out, &cluster));
     Ok(0)

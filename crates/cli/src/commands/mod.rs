@@ -22,6 +22,7 @@ pub(crate) mod init;
 pub(crate) mod login;
 pub(crate) mod cert;
 pub(crate) mod cluster;
+pub(crate) mod console;
 pub(crate) mod top;
 pub(crate) mod load;
 pub(crate) mod bench;

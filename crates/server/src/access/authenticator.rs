@@ -7,22 +7,26 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use axum::http::Request;
+use axum::http::{HeaderValue, Request};
 use leasehold_access::{
-    AccessFile, Need, Object, Operation, Refused, Rights, Snapshot, Token, UnixSeconds,
+    AccessFile, Need, Object, Operation, Refused, Rights, Snapshot, Token, TokenId, UnixSeconds,
 };
 use leasehold_api::Code;
-use leasehold_core::Timestamp;
+use leasehold_core::{Principal, Timestamp, planted};
 use leasehold_engine::Clock;
 use leasehold_store::{AccessChange, AccessStore, Document, DocumentId, with_cause};
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Mutex, Notify, watch};
 
 use super::changes::Changes;
+use super::cookie::{self, Session};
 use super::credential::{self, Credential, unauthenticated};
 use super::failures::Failures;
 use super::file::FileError;
+use super::keys::{CLUSTER_KEY, ClusterKeys, Extras, Login, PREVIOUS_KEPT};
 use super::operations;
 use super::sources::{Sources, unread};
+use super::vouched::{self, Asking, NotVouched, Seen, Vouched};
 use crate::audit::{Audit, Line};
 use crate::config::AuthConfig;
 use crate::convert::wall;
@@ -75,6 +79,11 @@ pub(crate) struct Authenticator {
     reload: Notify,
     nothing: Arc<Rights>,
     audit: Audit,
+    /// What the documents say beside rights.
+    extras: ArcSwap<Extras>,
+    seen: Seen,
+    /// Headers of servers that were not believed.
+    rejected: Counter,
 }
 
 impl Authenticator {
@@ -83,6 +92,7 @@ impl Authenticator {
         config: &AuthConfig,
         store: Option<Arc<dyn AccessStore>>,
         audit: Audit,
+        rejected: Counter,
     ) -> Result<Authenticator, FileError> {
         let path = config.access_file.clone().filter(|_| config.enabled);
         let has_store = store.is_some();
@@ -98,6 +108,9 @@ impl Authenticator {
             reload: Notify::new(),
             nothing: Arc::new(Rights::none()),
             audit,
+            extras: ArcSwap::default(),
+            seen: Seen::default(),
+            rejected,
         })
     }
 
@@ -130,19 +143,11 @@ impl Authenticator {
         if !self.enabled {
             return Ok(caller);
         }
-        let shown = credential::shown(request.headers(), request.uri())?;
         let operation = operations::of(is_grpc, request.method(), request.uri());
-        let mut caller = Caller { rights: Some(self.nothing.clone()), ..caller };
-        match shown {
-            Some(shown) => self.authenticate(now, shown, &mut caller)?,
-            None if operation == Ok(Operation::Public) => {}
-            None => {
-                let line =
-                    || Line::new("auth.failure", "failed").by(&caller).with("reason", "none_shown");
-                caller.audit.note_of(caller.peer, line);
-                return Err(unauthenticated());
-            }
-        }
+        let caller = match vouched::is_there(request.headers()) {
+            true => self.enter_vouched(now, request, caller)?,
+            false => self.enter_shown(now, request, (is_grpc, operation), caller)?,
+        };
         let operation = operation.map_err(Failure::from)?;
         if let Need::Server(_) | Need::Principal = operation.needs() {
             caller.may(operation, Object::Server)?;
@@ -150,7 +155,39 @@ impl Authenticator {
         Ok(caller)
     }
 
-    fn authenticate(
+    /// By what the request shows of itself.
+    fn enter_shown<B>(
+        &self,
+        now: Timestamp,
+        request: &Request<B>,
+        (is_grpc, operation): (bool, Result<Operation, operations::Missing>),
+        caller: Caller,
+    ) -> Result<Caller, Failure> {
+        let shown = credential::shown(request.headers(), request.uri())?;
+        let cookie = cookie::shown(request.headers()).filter(|_| !is_grpc);
+        if shown.is_some() && cookie.is_some() {
+            let said = "there is a token and a cookie: send one of them";
+            return Err(Failure::new(Code::InvalidRequest, said));
+        }
+        let mut caller = Caller { rights: Some(self.nothing.clone()), ..caller };
+        match shown {
+            Some(shown) => self.authenticate(now, shown, &mut caller)?,
+            None if operation == Ok(Operation::Public) => {}
+            None if cookie.is_some() => {
+                let value = cookie.map_or("", |cookie| cookie.value);
+                self.authenticate_cookie(now, value, request, &mut caller)?;
+            }
+            None => {
+                let line =
+                    || Line::new("auth.failure", "failed").by(&caller).with("reason", "none_shown");
+                caller.audit.note_of(caller.peer, line);
+                return Err(unauthenticated());
+            }
+        }
+        Ok(caller)
+    }
+
+    pub(crate) fn authenticate(
         &self,
         now: Timestamp,
         shown: &str,
@@ -174,13 +211,226 @@ impl Authenticator {
         }
     }
 
+    /// The session of a cookie, in a request of one of the console's own pages.
+    fn authenticate_cookie<B>(
+        &self,
+        now: Timestamp,
+        value: &str,
+        request: &Request<B>,
+        caller: &mut Caller,
+    ) -> Result<(), Failure> {
+        let refuse = |caller: &Caller, reason: &'static str| {
+            let line = || Line::new("auth.failure", "failed").by(caller).with("reason", reason);
+            caller.audit.note_of(caller.peer, line);
+            unauthenticated()
+        };
+        if !cookie::is_of_own_page(request) {
+            return Err(refuse(caller, "cookie_of_another_page"));
+        }
+        let extras = self.extras.load();
+        let session =
+            extras.keys.as_ref().and_then(|keys| Session::parse(value, keys, seconds(now)));
+        let session = session.ok_or_else(|| refuse(caller, "cookie"))?;
+        let token = session.token().ok_or_else(|| refuse(caller, "cookie"))?;
+        self.stand_for(now, token, caller)?;
+        if !session.is_of(&caller.principal) {
+            return Err(refuse(caller, "cookie"));
+        }
+        caller.may(Operation::UseConsole, Object::Server)?;
+        cookie::check_page(request, &session)?;
+        if let Credential::Token(found) = &caller.credential {
+            caller.credential = Credential::Console(found.clone(), session);
+        }
+        Ok(())
+    }
+
+    /// Makes a caller the bearer of a token that was shown before: here to the console, or to another server.
+    pub(crate) fn stand_for(
+        &self,
+        now: Timestamp,
+        id: TokenId,
+        caller: &mut Caller,
+    ) -> Result<(), Failure> {
+        let snapshot = self.snapshot.load();
+        let found = snapshot.credential_of(id).ok_or(Refused::Unknown);
+        let good = found.and_then(|found| {
+            found.check(Some(caller.peer.ip()), seconds(now)).map(|()| found.clone())
+        });
+        match good {
+            Ok(found) => {
+                caller.principal = found.record.principal.clone();
+                caller.rights = Some(found.rights.clone());
+                caller.credential = Credential::Token(found);
+                Ok(())
+            }
+            Err(why) => {
+                caller.audit.note_of(caller.peer, || {
+                    let line = Line::new("auth.failure", "failed").by(caller);
+                    line.with("reason", why.as_str()).with("shown_id", id.as_str())
+                });
+                Err(unauthenticated())
+            }
+        }
+    }
+
+    // Among servers.
+
+    /// A request that another server has let in: by its word who asks, by our own knowledge what that one may do.
+    fn enter_vouched<B>(
+        &self,
+        now: Timestamp,
+        request: &Request<B>,
+        caller: Caller,
+    ) -> Result<Caller, Failure> {
+        let extras = self.extras.load();
+        let read = |keys: &ClusterKeys| {
+            let of = (request.method(), request.uri());
+            let at = Duration::from_millis(wall::millis(now));
+            Vouched::of(request.headers(), of, keys, at, &self.seen)
+        };
+        let vouched = match extras.keys.as_ref().ok_or(NotVouched::Signature).and_then(read) {
+            Ok(vouched) => vouched,
+            Err(why) => {
+                self.rejected.inc();
+                caller.audit.note_of(caller.peer, || {
+                    let line = Line::new("cluster.bad_header", "failed").by(&caller);
+                    line.with("reason", why.as_str())
+                });
+                let said = "leasehold-forwarded is a header between servers, and this one is not to be believed";
+                return Err(Failure::new(Code::InvalidRequest, said));
+            }
+        };
+        let mut caller = Caller {
+            rights: Some(self.nothing.clone()),
+            peer: vouched.peer,
+            request_id: vouched.request_id.as_str().into(),
+            through: Some(vouched.server.as_str().into()),
+            ..caller
+        };
+        let id = vouched.token.as_deref().and_then(TokenId::parse).ok_or_else(unauthenticated)?;
+        let known = self.stand_for(now, id, &mut caller);
+        if planted!("revoked-renews-on-follower", known.is_err()) {
+            caller.principal = Principal::new(&vouched.principal).map_err(|_| unauthenticated())?;
+            return Ok(caller);
+        }
+        match known {
+            Ok(()) if caller.principal.as_str() == vouched.principal => Ok(caller),
+            // The other server has heard of it first.
+            Err(_) if vouched.version > extras.version => {
+                self.reload.notify_one();
+                let said = "this server has not read the newest roles and tokens yet";
+                let failure = Failure::new(Code::StoreUnavailable, said);
+                Err(failure.retried_after(ASK_EVERY))
+            }
+            Ok(()) | Err(_) => Err(unauthenticated()),
+        }
+    }
+
+    /// The header that tells another server who asks.
+    pub(crate) fn vouch<B>(
+        &self,
+        now: Timestamp,
+        server: &str,
+        caller: &Caller,
+        request: &Request<B>,
+    ) -> Result<HeaderValue, Failure> {
+        if !self.enabled {
+            return Ok(HeaderValue::from_static("1"));
+        }
+        let extras = self.extras.load();
+        let keys = extras.keys.as_ref().ok_or_else(no_key)?;
+        let asking = Asking {
+            request_id: &caller.request_id,
+            principal: &caller.principal,
+            via: caller.credential.kind(),
+            token: caller.credential.token().map(|token| token.record.id),
+            peer: caller.peer,
+            server,
+            version: extras.version,
+        };
+        let now_ms = wall::millis(now);
+        Ok(asking.header(keys.signing(now_ms / 1000), now_ms, request.method(), request.uri()))
+    }
+
+    /// A new key for all servers; returns until when the one before is good.
+    pub(crate) async fn rotate_key(
+        &self,
+        clock: &dyn Clock,
+        now: UnixSeconds,
+    ) -> Result<UnixSeconds, Failure> {
+        let rotated = |_: &Snapshot, _: &AccessFile| {
+            let extras = self.extras.load();
+            let keys = extras
+                .keys
+                .as_ref()
+                .map_or_else(|| ClusterKeys::new(now), |keys| keys.rotated(now));
+            Ok(Change { puts: vec![(CLUSTER_KEY.into(), keys.body())], removes: Vec::new() })
+        };
+        self.change(clock, true, rotated).await?;
+        Ok(now.saturating_add(PREVIOUS_KEPT))
+    }
+
+    // The console.
+
+    /// The header that gives a browser its session.
+    pub(crate) fn cookie(
+        &self,
+        session: &Session,
+        now: UnixSeconds,
+        is_secure: bool,
+    ) -> Result<HeaderValue, Failure> {
+        let extras = self.extras.load();
+        let keys = extras.keys.as_ref().ok_or_else(no_key)?;
+        Ok(session.set(keys.signing(now), is_secure))
+    }
+
+    /// The same for one that goes on, if it is time to say so.
+    pub(crate) fn cookie_used(
+        &self,
+        now: Timestamp,
+        caller: &Caller,
+        is_secure: bool,
+    ) -> Option<HeaderValue> {
+        let Credential::Console(_, session) = &caller.credential else { return None };
+        let used = session.used_now(seconds(now))?;
+        self.cookie(&used, seconds(now), is_secure).ok()
+    }
+
+    /// A code that a page may log in with.
+    pub(crate) fn login(&self, id: TokenId) -> Option<Login> {
+        self.extras.load().logins.get(&id).copied()
+    }
+
+    /// A code was none, or is over: whoever guesses has to wait, as with tokens.
+    pub(crate) fn refuse_code(
+        &self,
+        now: Timestamp,
+        caller: &Caller,
+        reason: &'static str,
+    ) -> Failure {
+        let line = || Line::new("auth.failure", "failed").by(caller).with("reason", reason);
+        caller.audit.note_of(caller.peer, line);
+        self.failed(now, caller.peer, reason)
+    }
+
+    /// Codes that are over.
+    pub(crate) fn logins_over(&self, now: UnixSeconds) -> Vec<TokenId> {
+        let extras = self.extras.load();
+        let over = extras.logins.iter().filter(|(_, login)| now >= login.expires);
+        over.map(|(id, _)| *id).collect()
+    }
+
     fn refused(&self, now: Timestamp, peer: SocketAddr, why: Refused) -> Failure {
         if matches!(why, Refused::Unknown | Refused::Parent) && self.is_silent(now) {
             let said = "the store of credentials cannot be read, and this one is not known yet";
             let failure = Failure::new(Code::StoreUnavailable, said);
             return failure.retried_after(Duration::from_secs(1));
         }
-        tracing::debug!(peer = %peer, reason = why.as_str(), "authentication failed");
+        self.failed(now, peer, why.as_str())
+    }
+
+    fn failed(&self, now: Timestamp, peer: SocketAddr, why: &'static str) -> Failure {
+        tracing::debug!(peer = %peer, reason = why, "authentication failed");
         match self.failures.note(now, peer.ip()) {
             None => unauthenticated(),
             Some(left) => {
@@ -199,7 +449,12 @@ impl Authenticator {
     pub(crate) fn again(&self, now: Timestamp, caller: &mut Caller) -> Result<(), Failure> {
         match &caller.credential {
             Credential::None => Ok(()),
-            Credential::Token(token) => {
+            Credential::Token(token) | Credential::Console(token, _) => {
+                let is_over = |session: &Session| !session.is_good(seconds(now));
+                if matches!(&caller.credential, Credential::Console(_, session) if is_over(session))
+                {
+                    return Err(unauthenticated());
+                }
                 let snapshot = self.snapshot.load();
                 let found = snapshot.credential_of(token.record.id).ok_or_else(unauthenticated)?;
                 let is_same = found.record.hash == token.record.hash
@@ -209,7 +464,12 @@ impl Authenticator {
                     return Err(unauthenticated());
                 }
                 caller.rights = Some(found.rights.clone());
-                caller.credential = Credential::Token(found.clone());
+                match &mut caller.credential {
+                    Credential::Token(known) | Credential::Console(known, _) => {
+                        *known = found.clone();
+                    }
+                    Credential::None => {}
+                }
                 caller.resolve_again();
                 Ok(())
             }
@@ -222,7 +482,14 @@ impl Authenticator {
     pub(crate) async fn load(&self, clock: &dyn Clock, bootstrap: Option<&Path>) {
         let mut sources = self.sources.lock().await;
         self.ask(clock, &mut sources).await;
-        let Some(path) = bootstrap else { return };
+        if let Some(path) = bootstrap {
+            self.bootstrap(clock, &mut sources, path).await;
+        }
+        self.put(&mut sources);
+        self.make_key(clock, &mut sources).await;
+    }
+
+    async fn bootstrap(&self, clock: &dyn Clock, sources: &mut Sources, path: &Path) {
         let token = std::fs::read_to_string(path).map_err(|error| error.to_string());
         let parsed = token.and_then(|text| {
             text.trim().parse::<Token>().map_err(|_| "what is in it is not a token".to_owned())
@@ -237,7 +504,22 @@ impl Authenticator {
                 Err(error) => tracing::error!(error = with_cause(&error), "bootstrap failed"),
             },
         }
-        self.put(&mut sources);
+    }
+
+    /// The first server around a store makes the key for all of them.
+    async fn make_key(&self, clock: &dyn Clock, sources: &mut Sources) {
+        let is_known = self.heard.load(Relaxed) > 0 && self.extras.load().keys.is_none();
+        if !self.has_store || !is_known {
+            return;
+        }
+        let now = seconds(clock.now());
+        let puts = vec![(CLUSTER_KEY.to_owned(), ClusterKeys::new(now).body())];
+        let change = Change { puts, removes: Vec::new() }.documents();
+        let Ok(change) = change else { return };
+        // If another was first, its key is the one: the store is asked in any case.
+        if sources.change(change, true, now).await.is_ok() {
+            self.ask(clock, sources).await;
+        }
     }
 
     /// Keeps up with the store and the file until the server stops.
@@ -257,6 +539,7 @@ impl Authenticator {
             let now = clock.now();
             let mut sources = self.sources.lock().await;
             self.ask(&*clock, &mut sources).await;
+            self.make_key(&*clock, &mut sources).await;
             if is_asked || now.since(looked) >= LOOK_EVERY {
                 looked = now;
                 if is_asked || sources.is_file_changed() {
@@ -264,7 +547,9 @@ impl Authenticator {
                 }
             }
             let after = seconds(now);
-            if after != before && is_any_over(&self.snapshot.load(), before, after) {
+            // Sessions of the console come to their end too.
+            let is_minute = after / 60 != before / 60;
+            if is_minute || (after != before && is_any_over(&self.snapshot.load(), before, after)) {
                 self.generation.send_modify(|generation| *generation += 1);
             }
             before = after;
@@ -349,9 +634,15 @@ impl Authenticator {
                 });
             }
         }
+        self.extras.store(Arc::new(sources.extras()));
         self.snapshot.store(Arc::new(snapshot));
         self.generation.send_modify(|generation| *generation += 1);
     }
+}
+
+fn no_key() -> Failure {
+    let said = "the key of the servers has not been read yet, or the store keeps none";
+    Failure::new(Code::StoreUnavailable, said).retried_after(Duration::from_secs(1))
 }
 
 /// The true reason, which nobody but the audit log is told.

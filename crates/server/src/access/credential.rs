@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, Uri};
 use leasehold_access as access;
 use leasehold_api::Code;
 
+use super::cookie::Session;
 use crate::convert;
 use crate::service::problems::Failure;
 
@@ -16,6 +17,8 @@ pub(crate) enum Credential {
     /// By nothing: authentication is off, or what is asked is open to everybody.
     None,
     Token(Arc<access::Credential>),
+    /// By the cookie of the console, which stands for a token.
+    Console(Arc<access::Credential>, Arc<Session>),
 }
 
 impl Credential {
@@ -24,6 +27,15 @@ impl Credential {
         match self {
             Credential::None => "none",
             Credential::Token(_) => "token",
+            Credential::Console(..) => "console",
+        }
+    }
+
+    /// The token that it is, or stands for.
+    pub(crate) const fn token(&self) -> Option<&Arc<access::Credential>> {
+        match self {
+            Credential::None => None,
+            Credential::Token(token) | Credential::Console(token, _) => Some(token),
         }
     }
 }

@@ -13,15 +13,21 @@
 
 mod authenticator;
 mod changes;
+mod cookie;
 mod credential;
 mod failures;
 mod file;
+mod keys;
 mod sources;
+mod vouched;
 pub(crate) mod operations;
 
 pub(crate) use authenticator::{Authenticator, Change, seconds};
 pub(crate) use changes::Changes;
-pub(crate) use credential::Credential;
+pub(crate) use cookie::{SEC_FETCH_SITE, Session, authority_of, removed, shown as cookie_shown};
+pub(crate) use credential::{Credential, unauthenticated};
 pub(crate) use failures::network_of;
 pub use file::FileError;
+pub(crate) use keys::{LOGIN_TTL, Login, code_of, login_id, parse_code};
 pub use sources::bootstrap;
+pub(crate) use vouched::{FORWARDED, is_there as is_vouched};

@@ -31,7 +31,7 @@ impl From<Missing> for Failure {
 }
 
 /// Method, path and operation. A part in braces stands for any text; the first row that fits counts.
-pub(crate) const HTTP: [(&str, &str, Operation); 52] = [
+pub(crate) const HTTP: [(&str, &str, Operation); 56] = [
     ("GET", "/livez", Operation::Public),
     ("GET", "/readyz", Operation::Public),
     ("GET", "/openapi.json", Operation::Public),
@@ -74,6 +74,11 @@ pub(crate) const HTTP: [(&str, &str, Operation); 52] = [
     ("POST", "/lock", Operation::Acquire),
     ("DELETE", "/lock", Operation::UseLease),
     ("GET", "/v1/auth/self", Operation::WhoAmI),
+    ("POST", "/v1/auth/login", Operation::Public),
+    // With a code; who wants one has to be somebody, which the service looks at.
+    ("POST", "/v1/auth/exchange", Operation::Public),
+    ("POST", "/v1/auth/logout", Operation::Logout),
+    ("POST", "/v1/auth/cluster-key/rotate", Operation::Administer),
     ("GET", "/v1/auth/tokens", Operation::Administer),
     // Of others: only for those who administer, which the service looks at.
     ("POST", "/v1/auth/tokens", Operation::NarrowToken),
@@ -247,7 +252,8 @@ mod tests {
         let open: Vec<_> = HTTP.iter().filter_map(open).collect();
         let expected =
             ["/livez", "/readyz", "/openapi.json", "/v1/version", "/", "/console/{path}"];
-        assert_eq!(open, expected.map(|path| ("GET", path)));
+        let logins = ["/v1/auth/login", "/v1/auth/exchange"].map(|path| ("POST", path));
+        assert!(open.into_iter().eq(expected.map(|path| ("GET", path)).into_iter().chain(logins)));
         let of = |method: &str, uri: &str| {
             of(false, &method.parse().expect("a method"), &uri.parse().expect("a URI"))
         };

@@ -14,6 +14,7 @@ use leasehold_store::{
 };
 
 use super::file::{self, FileError, Stamp};
+use super::keys::Extras;
 use crate::service::problems::Failure;
 
 /// How often a token is written anew because somebody else was faster.
@@ -99,6 +100,11 @@ impl Sources {
         Snapshot::new(self.generation, file, documents)
     }
 
+    /// What the documents say beside rights.
+    pub(super) fn extras(&self) -> Extras {
+        Extras::of(self.documents.version, self.documents.all.iter())
+    }
+
     /// Asks the store; whether there is something new.
     pub(super) async fn ask_store(&mut self) -> Result<bool, Error> {
         let Some(store) = self.store.clone() else { return Ok(false) };
@@ -135,17 +141,22 @@ impl Sources {
         now: UnixSeconds,
     ) -> Result<bool, Error> {
         let Some(store) = self.store.clone() else { return Ok(false) };
-        if self.documents.version != 0 {
-            return Ok(false);
-        }
         let (id, body) = document::of_token(&first_token(token, now));
         let document = DocumentId::new(&id).and_then(|id| Document::new(id, &body));
         let change = AccessChange::new(document.into_iter().collect(), Vec::new());
         let change = change.expect("one small document is a change");
-        // Another server may have been first: then that one's token is the one.
-        let changed = store.change(0, change).await?;
-        self.ask_store().await?;
-        Ok(matches!(changed, Changed::To(_)))
+        for _ in 0..BOOTSTRAP_TRIES {
+            // Another server may have been first: then that one's token is the one.
+            if self.documents.all.iter().any(|known| known.id().as_str().starts_with("token/")) {
+                break;
+            }
+            let changed = store.change(self.documents.version, change.clone()).await?;
+            self.ask_store().await?;
+            if matches!(changed, Changed::To(_)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

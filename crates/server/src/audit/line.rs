@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use crate::access::Credential;
 use crate::service::caller::Caller;
 
 /// A line has at most 4 KiB; the rest is for its number and the hash of the line before.
@@ -31,16 +30,14 @@ impl Line {
 
     /// On whose request, and how that one is known.
     pub(crate) fn by(self, caller: &Caller) -> Line {
-        let credential = match &caller.credential {
-            Credential::None => None,
-            Credential::Token(token) => Some(token.record.id.to_string()),
-        };
+        let credential = caller.credential.token().map(|token| token.record.id.to_string());
         self.with("principal", caller.principal.as_str())
             .with("via", caller.credential.kind())
             .with_some("credential", credential)
             .with("peer", caller.peer.to_string())
             .with("transport", caller.transport.as_str())
             .with("request_id", &*caller.request_id)
+            .with_some("through", caller.through.as_deref())
     }
 
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Line {

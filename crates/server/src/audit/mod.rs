@@ -53,6 +53,7 @@ const USED_LEN_MAX: usize = 20_000;
 /// What an event is about, and so whether it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
+    Auth,
     Grant,
     Server,
 }
@@ -214,6 +215,7 @@ impl Audit {
 impl Inner {
     fn has(&self, class: Class) -> bool {
         match class {
+            Class::Auth => self.auth,
             Class::Grant => self.grant,
             Class::Server => self.server,
         }

@@ -4,6 +4,7 @@
 //! lead more than the least delay their campaign, so that the least gets it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,12 @@ impl Servers {
         self.seen.lock().clone()
     }
 
+    /// Whether another server is at this address: limits by address are not for it, as it stands for many clients.
+    pub(crate) fn are_at(&self, address: IpAddr) -> bool {
+        let is_at = |seen: &Seen| host_of(&seen.server.address) == Some(address);
+        self.seen.lock().iter().any(is_at)
+    }
+
     /// Takes in the list as it is now.
     fn look(&self, now: Instant, list: Vec<Peer>) {
         let mut seen = self.seen.lock();
@@ -54,6 +61,13 @@ impl Servers {
             Seen { server, moved }
         }));
     }
+}
+
+/// The address that a server is reached at, if it is one and no name.
+fn host_of(url: &str) -> Option<IpAddr> {
+    let (_, authority) = url.split_once("://")?;
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
 /// Keeps this server on the list, and its share of the groups fair. Ends when `stop` turns true.
@@ -160,6 +174,18 @@ mod tests {
         let led = led.iter().map(|(name, count)| ((*name).to_string(), *count)).collect();
         let share = Share::of(&led, me);
         (share.delays, share.lets_go)
+    }
+
+    #[test]
+    fn server_is_known_by_the_address_that_it_names() {
+        for (url, host) in [
+            ("http://10.0.0.1:8080", Some("10.0.0.1")),
+            ("https://[fd00::1]:8080", Some("fd00::1")),
+            ("http://locks-1:8080", None),
+            ("10.0.0.1", None),
+        ] {
+            assert_eq!(host_of(url), host.map(|host| host.parse().unwrap()), "{url}");
+        }
     }
 
     #[test]

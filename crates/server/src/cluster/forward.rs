@@ -14,7 +14,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::header::{CONNECTION, HOST, ORIGIN, TE, TRANSFER_ENCODING, UPGRADE};
+use axum::http::header::{
+    AUTHORIZATION, CONNECTION, COOKIE, HOST, ORIGIN, TE, TRANSFER_ENCODING, UPGRADE,
+};
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use axum::response::Response;
@@ -27,11 +29,10 @@ use leasehold_core::Namespace;
 use leasehold_engine::{Handle, Phase};
 use parking_lot::Mutex;
 
+use crate::access::{FORWARDED, is_vouched};
 use crate::service::app::App;
 use crate::service::problems::Failure;
 
-/// Set on what was forwarded.
-const FORWARDED: HeaderName = HeaderName::from_static("leasehold-forwarded");
 const GRPC_UNAVAILABLE: &[u8] = b"14";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -144,8 +145,9 @@ impl Forwarder {
         &self,
         Elsewhere { engine, leader }: &Elsewhere<'_>,
         request: Request<Body>,
+        vouched: HeaderValue,
     ) -> Result<Response, Failure> {
-        let answer = self.send_to(leader, request).await;
+        let answer = self.send_to(leader, request, vouched).await;
         let counter = if answer.is_ok() { &self.answered } else { &self.failed };
         counter.fetch_add(1, Relaxed);
         if answer.as_ref().map_or(true, does_not_serve) {
@@ -158,6 +160,7 @@ impl Forwarder {
         &self,
         leader: &Authority,
         request: Request<Body>,
+        vouched: HeaderValue,
     ) -> Result<Response, Failure> {
         let Some((client, share)) = self.client(&request) else {
             let said = "too many requests are being forwarded to the leader";
@@ -174,7 +177,8 @@ impl Forwarder {
         only_end_to_end(&mut parts.headers);
         // Whether a page may ask this was settled here; the leader goes by another name.
         parts.headers.remove(ORIGIN);
-        parts.headers.insert(FORWARDED, HeaderValue::from_static("1"));
+        only_what_is_asked(&mut parts.headers);
+        parts.headers.insert(FORWARDED, vouched);
         match client.request(Request::from_parts(parts, body)).await {
             Ok(mut response) => {
                 only_end_to_end(response.headers_mut());
@@ -268,7 +272,7 @@ pub(crate) fn elsewhere<'a, B>(
 
 /// Whether another server has sent the request on.
 pub(crate) fn is_forwarded<B>(request: &Request<B>) -> bool {
-    request.headers().contains_key(FORWARDED)
+    is_vouched(request.headers())
 }
 
 /// What every server answers for itself: how it is, and what it is.
@@ -279,6 +283,21 @@ fn is_about_locks(path: &str) -> bool {
     let about_locks = path.starts_with("/v1/") && !is_own;
     let by_grpc = path.starts_with("/leasehold.v1.") && !path.starts_with("/leasehold.v1.Cluster/");
     about_locks || by_grpc || path == "/lock"
+}
+
+/// Drops what told this server who asks; the leader is told by [`FORWARDED`] alone.
+fn only_what_is_asked(headers: &mut HeaderMap) {
+    const KEPT: [&str; 2] = ["leasehold-namespace", "leasehold-session"];
+    headers.remove(AUTHORIZATION);
+    headers.remove(COOKIE);
+    let is_ours = |name: &&HeaderName| {
+        let name = name.as_str();
+        name.starts_with("leasehold-") && !KEPT.contains(&name)
+    };
+    let ours: Vec<HeaderName> = headers.keys().filter(is_ours).cloned().collect();
+    for name in ours {
+        headers.remove(name);
+    }
 }
 
 /// Drops what is between two neighbours only.

@@ -22,16 +22,14 @@ include!(concat!(env!("OUT_DIR"), "/console.rs"));
 
 /// Nothing but our own files is loaded, no script stands in a page, nobody puts the console into a frame, and no link
 /// tells others where it came from.
-const RULES: [(&str, &str); 5] = [
+const RULES: [(&str, &str); 2] = [
     (
         "content-security-policy",
-        "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; \
-         form-action 'none'; frame-ancestors 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+         img-src 'self' data:; worker-src 'self'; base-uri 'none'; form-action 'none'; \
+         frame-ancestors 'none'; require-trusted-types-for 'script'",
     ),
-    ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "no-referrer"),
     ("x-frame-options", "DENY"),
-    ("cross-origin-opener-policy", "same-origin"),
 ];
 
 /// The page itself.

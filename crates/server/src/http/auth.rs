@@ -27,7 +27,7 @@ use crate::service::problems::Failure;
 
 const OVERLAP_MS: u64 = 24 * 60 * 60 * 1000;
 
-fn moment(at: UnixSeconds) -> String {
+pub(super) fn moment(at: UnixSeconds) -> String {
     let seconds = i64::try_from(at).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX).to_string()
 }
@@ -55,23 +55,29 @@ fn info(record: &TokenRecord, in_file: bool) -> TokenInfo {
     responses((status = 200, description = "The caller", body = WhoAmI), Problems)
 )]
 pub(crate) async fn who_am_i(caller: Caller) -> Answered {
+    ok(&self_of(&caller))
+}
+
+pub(super) fn self_of(caller: &Caller) -> WhoAmI {
     let verbs = match &caller.rights {
         None => Verb::ALL.iter().map(|verb| verb.as_str().into()).collect(),
         Some(rights) => rights.verbs().iter().map(|verb| verb.as_str().into()).collect(),
     };
-    let record = match &caller.credential {
-        Credential::None => None,
-        Credential::Token(token) => Some(&token.record),
+    let record = caller.credential.token().map(|token| &token.record);
+    let csrf = match &caller.credential {
+        Credential::Console(_, session) => Some(session.csrf.clone()),
+        Credential::None | Credential::Token(_) => None,
     };
     let roles = record.iter().flat_map(|record| record.roles.iter().map(ToString::to_string));
-    ok(&WhoAmI {
+    WhoAmI {
         principal: caller.principal.to_string(),
         credential: caller.credential.kind().into(),
         token_id: record.map(|record| record.id.to_string()),
         roles: roles.collect(),
         verbs,
         expires_at: record.and_then(|record| record.expires).map(moment),
-    })
+        csrf,
+    }
 }
 
 /// List tokens

@@ -4,8 +4,10 @@
 //! is not served, or a method that is not allowed, is turned into the same shape.
 
 use axum::body::Body;
-use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE,
+};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use leasehold_api::{Code, Problem};
 use leasehold_core::Timestamp;
@@ -65,6 +67,28 @@ impl IntoResponse for Failure {
         *response.status_mut() = status(self.code().http_status());
         response.extensions_mut().insert(self);
         response
+    }
+}
+
+/// What a browser may do with an answer: take it for what it says it is, show it to our own pages, keep nothing of it.
+pub(crate) fn guard_browser(headers: &mut HeaderMap, cookie: Option<HeaderValue>) {
+    const RULES: [(&str, &str); 4] = [
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("cross-origin-opener-policy", "same-origin"),
+    ];
+    for (name, value) in RULES {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if !headers.contains_key(CACHE_CONTROL) {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    // One that logs in or out has one already.
+    if let Some(cookie) = cookie
+        && !headers.contains_key(SET_COOKIE)
+    {
+        headers.insert(SET_COOKIE, cookie);
     }
 }
 

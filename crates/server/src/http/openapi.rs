@@ -12,8 +12,8 @@ use utoipa::{IntoParams, IntoResponses, OpenApi};
 
 use crate::http::encode::{Answered, with_type};
 use crate::http::{
-    auth, fences, graph, health, history, inodes, locks, overview, sessions, sets, simple, tokens,
-    watch,
+    auth, console, fences, graph, health, history, inodes, locks, overview, sessions, sets, simple,
+    tokens, watch,
 };
 
 #[derive(OpenApi)]
@@ -37,6 +37,7 @@ use crate::http::{
         health::livez, health::readyz, health::healthz, health::version, health::cluster, health::metrics,
         auth::who_am_i, auth::tokens, auth::create, auth::token, auth::revoke, auth::rotate,
         auth::list_roles, auth::role, auth::put_role, auth::delete_role, auth::test,
+        console::login, console::exchange, console::logout, console::rotate_key,
         openapi,
     ),
     components(schemas(

@@ -6,6 +6,7 @@ use axum::Router;
 use axum::routing::{delete, get, post};
 use leasehold_api::Code;
 
+use super::console as login;
 use super::{
     auth, fences, graph, health, history, inodes, locks, openapi, overview, sessions, sets, simple,
     tokens, watch,
@@ -40,6 +41,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/version", get(health::version))
         .route("/v1/cluster", get(health::cluster))
         .route("/v1/auth/self", get(auth::who_am_i))
+        .route("/v1/auth/login", post(login::login))
+        .route("/v1/auth/exchange", post(login::exchange))
+        .route("/v1/auth/logout", post(login::logout))
+        .route("/v1/auth/cluster-key/rotate", post(login::rotate_key))
         .route("/v1/auth/tokens", get(auth::tokens).post(auth::create))
         .route("/v1/auth/tokens/{token}", get(auth::token).delete(auth::revoke))
         .route("/v1/auth/tokens/{token}/rotate", post(auth::rotate))

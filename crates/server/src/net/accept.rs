@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::access::network_of;
 use crate::net::connection::{Connection, MeteredIo, Timeouts};
 use crate::net::descriptors::{self, Spare};
 use crate::net::flapping::Flapping;
@@ -80,7 +81,9 @@ pub(crate) async fn accept(
                 continue;
             }
         };
-        match limiter.enter(Some(peer.ip())) {
+        // Another server stands for many clients.
+        let counted = (!app.servers.are_at(peer.ip())).then(|| network_of(peer.ip()));
+        match limiter.enter(counted) {
             Ok(permit) => {
                 let (app, routers, builder) = (app.clone(), routers.clone(), builder.clone());
                 let (stop, alive) = (stop.clone(), alive.clone());

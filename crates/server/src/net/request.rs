@@ -18,7 +18,8 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use leasehold_api::Code;
 use tower_service::Service as _;
 
-use crate::cluster::forward;
+use crate::access::{SEC_FETCH_SITE, authority_of, cookie_shown, unauthenticated};
+use crate::cluster::forward::{self, Elsewhere};
 use crate::grpc;
 use crate::http::{encode, extract};
 use crate::net::connection::{Answering, Connection, InFlight};
@@ -31,7 +32,6 @@ use crate::service::random;
 use crate::telemetry::access_log::{self, Line};
 use crate::telemetry::metrics::Stopwatch;
 
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_LEN_MAX: usize = 128;
 const URI_LEN_MAX: usize = 8 * 1024;
@@ -60,12 +60,17 @@ pub(crate) async fn answer(
     let caller =
         Caller::anonymous(origin.peer, transport, request_id.clone(), watch, app.audit.clone());
     let (method, uri) = (request.method().clone(), request.uri().clone());
+    let is_secure = cookie_shown(request.headers()).is_some_and(|shown| shown.is_secure);
     let entered = check(&app, &origin, &request)
         .and_then(|()| app.authenticator.enter(app.now(), &request, is_grpc, caller))
         .and_then(|caller| Ok((watcher(&app, &origin, &request)?, caller)));
     let (entered, permit) = match entered {
         Ok((permit, caller)) => (Ok(caller), permit),
         Err(failure) => (Err(failure), None),
+    };
+    let cookie = match &entered {
+        Ok(caller) => app.authenticator.cookie_used(app.now(), caller, is_secure),
+        Err(_) => None,
     };
     let (mut response, code) = if is_grpc {
         origin.connection.note_grpc();
@@ -80,7 +85,9 @@ pub(crate) async fn answer(
             Ok(caller) => serve(&app, routers.http, request.map(Body::new), caller).await,
             Err(failure) => failure.into_response(),
         };
-        encode::finish(app.now(), response, &request_id)
+        let (mut response, code) = encode::finish(app.now(), response, &request_id);
+        encode::guard_browser(response.headers_mut(), cookie);
+        (response, code)
     };
     if access_log::is_wanted(app.config.access_log, code) {
         let status = response.status().as_u16();
@@ -119,7 +126,7 @@ async fn call(app: &App, router: Router, request: Request<Incoming>, caller: Cal
     let request_id = caller.request_id.clone();
     if let Some(elsewhere) = forward::elsewhere(app, &request, || grpc::namespace(&request)) {
         name(&mut request, &request_id);
-        return match app.forwarder.send(&elsewhere, request).await {
+        return match forward(app, &elsewhere, request, &caller).await {
             Ok(response) => response,
             Err(failure) => grpc::refusal(app, &failure, &request_id),
         };
@@ -147,7 +154,18 @@ async fn serve(app: &App, router: Router, mut request: Request<Body>, caller: Ca
         return dispatch(router, request).await.into_response();
     };
     name(&mut request, &caller.request_id);
-    app.forwarder.send(&elsewhere, request).await.into_response()
+    forward(app, &elsewhere, request, &caller).await.into_response()
+}
+
+/// Sends a request to the leader, with the word of this server for who asks.
+async fn forward(
+    app: &App,
+    elsewhere: &Elsewhere<'_>,
+    request: Request<Body>,
+    caller: &Caller,
+) -> Result<Response, Failure> {
+    let vouched = app.authenticator.vouch(app.now(), &app.name, caller, &request)?;
+    app.forwarder.send(elsewhere, request, vouched).await
 }
 
 /// Gives the request its id to take along.
@@ -244,7 +262,12 @@ fn check<B>(app: &App, origin: &Origin, request: &Request<B>) -> Result<(), Fail
         return Err(Failure::new(Code::UriTooLong, said));
     }
     check_host(app, request)?;
-    check_same_origin(request)
+    let checked = check_same_origin(request);
+    // A cookie counts for the server's own pages alone: for others there is none.
+    if checked.is_err() && app.authenticator.is_on() && cookie_shown(request.headers()).is_some() {
+        return Err(unauthenticated());
+    }
+    checked
 }
 
 /// The permit of a watcher, for a request that watches; it is kept until the answer is over. What another server forwards
@@ -294,10 +317,13 @@ fn check_host<B>(app: &App, request: &Request<B>) -> Result<(), Failure> {
     Err(Failure::new(Code::MisdirectedRequest, said))
 }
 
-/// A page of somebody else's can make a browser send requests to us; the browser then says so. What only reads is
-/// harmless, because the page does not get to see the answer.
+/// A page of somebody else's can make a browser send requests to us; the browser then says so. It does not get to see the
+/// answer, but has the server look for it: so only what is a file, or costs nothing, is open to it.
 fn check_same_origin<B>(request: &Request<B>) -> Result<(), Failure> {
-    if request.method().is_safe() {
+    let path = request.uri().path();
+    let is_file = path == "/" || path.starts_with("/console/") || path == "/openapi.json";
+    let is_safe = request.method().is_safe();
+    if is_safe && (is_file || matches!(path, "/livez" | "/readyz" | "/v1/version")) {
         return Ok(());
     }
     let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
@@ -311,16 +337,11 @@ fn check_same_origin<B>(request: &Request<B>) -> Result<(), Failure> {
         && header(ORIGIN)
             .and_then(authority_of)
             .is_none_or(|origin| !own.is_some_and(|own| own.eq_ignore_ascii_case(origin)));
-    if is_foreign_site || is_foreign_origin {
+    if is_foreign_site || (is_foreign_origin && !is_safe) {
         let said = "the request comes from a page of another site";
         return Err(Failure::new(Code::PermissionDenied, said));
     }
     Ok(())
-}
-
-/// Host and port of an origin.
-fn authority_of(origin: &str) -> Option<&str> {
-    origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"))
 }
 
 fn is_own_name(host: &str, others: &[String]) -> bool {

@@ -315,7 +315,7 @@ impl App {
         snapshot.rights_of(&asked.principal, seconds(self.now())).into_iter().find_map(by)
     }
 
-    fn needs_authentication(&self) -> Result<(), Failure> {
+    pub(super) fn needs_authentication(&self) -> Result<(), Failure> {
         if self.authenticator.is_on() {
             return Ok(());
         }

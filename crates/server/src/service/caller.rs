@@ -24,6 +24,8 @@ pub(crate) struct Caller {
     /// The rights in one namespace, for a stream, which asks often.
     pub(crate) resolved: Option<Arc<(Namespace, NamespaceRights)>>,
     pub(crate) peer: SocketAddr,
+    /// The server that has let it in and sent it here, if that was another.
+    pub(crate) through: Option<Arc<str>>,
     pub(crate) transport: Transport,
     /// The id under which the request is logged; that of the whole stream for its commands.
     pub(crate) request_id: Arc<str>,
@@ -48,6 +50,7 @@ impl Caller {
             rights: None,
             resolved: None,
             peer,
+            through: None,
             transport,
             request_id,
             since,

@@ -13,6 +13,7 @@
 
 pub(crate) mod app;
 pub(crate) mod caller;
+pub(crate) mod console;
 pub(crate) mod delivery;
 pub(crate) mod operation;
 pub(crate) mod problems;

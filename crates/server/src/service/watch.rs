@@ -6,7 +6,9 @@ use std::task::{Context, Poll};
 
 use leasehold_access::{Object, Operation};
 use leasehold_api::Code;
-use leasehold_core::{Event, ListQuery, Namespace, News, Revision, Scope, Timestamp, is_prefix};
+use leasehold_core::{
+    Event, ListQuery, Namespace, News, Revision, Scope, Timestamp, is_prefix, planted,
+};
 use leasehold_engine::{Condition, Cursor, Phase, Published, Query, View, Watch, Watched};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -49,6 +51,9 @@ impl Filter {
 
     /// The event, as far as it is wanted and may be seen. Nothing may be before it is known whose filter it is.
     pub(crate) fn shown<'a>(&self, event: &'a Event) -> Option<Cow<'a, Event>> {
+        if planted!("filter-forgets-an-event", matches!(event.news, News::Ended { .. })) {
+            return None;
+        }
         let event = self.sight.as_ref()?.event(event)?;
         self.wants(&event).then_some(event)
     }

@@ -48,6 +48,8 @@ pub(crate) struct Metrics {
     connections: Family<Labels<1>, Gauge>,
     flapping: Counter,
     pub(crate) audit: AuditCounters,
+    /// Headers and connections of servers that were not believed.
+    pub(crate) peer_rejected: Counter,
     waits: Mutex<VecDeque<Duration>>,
     /// How often the store was found busy, as of the last look.
     busy_seen: AtomicU64,
@@ -191,6 +193,11 @@ impl Metrics {
             "leasehold_connections_flapping",
             "Brief connections of peers that connect and go more than 60 times a minute",
         );
+        let peer_rejected = registered(
+            r,
+            "leasehold_peer_rejected",
+            "Requests and connections that claimed to be of another server and were not believed",
+        );
         let audit = AuditCounters {
             lost: registered(
                 r,
@@ -225,6 +232,7 @@ impl Metrics {
             connections,
             flapping,
             audit,
+            peer_rejected,
             waits: Mutex::default(),
             busy_seen: AtomicU64::new(0),
         }

@@ -255,18 +255,19 @@ async fn nothing_is_done_that_cannot_be_written_down() {
 #[tokio::test]
 async fn client_cannot_write_lines_of_its_own() {
     let audited = Audited::start(|_| {}).await;
-    let owner = "x\",\"event\":\"admin\"} \u{202e}desrever";
+    let owner = "x\",\"event\":\"admin\"}";
     audited.acquire(BILLING, "job", "billing", owner).await.ok();
-    let refused = audited.acquire(BILLING, "y", "billing", "\n{\"event\":\"admin\"}").await;
-    refused.problem("invalid_request");
-    let reason =
-        serde_json::json!({ "reason": "\u{202e}nosaer\", \"event\":\"admin\"" }).to_string();
+    for nasty in ["\n{\"event\":\"admin\"}", "\u{1b}[2J", "\u{202e}desrever"] {
+        let refused = audited.acquire(BILLING, "y", "billing", nasty).await;
+        refused.problem("invalid_request");
+    }
     let path = "/v1/locks/job/break?namespace=billing";
-    audited.ask(ADMIN, "POST", path, Some(&reason)).await;
+    let reason = serde_json::json!({ "reason": "nosaer\", \"event\":\"admin\"" }).to_string();
+    audited.ask(ADMIN, "POST", path, Some(&reason)).await.ok();
     let lines = audited.of("lock.break");
     assert!(lines.iter().any(|line| line["owner_id"] == owner), "{lines:?}");
     assert!(audited.lines().iter().all(|line| line["event"] != "admin"));
     let text = std::fs::read_to_string(audited.file()).unwrap();
-    assert!(text.chars().all(|c| c == '\n' || c == ' ' || c.is_ascii_graphic()));
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
     audited.verify();
 }
