@@ -11,12 +11,12 @@ pub(crate) enum AuditCommand {
   leasehold audit tail /var/log/leasehold/audit.jsonl --follow | jq -r '[.at, .event, .principal] | @tsv'")]
     Tail(AuditTail),
     /// Check that no line was changed or cut out
-    ///
-    /// Each line has the number after, and the hash of, the line before it. The last line has nobody to vouch for it until the
-    /// next one is written: keep its hash elsewhere if that matters.
     #[command(after_help = "Example:
   leasehold audit verify audit.jsonl.2 audit.jsonl.1 audit.jsonl
       rotated files are one chain, the oldest first
+
+Each line has the number after, and the hash of, the line before it. That the newest lines were cut off cannot be seen: keep
+the hash of the last line elsewhere if that matters.
 
 Exit codes: 0 nothing is missing, 1 a line was changed or is missing, 74 a file cannot be read")]
     Verify(AuditVerify),

@@ -16,10 +16,10 @@ pub(crate) struct Cluster {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Give the servers a new key to sign with, among themselves and for sessions of the console
-    ///
-    /// The key before stays good for an hour. Sessions of the console that are older than that have to log in again.
     #[command(after_help = "Example:
   leasehold cluster rotate-key
+
+The key before stays good for an hour. Sessions of the console that are older than that have to log in again.
 
 Exit codes: 0 there is a new key, 77 not allowed")]
     RotateKey,

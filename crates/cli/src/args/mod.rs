@@ -138,13 +138,12 @@ Exit codes: 0 told, 77 the server wants a token")]
     )]
     Audit(AuditCommand),
     /// Print a link to the console that logs in, and open it
-    ///
-    /// The link is good once and for a minute. On a terminal it is opened in a browser; without authentication it is the plain
-    /// address.
     #[command(after_help = "Examples:
   leasehold console
   ssh locks.example leasehold console
       prints the link alone
+
+The link is good once and for a minute. On a terminal it is opened in a browser; without authentication it is the plain address.
 
 Exit codes: 0 printed, 77 not allowed")]
     Console,

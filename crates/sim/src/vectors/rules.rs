@@ -7,6 +7,7 @@ use leasehold_client::machine::{Failure, HeartbeatInterval, is_denied, says_noth
 
 use super::lines::Said;
 use super::recorder::{Recorder, Setup, TTL};
+use super::tables::codes_for_workers;
 
 type Rule = (&'static str, fn(&str) -> Recorder);
 
@@ -271,7 +272,7 @@ const RULES: &[Rule] = &[
     }),
     ("an acquire is repeated while no server can decide", |name| {
         let mut hands = connected(name);
-        let codes = Code::ALL
+        let codes = codes_for_workers()
             .into_iter()
             .filter(|code| leasehold_client::machine::is_undecided(&Problem::new(*code, "")));
         for code in codes {

@@ -10,6 +10,11 @@ use serde::Serialize;
 
 use super::lines::line;
 
+/// What requests of workers are answered with: what has to be in the audit log first is asked by operators alone.
+pub(super) fn codes_for_workers() -> Vec<Code> {
+    Code::ALL.into_iter().filter(|code| *code != Code::AuditUnavailable).collect()
+}
+
 const NAMES: [&str; 52] = [
     "a",
     "job/nightly",

@@ -7,6 +7,7 @@ use leasehold_client::machine::Failure;
 
 use super::lines::Said;
 use super::recorder::{Recorder, Setup, refusal};
+use super::tables::codes_for_workers;
 use crate::rng::{Purpose, Rng};
 
 const WALKS: u64 = 200;
@@ -187,8 +188,11 @@ impl Walk {
 
     fn problem(&mut self) -> Problem {
         let often = [Code::LockHeld, Code::NotHolder, Code::NotLeader, Code::StoreUnavailable];
-        let code =
-            if self.rng.percent(60) { *self.rng.pick(&often) } else { *self.rng.pick(&Code::ALL) };
+        let code = if self.rng.percent(60) {
+            *self.rng.pick(&often)
+        } else {
+            *self.rng.pick(&codes_for_workers())
+        };
         let mut problem = Problem::new(code, "");
         if code == Code::LockHeld && self.rng.percent(60) {
             problem.ticket = Some(format!("t{}", self.rng.below(100)));
