@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     pub(crate) nothing: Arc<Granted>,
     /// A secret: whoever knows a request id may be told what came of the request.
     nonce: u128,
-    /// Tells owners of this client from those of others. Everybody sees it.
+    /// Tells owners of this client from those of others. Every client sees it.
     label: u32,
     numbers: AtomicU64,
 }
