@@ -108,9 +108,10 @@ impl ClusterKeys {
         let key = |value: &Value| -> Option<[u8; 32]> {
             BASE64.decode(value["key"].as_str()?).ok()?.try_into().ok()
         };
-        let previous = match &body["previous"] {
-            Value::Null => None,
-            previous => Some((key(previous)?, previous["until"].as_u64()?)),
+        let previous = &body["previous"];
+        let previous = match previous.is_null() {
+            true => None,
+            false => Some((key(previous)?, previous["until"].as_u64()?)),
         };
         let current = &body["current"];
         Some(ClusterKeys { current: key(current)?, since: current["since"].as_u64()?, previous })

@@ -68,9 +68,9 @@ impl Line {
             body.push_str(",\"");
             body.push_str(name);
             body.push_str("\":");
-            match value {
-                Value::String(text) => push_text(&mut body, cut(text, text_len_max)),
-                other => push_visible(&mut body, &other.to_string()),
+            match value.as_str() {
+                Some(text) => push_text(&mut body, cut(text, text_len_max)),
+                None => push_visible(&mut body, &value.to_string()),
             }
         }
         body

@@ -142,13 +142,13 @@ impl Audit {
     /// Writes a line soon. If too many wait, it is counted as lost.
     pub(crate) fn note(&self, class: Class, line: impl FnOnce() -> Line) {
         let Some(inner) = self.0.as_ref().filter(|inner| inner.has(class)) else { return };
-        inner.put(line());
+        inner.put(&line());
     }
 
     /// The same for what administrators do outside of any request.
     pub(crate) fn tell(&self, line: impl FnOnce() -> Line) {
         if let Some(inner) = &self.0 {
-            inner.put(line());
+            inner.put(&line());
         }
     }
 
@@ -156,7 +156,7 @@ impl Audit {
     pub(crate) fn note_of(&self, peer: SocketAddr, line: impl FnOnce() -> Line) {
         let Some(inner) = self.0.as_ref().filter(|inner| inner.auth) else { return };
         if inner.limiter.takes(peer.ip()) {
-            inner.put(line());
+            inner.put(&line());
         }
     }
 
@@ -176,7 +176,7 @@ impl Audit {
         }
         used.insert(id, now);
         drop(used);
-        inner.put(Line::new("auth.use", "ok").by(caller));
+        inner.put(&Line::new("auth.use", "ok").by(caller));
     }
 
     /// Writes lines and waits until they are on the disk. If that cannot be had for two seconds, nothing may be done.
@@ -221,7 +221,7 @@ impl Inner {
         }
     }
 
-    fn put(&self, line: Line) {
+    fn put(&self, line: &Line) {
         let body = line.body(&self.name);
         if self.queue.try_send(Entry::Line(body)).is_err() {
             self.counters.lost.inc();

@@ -91,7 +91,8 @@ impl App {
             )
             .await
         };
-        self.counted(caller, Op::Break, breaking).await
+        // What is audited keeps a good deal until it is done: too much for the future of every request.
+        self.counted(caller, Op::Break, Box::pin(breaking)).await
     }
 
     async fn broken(
