@@ -29,7 +29,8 @@ pub(crate) struct Pair {
 }
 
 fn secret(seed: u8) -> Token {
-    Token::mint(&std::array::from_fn(|at| seed.wrapping_mul(29).wrapping_add(at as u8)))
+    let byte = |at| seed.wrapping_mul(29).wrapping_add(u8::try_from(at).expect("a short array"));
+    Token::mint(&std::array::from_fn(byte))
 }
 
 async fn server(journal: &MemoryJournal, change: impl FnOnce(&mut Config)) -> World {
