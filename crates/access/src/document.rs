@@ -1,5 +1,7 @@
 //! Documents of the store: tokens and roles as JSON, with a version.
 
+use crate::UnixSeconds;
+use crate::certificate;
 use crate::read;
 use crate::record::TokenRecord;
 use crate::rule::{Role, check_role_name};
@@ -15,13 +17,21 @@ pub enum Document {
     Token(TokenRecord),
     /// `role/NAME`.
     Role(Box<str>, Role),
-    /// Of a kind that says nothing of rights: keys, login codes, denied certificates.
+    /// `cert/SERIAL`: no certificate with this serial number is good any more, whatever the document says.
+    DeniedCertificate(String),
+    /// Of a kind that says nothing of rights: keys, login codes.
     Other,
 }
 
 impl Document {
     pub fn parse(id: &str, body: &str) -> Result<Document, Fault> {
         let (kind, name) = id.split_once('/').unwrap_or((id, ""));
+        if kind == "cert" {
+            let serial = certificate::serial(name);
+            return serial
+                .map(Document::DeniedCertificate)
+                .ok_or_else(|| Fault::new(None, "what it is kept under is no serial number"));
+        }
         if kind != "token" && kind != "role" {
             return Ok(Document::Other);
         }
@@ -52,6 +62,12 @@ impl Document {
 /// The id and the body of the document that keeps a token.
 pub fn of_token(token: &TokenRecord) -> (String, String) {
     (format!("token/{}", token.id), read::token_json(token).to_string())
+}
+
+/// The id and the body of the document that denies the certificate with a [`serial`](certificate::serial) number.
+pub fn of_denied_certificate(serial: &str, note: &str, now: UnixSeconds) -> (String, String) {
+    let body = serde_json::json!({ "v": VERSION, "denied": now, "note": note });
+    (format!("cert/{serial}"), body.to_string())
 }
 
 /// A role as it is written in JSON, without its name.

@@ -22,6 +22,7 @@ mod visible;
 mod network;
 mod record;
 mod token;
+pub mod certificate;
 
 // Where it is written.
 mod tree;
@@ -30,6 +31,7 @@ mod file;
 pub mod document;
 mod snapshot;
 
+pub use certificate::{CertificateMapping, Certified, MappingError, NotCertified};
 pub use document::Document;
 pub use file::AccessFile;
 pub use network::{Network, NetworkError};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use leasehold_core::Principal;
 
 use crate::UnixSeconds;
+use crate::certificate::Certified;
 use crate::document::Document;
 use crate::file::AccessFile;
 use crate::record::{Refused, TokenRecord};
@@ -25,6 +26,7 @@ pub struct Snapshot {
     roles_of_file: BTreeSet<Box<str>>,
     credentials: HashMap<TokenId, Arc<Credential>>,
     principals: BTreeMap<Principal, Arc<Rights>>,
+    denied_certificates: BTreeSet<String>,
     faults: Vec<SnapshotFault>,
 }
 
@@ -82,6 +84,9 @@ impl Snapshot {
         for (id, body) in documents {
             match Document::parse(id, body) {
                 Ok(Document::Other) => {}
+                Ok(Document::DeniedCertificate(serial)) => {
+                    snapshot.denied_certificates.insert(serial);
+                }
                 Ok(Document::Token(token)) => {
                     if records.contains_key(&token.id) {
                         clashes.insert(token.id);
@@ -216,6 +221,30 @@ impl Snapshot {
     /// The rights of a principal that shows no token: a local user, or the name of a certificate.
     pub fn rights_without_token(&self, principal: &Principal) -> Option<&Arc<Rights>> {
         self.principals.get(principal)
+    }
+
+    /// The rights of a principal that a certificate has named: those of its roles, and those that the file gives it.
+    pub fn rights_of_certified(&self, certified: &Certified) -> Rights {
+        let mut rights = match self.principals.get(&certified.principal) {
+            None => Rights::none(),
+            Some(rights) => Rights::clone(rights),
+        };
+        for given in &certified.roles {
+            if let Some(role) = self.role(&given.role) {
+                // A role that does not fit allows nothing.
+                let _ = rights.add(given, &role);
+            }
+        }
+        rights
+    }
+
+    /// Whether a certificate with this serial number is denied.
+    pub fn is_denied(&self, serial: &str) -> bool {
+        self.denied_certificates.contains(serial)
+    }
+
+    pub fn denied_certificates(&self) -> impl Iterator<Item = &str> {
+        self.denied_certificates.iter().map(|serial| &**serial)
     }
 
     /// The rights that all credentials of a principal that are good now come to: for `policy test`.
