@@ -47,6 +47,8 @@ const PACKAGES: &[Package] = &[
     // What the benchmark of clients compares with, beside etcd.
     Package { name: "redis-server", program: "redis-server" },
     Package { name: "openssl", program: "openssl" },
+    // Looks at which TLS a server speaks.
+    Package { name: "sslscan", program: "sslscan" },
     // For the tests of the console.
     Package { name: "chromium", program: "chromium" },
     Package { name: "chromium-driver", program: "chromedriver" },

@@ -202,6 +202,28 @@ pub struct DeletedRole {
     pub deleted: bool,
 }
 
+/// A certificate that is good no more, before it ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RevokeCertificateRequest {
+    /// The serial number, in hexadecimal digits.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
+    pub certificate: String,
+    /// For people: at most 256 bytes.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(max_length = 256))]
+    pub note: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RevokedCertificate {
+    /// The serial number as it is kept: small letters, no zeros in front.
+    pub certificate: String,
+    pub revoked: bool,
+}
+
 /// Whether a principal may do something
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

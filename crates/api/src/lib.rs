@@ -36,8 +36,8 @@ pub const LOCAL_SERVER: &str = "http://127.0.0.1:8080";
 
 pub use auth::{
     CreateTokenRequest, CreatedToken, DeletedRole, ExchangeRequest, LoggedOut, LoginCode,
-    LoginRequest, RevokedToken, RoleInfo, RoleList, RotateTokenRequest, RotatedKey,
-    TestRightsRequest, TestedRights, TokenInfo, TokenList, WhoAmI,
+    LoginRequest, RevokeCertificateRequest, RevokedCertificate, RevokedToken, RoleInfo, RoleList,
+    RotateTokenRequest, RotatedKey, TestRightsRequest, TestedRights, TokenInfo, TokenList, WhoAmI,
 };
 pub use code::{Code, GrpcCode, Happened};
 pub use cursor::{Cursor, CursorError};

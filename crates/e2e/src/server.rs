@@ -323,7 +323,7 @@ fn build(planted: bool) -> Result<PathBuf> {
 
 /// A port that nobody listens on, below those that the system gives to clients: a client that calls a server which is
 /// down could otherwise be connected to itself.
-fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     const FIRST: u16 = 20_000;
     const LEN: u16 = 12_000;
     static NEXT: AtomicU16 = AtomicU16::new(0);

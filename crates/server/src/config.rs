@@ -3,11 +3,12 @@
 //! This file knows the TOML file and the defaults; `leasehold serve` lays the environment and its flags over them.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use leasehold_access::{CertificateMapping, MappingError};
 use leasehold_api::{format_duration, parse_duration};
 use leasehold_core::{GracePolicy, Limits};
 use leasehold_engine::{EngineConfig, HistoryLimits};
@@ -15,6 +16,9 @@ use leasehold_store::LocationError;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+
+use crate::listen::Listen;
+use crate::net::tls::{ClientAuth, MinVersion, TlsConfig};
 
 const GROUPS_MAX: usize = 64;
 const THREADS: RangeInclusive<usize> = 1..=1024;
@@ -27,16 +31,18 @@ pub use leasehold_store::Location as Store;
 /// Everything a server needs to know before it starts.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub listen: SocketAddr,
+    pub listen: Listen,
     pub store: Store,
     /// The directory in which a memory store notes how far its fencing tokens have come.
     pub data: Option<PathBuf>,
     pub cluster: ClusterConfig,
     /// How long after it expired the simple lock stays reserved for its last holder.
     pub simple_grace: Duration,
-    /// Serve others than this machine although nothing protects the way to them.
-    pub insecure: bool,
-    /// Names, beside those of this machine, under which the server may be asked for when it listens on loopback.
+    /// Serve others than this machine without TLS: a proxy in front has it.
+    pub insecure_http: bool,
+    /// Serve others than this machine without authentication.
+    pub insecure_anonymous: bool,
+    /// Names, beside its own, under which the server may be asked for.
     pub hosts: Vec<String>,
     /// How many threads serve requests.
     pub threads: usize,
@@ -63,6 +69,8 @@ pub struct Config {
     pub grace: Grace,
     pub auth: AuthConfig,
     pub audit: AuditConfig,
+    /// Without it the port speaks plain HTTP.
+    pub tls: Option<TlsConfig>,
     pub limits: Limits,
     /// After so many bytes of records a snapshot is taken, at the latest.
     pub snapshot_bytes: u64,
@@ -96,6 +104,14 @@ pub struct AuthConfig {
     pub access_file: Option<PathBuf>,
     /// Holds a token that becomes the first one of a store without any.
     pub bootstrap_token_file: Option<PathBuf>,
+    /// The principals of clients' certificates; if there are none, those of `leasehold cert issue`.
+    pub cert: Vec<CertificateMapping>,
+}
+
+impl AuthConfig {
+    pub(crate) fn certificates(&self) -> Vec<CertificateMapping> {
+        if self.cert.is_empty() { vec![CertificateMapping::own()] } else { self.cert.clone() }
+    }
 }
 
 /// What is written to an audit log of its own, and where.
@@ -195,10 +211,36 @@ pub enum ConfigError {
     Store(#[from] LocationError),
     #[error("{field} is {value}: {message}")]
     Value { field: &'static str, value: String, message: &'static str },
-    #[error(
-        "{0} is not a loopback address, and nothing protects the way to it: put a proxy with TLS in front, or say --insecure"
-    )]
-    Exposed(SocketAddr),
+    #[error("{listen} can be reached by others, {missing}")]
+    Exposed { listen: Listen, missing: Missing },
+}
+
+/// What protects a server that others can reach, as far as it is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    Tls,
+    Authentication,
+    Both,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Missing::Tls => {
+                "and there is no TLS: run `leasehold init` for a certificate, or say --insecure-http \
+                 (no TLS, for a proxy in front)"
+            }
+            Missing::Authentication => {
+                "and there is no authentication: run `leasehold init` for a first token, or say \
+                 --insecure-anonymous (every client may do everything)"
+            }
+            Missing::Both => {
+                "and there is neither TLS nor authentication: run `leasehold init` for a certificate and a \
+                 first token, or say --insecure-http (no TLS, for a proxy in front) and \
+                 --insecure-anonymous (every client may do everything)"
+            }
+        })
+    }
 }
 
 /// What concerns the engine has the engine's own defaults.
@@ -206,12 +248,13 @@ impl Default for Config {
     fn default() -> Config {
         let engine = EngineConfig::new(0);
         Config {
-            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), leasehold_api::PORT),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, leasehold_api::PORT)).into(),
             store: Store::in_directory(Path::new("leasehold-data")),
             data: None,
             cluster: ClusterConfig::default(),
             simple_grace: Duration::from_secs(5),
-            insecure: false,
+            insecure_http: false,
+            insecure_anonymous: false,
             hosts: Vec::new(),
             threads: 1,
             access_log: AccessLog::default(),
@@ -230,6 +273,7 @@ impl Default for Config {
             grace: Grace::default(),
             auth: AuthConfig::default(),
             audit: AuditConfig::default(),
+            tls: None,
             limits: engine.recovery.limits,
             snapshot_bytes: engine.snapshot_bytes,
         }
@@ -258,10 +302,27 @@ impl Config {
         Ok(config)
     }
 
+    /// What protects it from others is missing, and nobody has said that it may.
+    fn missing(&self) -> Option<Missing> {
+        let has_tls = self.tls.is_some() || self.insecure_http;
+        let has_authentication = self.auth.enabled || self.insecure_anonymous;
+        match (has_tls, has_authentication) {
+            (true, true) => None,
+            (false, true) => Some(Missing::Tls),
+            (true, false) => Some(Missing::Authentication),
+            (false, false) => Some(Missing::Both),
+        }
+    }
+
+    /// Whether clients may show certificates.
+    pub(crate) fn asks_for_certificates(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientAuth::Off)
+    }
+
     /// Whether the settings go together.
     pub fn check(&self) -> Result<(), ConfigError> {
-        if !self.listen.ip().is_loopback() && !self.insecure {
-            return Err(ConfigError::Exposed(self.listen));
+        if let Some(missing) = self.missing().filter(|_| self.listen.is_open_to_others()) {
+            return Err(ConfigError::Exposed { listen: self.listen.clone(), missing });
         }
         let fault =
             |field, value: String, message| Err(ConfigError::Value { field, value, message });
@@ -278,6 +339,17 @@ impl Config {
             let message = "a file of the audit log has at least 64 KiB, and one old one is kept";
             return fault("audit.file_bytes_max", value, message);
         }
+        if let Some(tls) = &self.tls {
+            check_tls(tls)?;
+        }
+        if let (Some(path), Some(_)) = (self.listen.unix(), &self.tls) {
+            let message = "a Unix socket needs no TLS";
+            return fault("tls.cert", path.display().to_string(), message);
+        }
+        if !self.auth.cert.is_empty() && !(self.asks_for_certificates() && self.auth.enabled) {
+            let message = "it needs auth.enabled = true, and tls.client_ca";
+            return fault("auth.cert", "set".into(), message);
+        }
         let cluster = &self.cluster;
         if !(1..=GROUPS_MAX).contains(&cluster.groups) {
             let value = cluster.groups.to_string();
@@ -292,10 +364,14 @@ impl Config {
             let value = format_duration(cluster.leadership_ttl);
             return fault("cluster.leadership_ttl", value, "it must be between 500ms and 1m");
         }
+        let scheme = if self.tls.is_some() { "https://" } else { "http://" };
         if let Some(address) = &cluster.advertise
-            && !address.starts_with("http://")
+            && !address.starts_with(scheme)
         {
-            let message = "write it as http://HOST:PORT";
+            let message = match self.tls {
+                Some(_) => "write it as https://HOST:PORT",
+                None => "write it as http://HOST:PORT",
+            };
             return fault("cluster.advertise", address.clone(), message);
         }
         if !THREADS.contains(&self.threads) {
@@ -324,16 +400,37 @@ impl Config {
     }
 }
 
+fn check_tls(tls: &TlsConfig) -> Result<(), ConfigError> {
+    let is_asked = tls.client_auth != ClientAuth::Off;
+    let (field, value, message) = match &tls.client_ca {
+        None if is_asked => (
+            "tls.client_auth",
+            "on".into(),
+            "it needs tls.client_ca, which says who may sign certificates of clients",
+        ),
+        None => match &tls.crl {
+            Some(crl) => {
+                ("tls.crl", crl.display().to_string(), "it is of no use without tls.client_ca")
+            }
+            None => return Ok(()),
+        },
+        Some(_) => return Ok(()),
+    };
+    Err(ConfigError::Value { field, value, message })
+}
+
 /// The file, as it is written. A key it does not know is a mistake.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
-    listen: Option<SocketAddr>,
+    listen: Option<Listen>,
     data: Option<PathBuf>,
     store: Option<String>,
     cluster: ClusterFile,
     simple_grace: Option<Length>,
     insecure: Option<bool>,
+    insecure_http: Option<bool>,
+    insecure_anonymous: Option<bool>,
     hosts: Option<Vec<String>>,
     threads: Option<usize>,
     access_log: Option<AccessLog>,
@@ -343,6 +440,7 @@ struct File {
     grace: GraceFile,
     auth: AuthFile,
     audit: Option<AuditFile>,
+    tls: Option<TlsFile>,
     limits: LimitsFile,
     snapshot_bytes: Option<u64>,
 }
@@ -396,6 +494,53 @@ struct GraceFile {
 struct AuthFile {
     enabled: Option<bool>,
     access_file: Option<PathBuf>,
+    cert: Vec<CertFile>,
+}
+
+/// A mapping of certificates, as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "RawCert")]
+struct CertFile(CertificateMapping);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCert {
+    uri: Option<String>,
+    dns: Option<String>,
+    principal: String,
+    #[serde(default)]
+    roles: Vec<String>,
+}
+
+impl TryFrom<RawCert> for CertFile {
+    type Error = MappingError;
+
+    fn try_from(raw: RawCert) -> Result<CertFile, MappingError> {
+        let RawCert { uri, dns, principal, roles } = raw;
+        CertificateMapping::new(uri.as_deref(), dns.as_deref(), &principal, &roles).map(CertFile)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsFile {
+    cert: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+    client_auth: Option<ClientAuth>,
+    crl: Option<PathBuf>,
+    #[serde(default)]
+    min_version: MinVersion,
+}
+
+impl TlsFile {
+    fn config(self) -> TlsConfig {
+        let TlsFile { cert, key, client_ca, client_auth, crl, min_version } = self;
+        // Whoever names an authority wants to know who comes.
+        let unless_told = if client_ca.is_some() { ClientAuth::Optional } else { ClientAuth::Off };
+        let client_auth = client_auth.unwrap_or(unless_told);
+        TlsConfig { cert, key, client_ca, client_auth, crl, min_version }
+    }
 }
 
 /// `audit = "PATH"`, `audit = "stderr"`, or a table.
@@ -506,7 +651,8 @@ impl File {
         set(&mut config.cluster.groups, self.cluster.groups);
         set_length(&mut config.cluster.leadership_ttl, self.cluster.leadership_ttl);
         set_length(&mut config.simple_grace, self.simple_grace);
-        set(&mut config.insecure, self.insecure);
+        set(&mut config.insecure_http, self.insecure_http.or(self.insecure));
+        set(&mut config.insecure_anonymous, self.insecure_anonymous.or(self.insecure));
         set(&mut config.hosts, self.hosts);
         set(&mut config.threads, self.threads);
         set(&mut config.access_log, self.access_log);
@@ -531,6 +677,8 @@ impl File {
         if let Some(audit) = self.audit {
             audit.lay_over(&mut config.audit);
         }
+        config.auth.cert.extend(self.auth.cert.into_iter().map(|cert| cert.0));
+        set(&mut config.tls, self.tls.map(|tls| Some(tls.config())));
         self.limits.lay_over(&mut config.limits);
         Ok(())
     }
@@ -589,7 +737,7 @@ mod tests {
         let text = "listen = \"127.0.0.1:9090\"\nstore = \"memory\"\nsimple_grace = \"1m30s\"\n\
             [connections]\nidle_timeout = 20\n[limits]\nttl_max = \"1h\"\n[grace]\nlength = \"10s\"\n";
         let config = parse(text).unwrap();
-        assert_eq!(config.listen.port(), 9090);
+        assert_eq!(config.listen.to_string(), "127.0.0.1:9090");
         assert_eq!(config.store, Store::Memory);
         assert_eq!(config.simple_grace, Duration::from_secs(90));
         assert_eq!(config.idle_timeout, Duration::from_secs(20));
@@ -636,7 +784,56 @@ mod tests {
         ] {
             assert!(parse(text).unwrap().check().is_err(), "{text}");
         }
-        parse("listen = \"0.0.0.0:80\"\ninsecure = true").unwrap().check().unwrap();
+    }
+
+    /// Attack 55.
+    #[test]
+    fn server_that_others_can_reach_needs_tls_and_authentication_or_says_otherwise() {
+        const TLS: &str = "[tls]\ncert = \"a\"\nkey = \"b\"\n";
+        const AUTH: &str = "[auth]\nenabled = true\n";
+        let check = |settings: &str| {
+            let text = format!("listen = \"0.0.0.0:80\"\n{settings}");
+            parse(&text).unwrap().check().map_err(|error| error.to_string())
+        };
+        for (settings, missing) in [
+            ("", "neither TLS nor authentication"),
+            (TLS, "no authentication"),
+            (AUTH, "no TLS"),
+            ("insecure_http = true", "no authentication"),
+            ("insecure_anonymous = true", "no TLS"),
+            ("insecure = true\ninsecure_http = false", "no TLS"),
+        ] {
+            let said = check(settings).unwrap_err();
+            assert!(said.starts_with("0.0.0.0:80 can be reached by others, and"), "{said}");
+            assert!(said.contains(missing), "{settings}: {said}");
+        }
+        for settings in [
+            &format!("{AUTH}{TLS}"),
+            "insecure = true",
+            "insecure_http = true\ninsecure_anonymous = true",
+            &format!("insecure_http = true\n{AUTH}"),
+            &format!("insecure_anonymous = true\n{TLS}"),
+        ] {
+            check(settings).unwrap();
+        }
+        parse("listen = \"unix:/run/socket\"").unwrap().check().unwrap();
+    }
+
+    #[test]
+    fn certificates_are_mapped_as_it_is_documented() {
+        let text = "[auth]\nenabled = true\n[[auth.cert]]\nuri = \"spiffe://a/ns/{ns}/sa/{sa}\"\n\
+            principal = \"spiffe/{ns}/{sa}\"\nroles = [\"client:{ns}\"]\n\
+            [tls]\ncert = \"a\"\nkey = \"b\"\nclient_ca = \"c\"\n";
+        let config = parse(text).unwrap();
+        config.check().unwrap();
+        assert_eq!(config.auth.cert.len(), 1);
+        assert_eq!(config.tls.unwrap().client_auth, ClientAuth::Optional);
+        let said = parse("[[auth.cert]]\nprincipal = \"a\"\n").unwrap_err().to_string();
+        assert!(said.contains("line 1: a mapping has one of uri and dns"), "{said}");
+        let said = parse("[tls]\ncert = \"a\"\n").unwrap_err().to_string();
+        assert!(said.contains("missing field `key`"), "{said}");
+        let unused = "[[auth.cert]]\nuri = \"a://{b}\"\nprincipal = \"{b}\"\n";
+        assert!(parse(unused).unwrap().check().is_err());
     }
 
     #[test]

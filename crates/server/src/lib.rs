@@ -10,8 +10,11 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod listen;
 mod server;
 
+mod engine_thread;
+mod stamp;
 mod token_seed;
 mod mac;
 
@@ -40,5 +43,7 @@ pub use leasehold_core::{FencingToken, GracePolicy, Limits};
 pub use leasehold_engine::{HistoryLimits, MigrateError, Migrated, Progress, migrate};
 pub use leasehold_store::sqlite::{Backup, OldTokens, Restored, backup, restore, tokens_in};
 pub use leasehold_store::{copy_access, open};
-pub use net::accept::Listener;
+pub use listen::Listen;
+pub use net::accept::{Listener, Remote};
+pub use net::tls::{ClientAuth, MinVersion, TlsConfig, TlsError};
 pub use server::{Ground, Server, StartError};

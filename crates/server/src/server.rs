@@ -10,7 +10,6 @@ use std::time::Duration;
 use leasehold_core::FencingToken;
 use leasehold_engine::{Clock, EngineConfig, Recovery, Stop, SystemClock};
 use leasehold_store::{Candidate, Journal, OpenError, with_cause};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -20,12 +19,17 @@ use crate::cluster::balance::{self, Servers};
 use crate::cluster::forward::Forwarder;
 use crate::cluster::groups::Groups;
 use crate::config::{Config, ConfigError, Store};
+use crate::engine_thread::EngineThread;
 use crate::grpc;
 use crate::http;
+use crate::listen::Listen;
 use crate::net::accept::{self, Listener};
 use crate::net::descriptors;
+use crate::net::hosts::Hosts;
 use crate::net::limits::ConnectionLimiter;
+use crate::net::listener::SystemListener;
 use crate::net::request::Routers;
+use crate::net::tls::{Tls, TlsError};
 use crate::service::app::App;
 use crate::service::random;
 use crate::service::streams::Streams;
@@ -41,12 +45,16 @@ const CONNECTIONS_STOP_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    listen: Listen,
     engines: Vec<Stop>,
     stop: watch::Sender<bool>,
     authenticator: Arc<Authenticator>,
     audit: Audit,
+    tls: Option<Arc<Tls>>,
     accepting: JoinHandle<()>,
     balancing: Option<JoinHandle<()>>,
+    /// The engines end with it.
+    engine_thread: Option<EngineThread>,
 }
 
 /// What a server stands on. The system's by [`Server::start`]; a simulation brings its own.
@@ -65,7 +73,7 @@ pub enum StartError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error("cannot listen on {address}: {source}")]
-    Listen { address: SocketAddr, source: io::Error },
+    Listen { address: Listen, source: io::Error },
     #[error("{}", with_cause(.0))]
     Store(#[from] OpenError),
     #[error(
@@ -78,6 +86,10 @@ pub enum StartError {
     Access(#[from] FileError),
     #[error(transparent)]
     Audit(#[from] AuditError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("cannot start a thread for the engine: {0}")]
+    Thread(io::Error),
     #[error("cannot use {}: {source}", path.display())]
     TokenSeed { path: PathBuf, source: io::Error },
     #[error(
@@ -94,20 +106,27 @@ impl Server {
         config.connections_max =
             descriptors::connections_max(config.connections_max, descriptors::raise_limit());
         // Before the store: if the port is taken, another server most likely uses the store as well.
-        let listener = TcpListener::bind(config.listen)
-            .await
-            .map_err(|source| StartError::Listen { address: config.listen, source })?;
-        let address = listener
-            .local_addr()
-            .map_err(|source| StartError::Listen { address: config.listen, source })?;
-        let first = open(&config.store, 0).await?;
+        let failed = |source| StartError::Listen { address: config.listen.clone(), source };
+        let listener = SystemListener::bind(&config.listen, config.auth.enabled).await;
+        let listener = listener.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let thread = config.tls.as_ref().map(|_| EngineThread::start()).transpose();
+        let thread = thread.map_err(StartError::Thread)?;
+        let open = async |group| {
+            let opening = open(config.store.clone(), group);
+            match &thread {
+                None => opening.await,
+                Some(thread) => thread.run(opening).await,
+            }
+        };
+        let first = open(0).await?;
         agree_on_groups(&*first, config.cluster.groups).await?;
         let mut journals = vec![first];
         for group in 1..config.cluster.groups {
-            journals.push(open(&config.store, group).await?);
+            journals.push(open(group).await?);
         }
         let clock = Arc::new(SystemClock::new());
-        Server::start_on(config, Ground { listener, address, journals, clock }).await
+        Server::serve(config, Ground { listener, address, journals, clock }, thread).await
     }
 
     /// The same with another network, store and clock than the system's.
@@ -115,10 +134,20 @@ impl Server {
         config: Config,
         ground: Ground<impl Listener>,
     ) -> Result<Server, StartError> {
+        Server::serve(config, ground, None).await
+    }
+
+    async fn serve(
+        config: Config,
+        ground: Ground<impl Listener>,
+        engine_thread: Option<EngineThread>,
+    ) -> Result<Server, StartError> {
         let Ground { listener, address, journals, clock } = ground;
+        let tls = config.tls.clone().map(Tls::new).transpose()?.map(Arc::new);
         let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
         let candidate = candidate(&config, address);
         let audit = Audit::open(&config.audit, &candidate.name, metrics.audit.clone())?;
+        let listen = config.listen.clone();
         let mut handles = Vec::new();
         let mut engines = Vec::new();
         let seed = match (&config.store, &config.data) {
@@ -139,6 +168,7 @@ impl Server {
         }
         let shared = journals.first().filter(|first| first.caps().shared).cloned();
         for (group, journal) in journals.into_iter().enumerate() {
+            let _entered = engine_thread.as_ref().map(EngineThread::enter);
             let settings = engine_config(&config, candidate.clone(), fence_floor);
             let span = tracing::debug_span!("group", group);
             let (handle, engine) =
@@ -149,6 +179,8 @@ impl Server {
         let watchers = ConnectionLimiter::new(config.watchers_max, config.watchers_per_peer_max);
         let app = Arc::new(App {
             audit: audit.clone(),
+            hosts: Hosts::new(&config),
+            tls: tls.clone(),
             authenticator: authenticator.clone(),
             watchers,
             groups: Groups::new(handles),
@@ -172,9 +204,17 @@ impl Server {
                 tokio::spawn(audit::follow_grants(audit, engine.clone(), group, stopped));
             }
         }
-        if authenticator.is_on() {
-            let keeping = authenticator.clone().keep(app.clock.clone(), stopped.clone());
+        if authenticator.is_on() || app.config.asks_for_certificates() {
+            let (clock, metrics) = (app.clock.clone(), app.metrics.clone());
+            let keeping = authenticator.clone().keep(clock, metrics, stopped.clone());
             tokio::spawn(keeping);
+        }
+        if let Some(tls) = tls.clone() {
+            let changed = {
+                let authenticator = authenticator.clone();
+                move || authenticator.certificates_changed()
+            };
+            tokio::spawn(tls.keep(app.metrics.clone(), changed, stopped.clone()));
         }
         tokio::spawn(samples::sample(app.clone(), stopped.clone()));
         let balancing =
@@ -186,18 +226,45 @@ impl Server {
         for engine in &mut engines {
             engine.settled().await?;
         }
-        Ok(Server { address, engines, stop, authenticator, audit, accepting, balancing })
+        Ok(Server {
+            address,
+            listen,
+            engines,
+            stop,
+            authenticator,
+            audit,
+            tls,
+            accepting,
+            balancing,
+            engine_thread,
+        })
     }
 
-    /// Where it listens.
+    /// The address it listens on; nothing to go by if that is a Unix socket.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Reads roles and tokens anew. What is wrong with them is logged, and what was there before stays in force.
+    /// Where it listens, with the port that it got.
+    pub fn listen(&self) -> Listen {
+        match &self.listen {
+            Listen::Tcp(_) => Listen::Tcp(self.address),
+            Listen::Unix(path) => Listen::Unix(path.clone()),
+        }
+    }
+
+    /// Whether its port speaks TLS.
+    pub fn speaks_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Reads roles, tokens and the files of TLS anew. What is wrong with them is logged, and what was there before stays in force.
     pub fn reload(&self) {
         self.audit.reopen();
         self.authenticator.reload();
+        if let Some(tls) = &self.tls {
+            tls.reload();
+        }
     }
 
     /// Takes nothing in any more, tells those who wait, writes what is left, lets answers go out, and ends.
@@ -223,6 +290,7 @@ impl Server {
         if self.audit.has(Class::Server) {
             let _ = self.audit.required(vec![Line::new("server.stop", "ok")]).await;
         }
+        drop(self.engine_thread);
     }
 
     /// Waits until one of its engines ends by itself, because it lost its store.
@@ -252,9 +320,10 @@ async fn agree_on_groups(first: &dyn Journal, wanted: usize) -> Result<(), Start
 fn candidate(config: &Config, address: SocketAddr) -> Candidate {
     let name = config.cluster.name.as_deref().unwrap_or("leasehold");
     let advertised = config.cluster.advertise.clone();
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
     Candidate {
         name: format!("{name}-{:08x}", random::number() >> 32),
-        address: advertised.unwrap_or_else(|| format!("http://{address}")),
+        address: advertised.unwrap_or_else(|| format!("{scheme}://{address}")),
         lease: config.cluster.leadership_ttl,
     }
 }
@@ -280,7 +349,7 @@ fn engine_config(
     }
 }
 
-async fn open(store: &Store, group: usize) -> Result<Arc<dyn Journal>, StartError> {
+async fn open(store: Store, group: usize) -> Result<Arc<dyn Journal>, StartError> {
     let group = u32::try_from(group).unwrap_or(u32::MAX);
-    Ok(leasehold_store::open(store, group).await?)
+    Ok(leasehold_store::open(&store, group).await?)
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use leasehold_client::{Bytes, Connecting, Place, Stall, Surroundings, Task};
-use leasehold_server::Listener;
+use leasehold_server::{Listener, Remote};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use turmoil::net::{TcpListener, TcpStream};
@@ -28,8 +28,8 @@ impl SimulatedListener {
 impl Listener for SimulatedListener {
     type Stream = TcpStream;
 
-    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        self.0.accept().await
+    async fn accept(&self) -> io::Result<(TcpStream, Remote)> {
+        self.0.accept().await.map(|(stream, address)| (stream, address.into()))
     }
 }
 

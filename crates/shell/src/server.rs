@@ -68,10 +68,11 @@ async fn start(journal: &SimulatedJournal, snapshot_bytes: u64) -> Result<Server
     let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, leasehold_api::PORT));
     let listener = SimulatedListener::bind(listen)
         .await
-        .map_err(|source| StartError::Listen { address: listen, source })?;
+        .map_err(|source| StartError::Listen { address: listen.into(), source })?;
     let config = Config {
-        listen,
-        insecure: true,
+        listen: listen.into(),
+        insecure_http: true,
+        insecure_anonymous: true,
         access_log: AccessLog::Off,
         snapshot_bytes,
         ..Config::default()

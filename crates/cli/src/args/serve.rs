@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use leasehold_server::Listen;
 
 use super::length;
 
@@ -30,14 +31,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
     /// For development: on loopback, in memory, without TLS and tokens, whatever the environment says
-    #[arg(long, conflicts_with_all = ["config", "data", "store", "tls", "insecure"])]
+    #[arg(long, conflicts_with_all = ["config", "data", "store", "tls", "insecure", "insecure_http", "insecure_anonymous"])]
     pub(crate) dev: bool,
     /// `auto`: with the certificate and the tokens of the data directory, as `leasehold init` makes them; it does that if there are none
     #[arg(long, value_name = "HOW", conflicts_with_all = ["config", "store"])]
     pub(crate) tls: Option<TlsMode>,
-    /// The address to serve on [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_LISTEN", hide_env_values = true, value_parser = listen)]
-    pub(crate) listen: Option<SocketAddr>,
+    /// The address to serve on, or unix:PATH [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_LISTEN", hide_env_values = true)]
+    pub(crate) listen: Option<Listen>,
     /// The directory to keep locks in; with --store memory, a note of its last fencing token [env: LEASEHOLD_DATA] [default: leasehold-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
@@ -56,7 +57,22 @@ pub(crate) struct Serve {
         hide_env_values = true
     )]
     pub(crate) threads: Option<usize>,
-    /// Allow non-loopback addresses without TLS or authentication
+    /// A further name to answer to, beside addresses and the names of the certificate; may be repeated
+    #[arg(
+        long = "host",
+        value_name = "NAME",
+        env = "LEASEHOLD_HOSTS",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
+    pub(crate) hosts: Vec<String>,
+    /// Allow non-loopback addresses without TLS: for a proxy in front
+    #[arg(long, env = "LEASEHOLD_INSECURE_HTTP", hide_env_values = true, value_parser = clap::builder::BoolishValueParser::new())]
+    pub(crate) insecure_http: bool,
+    /// Allow non-loopback addresses without authentication: every client may do everything
+    #[arg(long, env = "LEASEHOLD_INSECURE_ANONYMOUS", hide_env_values = true, value_parser = clap::builder::BoolishValueParser::new())]
+    pub(crate) insecure_anonymous: bool,
+    /// Both --insecure-http and --insecure-anonymous
     #[arg(long, env = "LEASEHOLD_INSECURE", hide_env_values = true, value_parser = clap::builder::BoolishValueParser::new())]
     pub(crate) insecure: bool,
     /// Which requests to log [default: errors]

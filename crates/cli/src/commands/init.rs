@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use leasehold_server::Config;
+use leasehold_server::{Config, Listen};
 
 use super::{Answered, auth, host};
 use crate::args::{Global, Init};
@@ -88,7 +88,10 @@ pub(crate) fn set_up(
         Subject::Server { name, .. } => name,
         Subject::Principal(_) => name,
     };
-    let port = Config::read(&layout.config()).map_or(listen, |config| config.listen).port();
+    let port = match Config::read(&layout.config()).map(|config| config.listen) {
+        Ok(Listen::Tcp(address)) => address.port(),
+        Ok(Listen::Unix(_)) | Err(_) => listen.port(),
+    };
     let mut join = Join {
         authority: Some(authority.hash),
         token: None,

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use leasehold_server::{AccessLog, Config, ConfigError, Server, StartError, Store};
+use leasehold_server::{AccessLog, Config, ConfigError, Listen, Server, StartError, Store};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -45,7 +45,16 @@ fn automatic(global: &Global, args: &Serve) -> Result<Option<Layout>, Failure> {
     let (data, _) = store(&place).map_err(|error| Failure::from_chain(EXIT_CONFIG, &error))?;
     let layout = Layout::of(&data.unwrap_or_else(|| "leasehold-data".into()));
     if !layout.config().exists() {
-        let listen = args.listen.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 8080).into());
+        let listen = match args.listen {
+            Some(Listen::Tcp(listen)) => listen,
+            Some(Listen::Unix(_)) => {
+                return Err(Failure::new(
+                    EXIT_CONFIG,
+                    "--tls auto is for an address, not for a Unix socket",
+                ));
+            }
+            None => (Ipv4Addr::UNSPECIFIED, 8080).into(),
+        };
         init::set_up(&layout, global, &host(), &[], listen)?;
     }
     Ok(Some(layout))
@@ -60,10 +69,10 @@ fn layout(config: &Path) -> Option<Layout> {
 /// Nothing but what is needed to try something out.
 fn development(args: &Serve) -> Result<Config, ConfigError> {
     let mut config = Config { store: Store::Memory, ..Config::default() };
-    if let Some(listen) = args.listen {
+    if let Some(listen) = args.listen.clone() {
         config.listen = listen;
     }
-    if !config.listen.ip().is_loopback() {
+    if config.listen.is_open_to_others() {
         return Err(ConfigError::Value {
             field: "--listen",
             value: config.listen.to_string(),
@@ -83,7 +92,7 @@ fn configured(args: &Serve, path: Option<&Path>) -> Result<Config, ConfigError> 
         Some(path) => Config::read(path)?,
         None => Config::default(),
     };
-    if let Some(listen) = args.listen {
+    if let Some(listen) = args.listen.clone() {
         config.listen = listen;
     }
     let place = Place { data: args.data.clone(), store: args.store.clone() };
@@ -107,7 +116,9 @@ fn configured(args: &Serve, path: Option<&Path>) -> Result<Config, ConfigError> 
     }
     config.auth.bootstrap_token_file =
         std::env::var_os(args::BOOTSTRAP_VARIABLE).filter(|path| !path.is_empty()).map(Into::into);
-    config.insecure |= args.insecure;
+    config.hosts.extend(args.hosts.iter().cloned());
+    config.insecure_http |= args.insecure_http || args.insecure;
+    config.insecure_anonymous |= args.insecure_anonymous || args.insecure;
     config.check()?;
     Ok(config)
 }
@@ -160,10 +171,18 @@ async fn serve(out: &Output, config: Config, layout: Option<Layout>) -> Answered
     let store = config.store.clone();
     let notifier = Notifier::of_environment();
     let mut server = Server::start(config).await.map_err(|error| not_started(&error))?;
-    notifier.ready(&format!("serving on {}, {store}", server.address()));
-    tracing::info!(address = %server.address(), store = %store, "serving");
+    notifier.ready(&format!("serving on {}, {store}", server.listen()));
+    tracing::info!(address = %server.listen(), store = %store, "serving");
     if has_terminal {
-        out.say(&format!("Leasehold is ready. Console: http://{}", server.address()));
+        out.say(&match (server.listen(), server.speaks_tls()) {
+            (Listen::Tcp(address), true) => {
+                format!("Leasehold is ready. Console: https://{address}")
+            }
+            (Listen::Tcp(address), false) => {
+                format!("Leasehold is ready. Console: http://{address}")
+            }
+            (listen @ Listen::Unix(_), _) => format!("Leasehold is ready on {listen}"),
+        });
         out.say(&format!("Data: {}", kept_in(&store)));
         out.say("Press Ctrl-C to stop.");
     }
@@ -179,7 +198,7 @@ async fn serve(out: &Output, config: Config, layout: Option<Layout>) -> Answered
                 if has_terminal {
                     break;
                 }
-                tracing::info!("SIGHUP: roles and tokens are read anew, the audit log is opened anew; other settings need a restart");
+                tracing::info!("SIGHUP: roles, tokens and certificates are read anew, the audit log is opened anew; other settings need a restart");
                 server.reload();
             }
             ended = server.ended() => {
@@ -235,7 +254,8 @@ fn not_started(error: &StartError) -> Failure {
         ),
         StartError::TokenSeed { .. } => failure.next("choose a directory that can be written to with --data"),
         StartError::Audit(_) => failure.next("what is required to be written is refused without it: see `audit` in the configuration"),
+        StartError::Tls(_) => failure.next("the files of [tls] have to be right before the server starts"),
         StartError::Access(_) => failure.next("the file of auth.access_file has to be right before the server starts"),
-        StartError::Config(_) | StartError::Groups { .. } | StartError::Engine(_) => failure,
+        StartError::Config(_) | StartError::Thread(_) | StartError::Groups { .. } | StartError::Engine(_) => failure,
     }
 }

@@ -9,18 +9,21 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use axum::http::{HeaderValue, Request};
 use leasehold_access::{
-    AccessFile, Need, Object, Operation, Refused, Rights, Snapshot, Token, TokenId, UnixSeconds,
+    AccessFile, CertificateMapping, Need, Object, Operation, Refused, Rights, Snapshot, Token,
+    TokenId, UnixSeconds, principal,
 };
 use leasehold_api::Code;
 use leasehold_core::{Principal, Timestamp, planted};
 use leasehold_engine::Clock;
 use leasehold_store::{AccessChange, AccessStore, Document, DocumentId, with_cause};
 use prometheus_client::metrics::counter::Counter;
+use rustls::pki_types::CertificateDer;
 use tokio::sync::{Mutex, Notify, watch};
 
+use super::certificate::{Ends, PeerCertificate};
 use super::changes::Changes;
 use super::cookie::{self, Session};
-use super::credential::{self, Credential, unauthenticated};
+use super::credential::{self, Credential, Shown, unauthenticated};
 use super::failures::Failures;
 use super::file::FileError;
 use super::keys::{CLUSTER_KEY, ClusterKeys, Extras, Login, PREVIOUS_KEPT};
@@ -30,8 +33,10 @@ use super::vouched::{self, Asking, NotVouched, Seen, Vouched};
 use crate::audit::{Audit, Line};
 use crate::config::AuthConfig;
 use crate::convert::wall;
+use crate::net::tls::Tls;
 use crate::service::caller::Caller;
 use crate::service::problems::Failure;
+use crate::telemetry::metrics::Metrics;
 
 /// How often the store is asked for its version: revocations are known everywhere within a second.
 const ASK_EVERY: Duration = Duration::from_millis(300);
@@ -77,6 +82,9 @@ pub(crate) struct Authenticator {
     sources: Mutex<Sources>,
     has_store: bool,
     reload: Notify,
+    mappings: Vec<CertificateMapping>,
+    /// When the certificates of open connections end.
+    ends: Arc<Ends>,
     nothing: Arc<Rights>,
     audit: Audit,
     /// What the documents say beside rights.
@@ -106,6 +114,8 @@ impl Authenticator {
             sources: Mutex::new(sources),
             has_store,
             reload: Notify::new(),
+            mappings: config.certificates(),
+            ends: Arc::default(),
             nothing: Arc::new(Rights::none()),
             audit,
             extras: ArcSwap::default(),
@@ -126,7 +136,8 @@ impl Authenticator {
 
     /// Every change that may end a right of the caller; `None` if there can be none.
     pub(crate) fn changes_for(&self, caller: &Caller) -> Option<Changes> {
-        caller.rights.as_ref().map(|_| Changes::new(self.generation.subscribe()))
+        let can_end = caller.rights.is_some() || caller.shown.certificate().is_some();
+        can_end.then(|| Changes::new(self.generation.subscribe()))
     }
 
     // Letting in.
@@ -140,6 +151,10 @@ impl Authenticator {
         is_grpc: bool,
         caller: Caller,
     ) -> Result<Caller, Failure> {
+        if let Some(certificate) = caller.shown.certificate() {
+            let checked = certificate.check(&self.snapshot.load(), seconds(now));
+            checked.map_err(|why| self.certificate_refused(now, &caller, why))?;
+        }
         if !self.enabled {
             return Ok(caller);
         }
@@ -172,7 +187,9 @@ impl Authenticator {
         let mut caller = Caller { rights: Some(self.nothing.clone()), ..caller };
         match shown {
             Some(shown) => self.authenticate(now, shown, &mut caller)?,
+            None if caller.shown.certificate().is_some() => self.certified(now, &mut caller)?,
             None if operation == Ok(Operation::Public) => {}
+            None if let Shown::User(uid) = caller.shown => self.local(uid, &mut caller),
             None if cookie.is_some() => {
                 let value = cookie.map_or("", |cookie| cookie.value);
                 self.authenticate_cookie(now, value, request, &mut caller)?;
@@ -420,6 +437,40 @@ impl Authenticator {
         over.map(|(id, _)| *id).collect()
     }
 
+    /// Names the caller by the certificate of its connection.
+    fn certified(&self, now: Timestamp, caller: &mut Caller) -> Result<(), Failure> {
+        let Some(certificate) = caller.shown.certificate().cloned() else {
+            return Err(unauthenticated());
+        };
+        let who = certificate.who().map_err(|why| self.certificate_refused(now, caller, why))?;
+        caller.principal = who.principal.clone();
+        caller.rights = Some(certificate.rights(&self.snapshot.load(), who));
+        caller.credential = Credential::Certificate(certificate.clone());
+        Ok(())
+    }
+
+    fn certificate_refused(&self, now: Timestamp, caller: &Caller, why: &'static str) -> Failure {
+        let line = || Line::new("auth.failure", "failed").by(caller).with("reason", why);
+        caller.audit.note_of(caller.peer, line);
+        self.failed(now, caller.peer, why)
+    }
+
+    /// Names the caller by the user at the other end of a Unix socket.
+    fn local(&self, uid: u32, caller: &mut Caller) {
+        caller.principal = principal::of_uid(uid);
+        let snapshot = self.snapshot.load();
+        let rights = snapshot.rights_without_token(&caller.principal).unwrap_or(&self.nothing);
+        caller.rights = Some(rights.clone());
+        caller.credential = Credential::User(uid);
+    }
+
+    /// What is known of the client of a new connection, which has shown these certificates.
+    pub(crate) fn introduce(&self, chain: Vec<CertificateDer<'static>>, tls: &Arc<Tls>) -> Shown {
+        let ends = self.ends.clone();
+        let certificate = PeerCertificate::new(chain, &self.mappings, tls.clone(), ends);
+        certificate.map_or(Shown::Nothing, |certificate| Shown::Certificate(Arc::new(certificate)))
+    }
+
     fn refused(&self, now: Timestamp, peer: SocketAddr, why: Refused) -> Failure {
         if matches!(why, Refused::Unknown | Refused::Parent) && self.is_silent(now) {
             let said = "the store of credentials cannot be read, and this one is not known yet";
@@ -447,8 +498,23 @@ impl Authenticator {
 
     /// Looks at the credential of a stream that goes on: what it may do now, or that it may nothing any more.
     pub(crate) fn again(&self, now: Timestamp, caller: &mut Caller) -> Result<(), Failure> {
-        match &caller.credential {
+        if let Some(certificate) = caller.shown.certificate() {
+            let checked = certificate.check(&self.snapshot.load(), seconds(now));
+            checked.map_err(|_| unauthenticated())?;
+        }
+        match caller.credential.clone() {
             Credential::None => Ok(()),
+            Credential::Certificate(certificate) => {
+                let who = certificate.who().map_err(|_| unauthenticated())?;
+                caller.rights = Some(certificate.rights(&self.snapshot.load(), who));
+                caller.resolve_again();
+                Ok(())
+            }
+            Credential::User(uid) => {
+                self.local(uid, caller);
+                caller.resolve_again();
+                Ok(())
+            }
             Credential::Token(token) | Credential::Console(token, _) => {
                 let is_over = |session: &Session| !session.is_good(seconds(now));
                 if matches!(&caller.credential, Credential::Console(_, session) if is_over(session))
@@ -468,7 +534,7 @@ impl Authenticator {
                     Credential::Token(known) | Credential::Console(known, _) => {
                         *known = found.clone();
                     }
-                    Credential::None => {}
+                    Credential::None | Credential::Certificate(_) | Credential::User(_) => {}
                 }
                 caller.resolve_again();
                 Ok(())
@@ -526,6 +592,7 @@ impl Authenticator {
     pub(crate) async fn keep(
         self: Arc<Authenticator>,
         clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
         mut stop: watch::Receiver<bool>,
     ) {
         let mut looked = clock.now();
@@ -543,17 +610,26 @@ impl Authenticator {
             if is_asked || now.since(looked) >= LOOK_EVERY {
                 looked = now;
                 if is_asked || sources.is_file_changed() {
-                    self.read_file(&mut sources);
+                    self.read_file(&mut sources, &metrics);
                 }
             }
             let after = seconds(now);
+            let is_any_over = || {
+                self.ends.is_any_over(before, after)
+                    || is_any_over(&self.snapshot.load(), before, after)
+            };
             // Sessions of the console come to their end too.
             let is_minute = after / 60 != before / 60;
-            if is_minute || (after != before && is_any_over(&self.snapshot.load(), before, after)) {
+            if is_minute || (after != before && is_any_over()) {
                 self.generation.send_modify(|generation| *generation += 1);
             }
             before = after;
         }
+    }
+
+    /// Certificates of clients are judged anew, so streams have to look.
+    pub(crate) fn certificates_changed(&self) {
+        self.generation.send_modify(|generation| *generation += 1);
     }
 
     /// Reads everything anew, soon: somebody has sent a SIGHUP.
@@ -579,7 +655,7 @@ impl Authenticator {
         }
     }
 
-    fn read_file(&self, sources: &mut Sources) {
+    fn read_file(&self, sources: &mut Sources, metrics: &Metrics) {
         match sources.read_file() {
             Ok(()) => {
                 tracing::info!("access file read");
@@ -587,6 +663,7 @@ impl Authenticator {
                 self.put(sources);
             }
             Err(error) => {
+                metrics.reload_failed("access_file");
                 let error = error.to_string();
                 self.audit.tell(|| Line::new("access.reload", "failed").with("error", &*error));
                 tracing::error!(error, "access file refused: the last good one stays in force");

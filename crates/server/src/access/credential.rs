@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, Uri};
 use leasehold_access as access;
 use leasehold_api::Code;
 
+use super::certificate::PeerCertificate;
 use super::cookie::Session;
 use crate::convert;
 use crate::service::problems::Failure;
@@ -19,6 +20,27 @@ pub(crate) enum Credential {
     Token(Arc<access::Credential>),
     /// By the cookie of the console, which stands for a token.
     Console(Arc<access::Credential>, Arc<Session>),
+    /// By the certificate of its connection.
+    Certificate(Arc<PeerCertificate>),
+    /// By the user at the other end of a Unix socket.
+    User(u32),
+}
+
+/// What a connection tells of its client, before any request.
+#[derive(Clone, Debug)]
+pub(crate) enum Shown {
+    Nothing,
+    Certificate(Arc<PeerCertificate>),
+    User(u32),
+}
+
+impl Shown {
+    pub(crate) fn certificate(&self) -> Option<&Arc<PeerCertificate>> {
+        match self {
+            Shown::Certificate(certificate) => Some(certificate),
+            Shown::Nothing | Shown::User(_) => None,
+        }
+    }
 }
 
 impl Credential {
@@ -27,6 +49,8 @@ impl Credential {
         match self {
             Credential::None => "none",
             Credential::Token(_) => "token",
+            Credential::Certificate(_) => "certificate",
+            Credential::User(_) => "user",
             Credential::Console(..) => "console",
         }
     }
@@ -34,7 +58,7 @@ impl Credential {
     /// The token that it is, or stands for.
     pub(crate) const fn token(&self) -> Option<&Arc<access::Credential>> {
         match self {
-            Credential::None => None,
+            Credential::None | Credential::Certificate(_) | Credential::User(_) => None,
             Credential::Token(token) | Credential::Console(token, _) => Some(token),
         }
     }

@@ -1,11 +1,13 @@
 //! Failed authentications, counted by address: whoever guesses has to wait, whoever knows does not.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use leasehold_core::Timestamp;
 use parking_lot::Mutex;
+
+use crate::net::limits::network_of;
 
 /// So many in a window from one address; more are answered without a word about the credential.
 const FAILURES_MAX: u32 = 10;
@@ -42,16 +44,6 @@ impl Failures {
         window.failures = window.failures.saturating_add(1);
         let left = WINDOW.saturating_sub(now.since(window.since));
         (window.failures > FAILURES_MAX).then_some(left)
-    }
-}
-
-/// The address; of IPv6 the /64, which one host may have to itself.
-pub(crate) fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => {
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
-        }
     }
 }
 

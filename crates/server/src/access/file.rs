@@ -1,11 +1,13 @@
 //! `access.toml` on disk: read as a whole, refused as a whole, and looked at for changes.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use leasehold_access::{AccessFile, Fault};
+
+use crate::stamp::Stamp;
 
 /// More than that is not read.
 const BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -23,33 +25,6 @@ pub enum FileError {
     Fault { path: PathBuf, fault: Fault },
     #[error("{}: {clash}", path.display())]
     Clash { path: PathBuf, clash: String },
-}
-
-/// What tells one version of a file from the next without reading it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
-    device: u64,
-    inode: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-    len: u64,
-}
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Stamp {
-        Stamp {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-            len: metadata.len(),
-        }
-    }
-}
-
-/// The stamp of the file that a path leads to now; `None` if there is none.
-pub(super) fn stamp(path: &Path) -> Option<Stamp> {
-    std::fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata))
 }
 
 /// Reads a file; the stamp is that of the bytes that were read.
@@ -82,14 +57,14 @@ mod tests {
     fn file_that_others_can_write_is_refused_and_a_change_is_seen() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.toml");
-        assert!(matches!(read(&path), Err(FileError::Read { .. })) && stamp(&path).is_none());
+        assert!(matches!(read(&path), Err(FileError::Read { .. })) && Stamp::at(&path).is_none());
         write(&path, "[role.ops]\nrules = [{ verbs = [\"metrics\"] }]\n").unwrap();
         set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         let (first, file) = read(&path).unwrap();
         assert!(file.roles.contains_key("ops"));
-        assert_eq!(stamp(&path), Some(first));
+        assert_eq!(Stamp::at(&path), Some(first));
         write(&path, "[role.ops]\nrulez = []\n").unwrap();
-        assert_ne!(stamp(&path), Some(first));
+        assert_ne!(Stamp::at(&path), Some(first));
         let said = read(&path).unwrap_err().to_string();
         assert!(said.contains("access.toml") && said.contains("line"), "{said}");
         for mode in [0o620, 0o602, 0o666] {

@@ -12,6 +12,7 @@
 //! asked, locked or allocated for it.
 
 mod authenticator;
+mod certificate;
 mod changes;
 mod cookie;
 mod credential;
@@ -25,8 +26,7 @@ pub(crate) mod operations;
 pub(crate) use authenticator::{Authenticator, Change, seconds};
 pub(crate) use changes::Changes;
 pub(crate) use cookie::{SEC_FETCH_SITE, Session, authority_of, removed, shown as cookie_shown};
-pub(crate) use credential::{Credential, unauthenticated};
-pub(crate) use failures::network_of;
+pub(crate) use credential::{Credential, Shown, unauthenticated};
 pub use file::FileError;
 pub(crate) use keys::{LOGIN_TTL, Login, code_of, login_id, parse_code};
 pub use sources::bootstrap;

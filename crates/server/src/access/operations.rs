@@ -31,7 +31,7 @@ impl From<Missing> for Failure {
 }
 
 /// Method, path and operation. A part in braces stands for any text; the first row that fits counts.
-pub(crate) const HTTP: [(&str, &str, Operation); 56] = [
+pub(crate) const HTTP: [(&str, &str, Operation); 57] = [
     ("GET", "/livez", Operation::Public),
     ("GET", "/readyz", Operation::Public),
     ("GET", "/openapi.json", Operation::Public),
@@ -90,6 +90,7 @@ pub(crate) const HTTP: [(&str, &str, Operation); 56] = [
     ("GET", "/v1/auth/roles/{role}", Operation::Administer),
     ("PUT", "/v1/auth/roles/{role}", Operation::Administer),
     ("DELETE", "/v1/auth/roles/{role}", Operation::Administer),
+    ("POST", "/v1/auth/revocations", Operation::Administer),
     ("POST", "/v1/auth/test", Operation::Administer),
 ];
 

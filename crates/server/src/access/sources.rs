@@ -13,9 +13,10 @@ use leasehold_store::{
     with_cause,
 };
 
-use super::file::{self, FileError, Stamp};
+use super::file::{self, FileError};
 use super::keys::Extras;
 use crate::service::problems::Failure;
+use crate::stamp::Stamp;
 
 /// How often a token is written anew because somebody else was faster.
 const BOOTSTRAP_TRIES: usize = 5;
@@ -117,13 +118,13 @@ impl Sources {
 
     /// Whether the file is another one than was looked at last.
     pub(super) fn is_file_changed(&self) -> bool {
-        self.path.as_deref().is_some_and(|path| file::stamp(path) != self.stamp)
+        self.path.as_deref().is_some_and(|path| Stamp::at(path) != self.stamp)
     }
 
     /// Reads the file. One that is not right, or clashes with the store, changes nothing.
     pub(super) fn read_file(&mut self) -> Result<(), FileError> {
         let Some(path) = self.path.clone() else { return Ok(()) };
-        self.stamp = file::stamp(&path);
+        self.stamp = Stamp::at(&path);
         let (stamp, file) = file::read(&path)?;
         self.stamp = Some(stamp);
         let snapshot = self.built(&file);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::access::network_of;
+use crate::net::limits::network_of;
 
 /// So many lines a second from one address.
 const LINES_MAX: u64 = 10;

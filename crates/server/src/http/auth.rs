@@ -10,8 +10,9 @@ use leasehold_access::{
     Network, Role, RoleRef, Rule, TokenId, TokenRecord, UnixSeconds, Verb, document, principal,
 };
 use leasehold_api::{
-    Code, CreateTokenRequest, CreatedToken, DeletedRole, Problem, RevokedToken, RoleInfo, RoleList,
-    RotateTokenRequest, TestRightsRequest, TestedRights, TokenInfo, TokenList, WhoAmI,
+    Code, CreateTokenRequest, CreatedToken, DeletedRole, Problem, RevokeCertificateRequest,
+    RevokedCertificate, RevokedToken, RoleInfo, RoleList, RotateTokenRequest, TestRightsRequest,
+    TestedRights, TokenInfo, TokenList, WhoAmI,
 };
 use serde_json::Value;
 
@@ -64,18 +65,29 @@ pub(super) fn self_of(caller: &Caller) -> WhoAmI {
         Some(rights) => rights.verbs().iter().map(|verb| verb.as_str().into()).collect(),
     };
     let record = caller.credential.token().map(|token| &token.record);
+    let (roles, expires): (&[RoleRef], _) = match (&caller.credential, record) {
+        (Credential::Certificate(certificate), _) => {
+            let roles = certificate.who().map_or(&[][..], |who| &who.roles);
+            (roles, Some(certificate.not_after()))
+        }
+        (_, Some(record)) => (&record.roles, record.expires),
+        (_, None) => (&[], None),
+    };
     let csrf = match &caller.credential {
         Credential::Console(_, session) => Some(session.csrf.clone()),
-        Credential::None | Credential::Token(_) => None,
+        Credential::None
+        | Credential::Token(_)
+        | Credential::Certificate(_)
+        | Credential::User(_) => None,
     };
-    let roles = record.iter().flat_map(|record| record.roles.iter().map(ToString::to_string));
+    let roles = roles.iter().map(ToString::to_string);
     WhoAmI {
         principal: caller.principal.to_string(),
         credential: caller.credential.kind().into(),
         token_id: record.map(|record| record.id.to_string()),
         roles: roles.collect(),
         verbs,
-        expires_at: record.and_then(|record| record.expires).map(moment),
+        expires_at: expires.map(moment),
         csrf,
     }
 }
@@ -362,6 +374,20 @@ pub(crate) async fn delete_role(
         Ok(()) => ok(&DeletedRole { name, deleted: true }),
         Err(not) => not_changed(not),
     }
+}
+
+/// Revoke a certificate
+///
+/// No server takes it any more within a second, and its streams end; its locks stand until their leases are over.
+#[utoipa::path(
+    post, path = "/v1/auth/revocations", operation_id = "revoke_certificate", tag = "auth",
+    request_body = RevokeCertificateRequest,
+    responses((status = 200, description = "It is good no more", body = RevokedCertificate), BodyProblems)
+)]
+pub(crate) async fn revoke_certificate(State(app): State<Arc<App>>, request: Request) -> Answered {
+    let body: RevokeCertificateRequest = extract::json(&app, request).await?;
+    let certificate = app.revoke_certificate(&body.certificate, &body.note).await?;
+    ok(&RevokedCertificate { certificate, revoked: true })
 }
 
 /// Test what a principal may do

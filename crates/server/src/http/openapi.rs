@@ -36,8 +36,8 @@ use crate::http::{
         simple::post, simple::delete, simple::get,
         health::livez, health::readyz, health::healthz, health::version, health::cluster, health::metrics,
         auth::who_am_i, auth::tokens, auth::create, auth::token, auth::revoke, auth::rotate,
-        auth::list_roles, auth::role, auth::put_role, auth::delete_role, auth::test,
-        console::login, console::exchange, console::logout, console::rotate_key,
+        auth::list_roles, auth::role, auth::put_role, auth::delete_role, auth::revoke_certificate,
+        auth::test, console::login, console::exchange, console::logout, console::rotate_key,
         openapi,
     ),
     components(schemas(

@@ -53,6 +53,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             "/v1/auth/roles/{role}",
             get(auth::role).put(auth::put_role).delete(auth::delete_role),
         )
+        .route("/v1/auth/revocations", post(auth::revoke_certificate))
         .route("/v1/auth/test", post(auth::test))
         .route("/lock", get(simple::get).post(simple::post).delete(simple::delete))
         .route("/livez", get(health::livez))

@@ -11,17 +11,19 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use leasehold_api::{Code, Problem};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
-use crate::access::network_of;
+use crate::access::Shown;
 use crate::net::connection::{Connection, MeteredIo, Timeouts};
 use crate::net::descriptors::{self, Spare};
 use crate::net::flapping::Flapping;
 use crate::net::limits::ConnectionLimiter;
 use crate::net::request::{self, Origin, Routers};
 use crate::net::rewrite::ProblemRewriter;
+use crate::net::tls::Rewound;
 use crate::service::app::App;
 
 const HEADERS_MAX: usize = 64;
@@ -32,6 +34,8 @@ const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 32 * STREAM_WINDOW_BYTES;
 /// After a failure to accept (no more file descriptors, mostly) there is no use in trying again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// So many at a time are told why they are turned away; others are just closed.
+const FAREWELLS_MAX: usize = 64;
 /// The log says so once in so long.
 const SAID_EVERY: Duration = Duration::from_secs(1);
 
@@ -40,17 +44,20 @@ pub trait Listener: Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// The next connection, and who is at its other end.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Remote)>> + Send;
 }
 
-impl Listener for TcpListener {
-    type Stream = TcpStream;
+/// The other end of a connection, as far as the system tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    pub address: SocketAddr,
+    /// The user at the other end of a Unix socket.
+    pub uid: Option<u32>,
+}
 
-    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (stream, peer) = TcpListener::accept(self).await?;
-        // An answer is one small packet: waiting to fill a larger one only costs time.
-        let _ = stream.set_nodelay(true);
-        Ok((stream, peer))
+impl From<SocketAddr> for Remote {
+    fn from(address: SocketAddr) -> Remote {
+        Remote { address, uid: None }
     }
 }
 
@@ -66,6 +73,7 @@ pub(crate) async fn accept(
     let limiter =
         ConnectionLimiter::new(app.config.connections_max, app.config.connections_per_peer_max);
     let flapping = Arc::new(Flapping::default());
+    let farewells = Arc::new(Semaphore::new(FAREWELLS_MAX));
     // Each connection holds one end; when all are gone, the other end hears of it.
     let (alive, mut all_gone) = tokio::sync::mpsc::channel::<Infallible>(1);
     let mut failures = Failures { spare: Spare::new(), said: None };
@@ -81,23 +89,32 @@ pub(crate) async fn accept(
                 continue;
             }
         };
+        let address = peer.address.ip();
         // Another server stands for many clients.
-        let counted = (!app.servers.are_at(peer.ip())).then(|| network_of(peer.ip()));
-        match limiter.enter(counted) {
+        match limiter.enter((!app.servers.are_at(address)).then_some(address)) {
             Ok(permit) => {
                 let (app, routers, builder) = (app.clone(), routers.clone(), builder.clone());
                 let (stop, alive) = (stop.clone(), alive.clone());
                 let flapping = flapping.clone();
                 tokio::spawn(async move {
                     let begun = Instant::now();
-                    serve(stream, peer, &app, routers, &builder, stop).await;
-                    note_end(&app, &flapping, peer.ip(), begun);
+                    if let Some(secured) = secure(stream, peer, &app, stop.clone()).await {
+                        serve(secured, &app, routers, &builder, stop).await;
+                    }
+                    note_end(&app, &flapping, address, begun);
                     drop((permit, alive));
                 });
             }
             Err(_) => {
-                note_end(&app, &flapping, peer.ip(), Instant::now());
-                tokio::spawn(turn_away(stream));
+                note_end(&app, &flapping, address, Instant::now());
+                // In TLS it would take a handshake to say so.
+                let permit = farewells.clone().try_acquire_owned();
+                if let Some(permit) = permit.ok().filter(|_| app.tls.is_none()) {
+                    tokio::spawn(async move {
+                        turn_away(stream).await;
+                        drop(permit);
+                    });
+                }
             }
         }
     }
@@ -127,14 +144,41 @@ fn builder() -> auto::Builder<TokioExecutor> {
     builder
 }
 
-async fn serve(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+/// A connection on which requests come next.
+struct Secured<S> {
+    stream: Either<S, Box<TlsStream<Rewound<S>>>>,
     peer: SocketAddr,
+    shown: Shown,
+}
+
+/// Speaks TLS first, if that is to be spoken; `None` if it came to nothing, or the server stops.
+async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    peer: Remote,
+    app: &App,
+    mut stop: watch::Receiver<bool>,
+) -> Option<Secured<S>> {
+    let Remote { address: peer, uid } = peer;
+    let Some(tls) = &app.tls else {
+        let shown = uid.map_or(Shown::Nothing, Shown::User);
+        return Some(Secured { stream: Either::Left(stream), peer, shown });
+    };
+    let handshake = tokio::select! {
+        _ = stop.wait_for(|stopped| *stopped) => return None,
+        handshake = tls.handshake(stream, peer.ip()) => handshake?,
+    };
+    let shown = app.authenticator.introduce(handshake.certificates, tls);
+    Some(Secured { stream: Either::Right(handshake.stream), peer, shown })
+}
+
+async fn serve(
+    secured: Secured<impl AsyncRead + AsyncWrite + Unpin + Send + 'static>,
     app: &Arc<App>,
     routers: Routers,
     builder: &auto::Builder<TokioExecutor>,
     mut stop: watch::Receiver<bool>,
 ) {
+    let Secured { stream, peer, shown } = secured;
     let timeouts = Timeouts { header: app.config.header_timeout, idle: app.config.idle_timeout };
     let connection = Arc::new(Connection::new(app.metrics.clone()));
     let io = TokioIo::new(ProblemRewriter::new(
@@ -142,7 +186,7 @@ async fn serve(
         connection.clone(),
     ));
     let service = service_fn(|request| {
-        let origin = Origin { peer, connection: connection.clone() };
+        let origin = Origin { peer, shown: shown.clone(), connection: connection.clone() };
         request::answer(app.clone(), routers.clone(), origin, request)
     });
     let mut serving = std::pin::pin!(builder.serve_connection(io, service));

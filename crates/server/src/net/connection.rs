@@ -18,6 +18,8 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use crate::net::scan::RequestScan;
+use crate::net::tls::TLS_HANDSHAKE;
 use crate::service::delivery::DeliveryGuard;
 use crate::telemetry::metrics::Metrics;
 
@@ -203,12 +205,14 @@ impl Drop for Answering {
 pub(crate) struct MeteredIo<S> {
     stream: S,
     connection: Arc<Connection>,
-    header: HeaderScan,
+    scan: RequestScan,
+    /// Nothing has been read yet.
+    is_first: bool,
 }
 
 impl<S> MeteredIo<S> {
     pub(crate) fn new(stream: S, connection: Arc<Connection>) -> MeteredIo<S> {
-        MeteredIo { stream, connection, header: HeaderScan::default() }
+        MeteredIo { stream, connection, scan: RequestScan::default(), is_first: true }
     }
 }
 
@@ -222,16 +226,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for MeteredIo<S> {
         let before = buf.filled().len();
         let result = Pin::new(&mut this.stream).poll_read(cx, buf);
         let read = &buf.filled()[before..];
-        if !read.is_empty() {
+        if let Some(&first) = read.first() {
+            if std::mem::take(&mut this.is_first) && first == TLS_HANDSHAKE {
+                // Whoever speaks TLS to a port without it would not understand a word of an answer.
+                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+            }
             this.connection.bytes_came();
             if !this.connection.is_http2.load(Relaxed) {
-                if this.connection.in_flight.load(Relaxed) == 0 {
-                    this.header.read(read);
-                } else {
-                    // A body; what follows it is a new header.
-                    this.header = HeaderScan::default();
-                }
-                if this.header.is_ambiguous() {
+                this.scan.read(read);
+                if this.scan.is_ambiguous() {
                     this.connection.is_ambiguous.store(true, Relaxed);
                 }
             }
@@ -281,86 +284,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredIo<S> {
     }
 }
 
-/// Looks at the names of header lines as they come in, however they are cut.
-///
-/// hyper takes a header with both lengths, and drops one of them before anybody sees it.
-#[derive(Debug, Default)]
-struct HeaderScan {
-    line: [u8; HeaderScan::NAME_MAX],
-    line_len: usize,
-    has_length: bool,
-    has_encoding: bool,
-}
-
-impl HeaderScan {
-    const NAME_MAX: usize = "transfer-encoding".len();
-
-    fn is_ambiguous(&self) -> bool {
-        self.has_length && self.has_encoding
-    }
-
-    fn read(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            match byte {
-                b'\n' => {
-                    if self.line_len == 0 {
-                        // The header is over: what follows is a body, or the next one.
-                        if self.is_ambiguous() {
-                            return;
-                        }
-                        *self = HeaderScan::default();
-                    }
-                    self.line_len = 0;
-                }
-                b'\r' => {}
-                b':' | b' ' | b'\t' if self.line_len <= Self::NAME_MAX => self.name_ended(),
-                byte => {
-                    if self.line_len < Self::NAME_MAX {
-                        self.line[self.line_len] = byte.to_ascii_lowercase();
-                    }
-                    self.line_len += 1;
-                }
-            }
-        }
-    }
-
-    fn name_ended(&mut self) {
-        match &self.line[..self.line_len] {
-            b"content-length" => self.has_length = true,
-            b"transfer-encoding" => self.has_encoding = true,
-            _ => {}
-        }
-        // The rest of the line is no name.
-        self.line_len = Self::NAME_MAX + 1;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn is_ambiguous(text: &str, cut: usize) -> bool {
-        let mut scan = HeaderScan::default();
-        let mut found = false;
-        for part in text.as_bytes().chunks(cut) {
-            scan.read(part);
-            found |= scan.is_ambiguous();
-        }
-        found
-    }
-
-    #[test]
-    fn two_lengths_in_one_header_are_found_however_they_are_cut() {
-        let both =
-            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTRANSFER-ENCODING: chunked\r\n\r\n";
-        let one = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nX: transfer-encoding: chunked\r\n\r\n";
-        let two = "GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\nGET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
-        for cut in 1..40 {
-            assert!(is_ambiguous(both, cut), "{cut}");
-            assert!(!is_ambiguous(one, cut), "{cut}");
-            assert!(!is_ambiguous(two, cut), "{cut}");
-        }
-    }
 
     #[test]
     fn first_header_must_come_in_time() {

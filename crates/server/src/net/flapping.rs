@@ -7,6 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::net::limits::network_of;
+
 /// A connection that ends sooner than this was a brief one.
 const BRIEF: Duration = Duration::from_secs(10);
 const WINDOW: Duration = Duration::from_secs(60);
@@ -43,6 +45,7 @@ impl Flapping {
         if lasted >= BRIEF {
             return false;
         }
+        let peer = network_of(peer);
         let mut seen = self.0.lock();
         let Seen { by_peer, said, cleaned } = &mut *seen;
         if by_peer.len() >= PEERS_MAX && !by_peer.contains_key(&peer) {

@@ -1,12 +1,14 @@
-//! So many there may be of something at a time, in all and from each address.
+//! So many there may be of something at a time, in all and from each network.
+//!
+//! A network is one address of IPv4, and a /64 of IPv6: one host may have all of that to itself.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// How many there are, in all and from each address.
+/// How many there are, in all and from each network.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
     max: usize,
@@ -25,7 +27,7 @@ struct Places {
 pub(crate) enum Full {
     /// So many there may be in all.
     InAll(usize),
-    /// So many there may be from one address.
+    /// So many there may be from one network.
     OfPeer(usize),
 }
 
@@ -44,6 +46,7 @@ impl ConnectionLimiter {
         self: &Arc<ConnectionLimiter>,
         peer: Option<IpAddr>,
     ) -> Result<ConnectionPermit, Full> {
+        let peer = peer.map(network_of);
         let mut places = self.places.lock();
         if places.taken >= self.max {
             return Err(Full::InAll(self.max));
@@ -82,9 +85,31 @@ impl Drop for ConnectionPermit {
     }
 }
 
+/// The address; of IPv6 the /64, which one host may have to itself.
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_of_one_network_share_its_places() {
+        let limiter = ConnectionLimiter::new(9, 1);
+        let of = |subnet, host| IpAddr::from([0x2001, 0xdb8, 0, subnet, 0, 0, 0, host]);
+        let _first = limiter.enter(Some(of(1, 1))).unwrap();
+        assert_eq!(limiter.enter(Some(of(1, 2))).unwrap_err(), Full::OfPeer(1));
+        let _other = limiter.enter(Some(of(2, 1))).unwrap();
+        let _v4 = limiter.enter(Some(IpAddr::from([10, 0, 0, 1]))).unwrap();
+        let mapped = "::ffff:10.0.0.1".parse().unwrap();
+        assert_eq!(limiter.enter(Some(mapped)).unwrap_err(), Full::OfPeer(1));
+    }
 
     #[test]
     fn places_are_counted_in_all_and_by_address_and_come_back() {

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use leasehold_api::Code;
 use tower_service::Service as _;
 
-use crate::access::{SEC_FETCH_SITE, authority_of, cookie_shown, unauthenticated};
+use crate::access::{SEC_FETCH_SITE, Shown, authority_of, cookie_shown, unauthenticated};
 use crate::cluster::forward::{self, Elsewhere};
 use crate::grpc;
 use crate::http::{encode, extract};
@@ -40,6 +40,8 @@ const URI_LEN_MAX: usize = 8 * 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) peer: SocketAddr,
+    /// What the connection tells of its client.
+    pub(crate) shown: Shown,
     pub(crate) connection: Arc<Connection>,
 }
 
@@ -57,8 +59,9 @@ pub(crate) async fn answer(
     let request_id = request_id(request.headers());
     let is_grpc = grpc::is_asked(&request);
     let transport = if is_grpc { Transport::Grpc } else { Transport::Http };
-    let caller =
-        Caller::anonymous(origin.peer, transport, request_id.clone(), watch, app.audit.clone());
+    let shown = origin.shown.clone();
+    let audit = app.audit.clone();
+    let caller = Caller::anonymous(origin.peer, shown, transport, request_id.clone(), watch, audit);
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let is_secure = cookie_shown(request.headers()).is_some_and(|shown| shown.is_secure);
     let entered = check(&app, &origin, &request)
@@ -293,8 +296,7 @@ fn watcher<B>(
     })
 }
 
-/// A page in a browser can make it ask any address under a name of the attacker's. On loopback, where nothing else
-/// protects the locks, only names of this machine are answered.
+/// Only names of this server are answered to: see `hosts.rs`. Browsers cannot reach a Unix socket.
 fn check_host<B>(app: &App, request: &Request<B>) -> Result<(), Failure> {
     let mut given = request.headers().get_all(HOST).iter();
     let host = match (request.uri().authority(), given.next()) {
@@ -307,7 +309,7 @@ fn check_host<B>(app: &App, request: &Request<B>) -> Result<(), Failure> {
     if given.next().is_some() {
         return Err(Failure::new(Code::InvalidRequest, "there is more than one Host header"));
     }
-    if app.is_open_to_others() || is_own_name(host, &app.config.hosts) {
+    if app.config.listen.unix().is_some() || app.hosts.is_own(host, app.tls.as_deref()) {
         return Ok(());
     }
     let host: String = host.chars().filter(|c| !c.is_control()).take(255).collect();
@@ -320,10 +322,8 @@ fn check_host<B>(app: &App, request: &Request<B>) -> Result<(), Failure> {
 /// A page of somebody else's can make a browser send requests to us; the browser then says so. It does not get to see the
 /// answer, but has the server look for it: so only what is a file, or costs nothing, is open to it.
 fn check_same_origin<B>(request: &Request<B>) -> Result<(), Failure> {
-    let path = request.uri().path();
-    let is_file = path == "/" || path.starts_with("/console/") || path == "/openapi.json";
     let is_safe = request.method().is_safe();
-    if is_safe && (is_file || matches!(path, "/livez" | "/readyz" | "/v1/version")) {
+    if is_safe && is_for_pages(request.uri().path()) {
         return Ok(());
     }
     let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
@@ -333,7 +333,8 @@ fn check_same_origin<B>(request: &Request<B>) -> Result<(), Failure> {
         Some(authority) => Some(authority.as_str()),
         None => header(HOST),
     };
-    let is_foreign_origin = request.headers().contains_key(ORIGIN)
+    let is_foreign_origin = !is_safe
+        && request.headers().contains_key(ORIGIN)
         && header(ORIGIN)
             .and_then(authority_of)
             .is_none_or(|origin| !own.is_some_and(|own| own.eq_ignore_ascii_case(origin)));
@@ -344,45 +345,15 @@ fn check_same_origin<B>(request: &Request<B>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn is_own_name(host: &str, others: &[String]) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or("", |(name, _)| name),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-        || others.iter().any(|other| other.eq_ignore_ascii_case(name))
+/// Files, and what costs nothing.
+fn is_for_pages(path: &str) -> bool {
+    const FREE: [&str; 5] = ["/", "/livez", "/readyz", "/openapi.json", "/v1/version"];
+    FREE.contains(&path) || path.starts_with("/console/")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_names_of_this_machine_are_its_own() {
-        let others = ["locks.test".to_string()];
-        for host in [
-            "localhost",
-            "LOCALHOST:8080",
-            "127.0.0.1:1",
-            "127.8.8.8",
-            "[::1]:8080",
-            "[::1]",
-            "locks.test:80",
-        ] {
-            assert!(is_own_name(host, &others), "{host}");
-        }
-        for host in [
-            "",
-            "evil.example",
-            "localhost.evil.example",
-            "10.0.0.1",
-            "[::2]",
-            "127.0.0.1.evil.example:80",
-        ] {
-            assert!(!is_own_name(host, &others), "{host}");
-        }
-    }
 
     #[test]
     fn request_id_that_could_break_a_log_line_is_replaced() {

@@ -12,7 +12,9 @@ use crate::cluster::balance::Servers;
 use crate::cluster::forward::Forwarder;
 use crate::cluster::groups::Groups;
 use crate::config::Config;
+use crate::net::hosts::Hosts;
 use crate::net::limits::ConnectionLimiter;
+use crate::net::tls::Tls;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::samples::Samples;
 
@@ -30,6 +32,10 @@ pub(crate) struct App {
     pub(crate) config: Config,
     pub(crate) samples: Samples,
     pub(crate) audit: Audit,
+    /// The names it answers to.
+    pub(crate) hosts: Hosts,
+    /// How the port speaks TLS, if it does.
+    pub(crate) tls: Option<Arc<Tls>>,
     /// Who may do what.
     pub(crate) authenticator: Arc<Authenticator>,
     /// Those who watch, here or through here.
@@ -50,11 +56,6 @@ impl App {
 
     pub(crate) fn epoch(&self, namespace: &Namespace) -> u64 {
         self.engine(namespace).status().epoch.0
-    }
-
-    /// Whether others than this machine can reach the server, which the operator has allowed.
-    pub(crate) fn is_open_to_others(&self) -> bool {
-        !self.config.listen.ip().is_loopback()
     }
 
     /// The numbers of a group, if this server leads it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_access::{
     Credential as Known, Narrowing, Network, Object, Operation, Rights, Role, RoleRef, Rule,
-    Source, Token, TokenId, TokenRecord, UnixSeconds, Verb, document, principal,
+    Source, Token, TokenId, TokenRecord, UnixSeconds, Verb, certificate, document, principal,
 };
 use leasehold_api::Code;
 use leasehold_core::{Namespace, Principal, Scope};
@@ -16,6 +16,7 @@ use super::random;
 use crate::access::{Change, Credential, seconds};
 use crate::audit::Line;
 
+const NOTE_LEN_MAX: usize = 256;
 const TTL_DEFAULT: UnixSeconds = 90 * 24 * 60 * 60;
 
 /// What is asked of a new token.
@@ -190,6 +191,25 @@ impl App {
             self.authenticator.change(&*self.clock, force, |snapshot, _| change(snapshot));
         let line = Line::new("token.revoke", "asked").with("token", id.as_str());
         self.audited(caller, line, changing, |line, ()| line).await
+    }
+
+    /// Denies a certificate, by its serial number; says how that is written.
+    pub(crate) async fn revoke_certificate(
+        &self,
+        serial: &str,
+        note: &str,
+    ) -> Result<String, Failure> {
+        self.needs_authentication()?;
+        if note.len() > NOTE_LEN_MAX {
+            return Err(Failure::field("note", format!("has more than {NOTE_LEN_MAX} bytes")));
+        }
+        let no_serial =
+            || Failure::field("certificate", "is no serial number in hexadecimal digits");
+        let serial = certificate::serial(serial).ok_or_else(no_serial)?;
+        let (id, body) = document::of_denied_certificate(&serial, note, seconds(self.now()));
+        let change = || Ok(Change { puts: vec![(id.clone(), body.clone())], removes: Vec::new() });
+        self.authenticator.change(&*self.clock, false, |_, _| change()).await?;
+        Ok(serial)
     }
 
     /// A new token like another, which ends after the overlap.

@@ -8,7 +8,7 @@ use leasehold_api::Code;
 use leasehold_core::{Claim, Namespace, Principal, Scope};
 
 use super::problems::Failure;
-use crate::access::Credential;
+use crate::access::{Credential, Shown};
 use crate::audit::{Audit, Line};
 use crate::telemetry::metrics::Stopwatch;
 
@@ -19,6 +19,8 @@ pub(crate) struct Caller {
     pub(crate) principal: Principal,
     /// How the principal is known.
     pub(crate) credential: Credential,
+    /// What its connection tells of it; a certificate has to stay good, whoever acts.
+    pub(crate) shown: Shown,
     /// What it may do; `None` while authentication is off: everything.
     pub(crate) rights: Option<Arc<Rights>>,
     /// The rights in one namespace, for a stream, which asks often.
@@ -39,6 +41,7 @@ impl Caller {
     /// A caller without a credential. It may do everything until authentication says otherwise.
     pub(crate) fn anonymous(
         peer: SocketAddr,
+        shown: Shown,
         transport: Transport,
         request_id: Arc<str>,
         since: Stopwatch,
@@ -47,6 +50,7 @@ impl Caller {
         Caller {
             principal: Principal::ANONYMOUS,
             credential: Credential::None,
+            shown,
             rights: None,
             resolved: None,
             peer,

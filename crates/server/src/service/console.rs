@@ -76,7 +76,7 @@ impl App {
 
     fn begin(&self, mut caller: Caller, is_secure: bool) -> Result<LoggedIn, Failure> {
         caller.may(Operation::UseConsole, Object::Server)?;
-        if !is_secure && self.is_open_to_others() {
+        if !is_secure && self.config.listen.is_open_to_others() {
             let said = "over plain HTTP a session could be stolen: open the console by https://";
             return Err(Failure::new(Code::PermissionDenied, said));
         }
@@ -101,7 +101,7 @@ impl App {
         let token = match &caller.credential {
             Credential::Token(token) => token,
             Credential::None => return Err(unauthenticated()),
-            Credential::Console(..) => {
+            Credential::Console(..) | Credential::Certificate(_) | Credential::User(_) => {
                 let said = "a code is made for the bearer of a token";
                 return Err(Failure::new(Code::InvalidRequest, said));
             }

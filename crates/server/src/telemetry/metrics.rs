@@ -50,6 +50,7 @@ pub(crate) struct Metrics {
     pub(crate) audit: AuditCounters,
     /// Headers and connections of servers that were not believed.
     pub(crate) peer_rejected: Counter,
+    reload_failures: Family<Labels<1>, Counter>,
     waits: Mutex<VecDeque<Duration>>,
     /// How often the store was found busy, as of the last look.
     busy_seen: AtomicU64,
@@ -210,6 +211,11 @@ impl Metrics {
                 "Requests refused because the audit log could not be written",
             ),
         };
+        let reload_failures: Family<Labels<1>, Counter> = registered(
+            r,
+            "leasehold_reload_failures",
+            "Files that were read anew and refused; the last good ones stay in force",
+        );
         r.register(
             "leasehold_build",
             "Which version this is",
@@ -233,6 +239,7 @@ impl Metrics {
             flapping,
             audit,
             peer_rejected,
+            reload_failures,
             waits: Mutex::default(),
             busy_seen: AtomicU64::new(0),
         }
@@ -292,6 +299,11 @@ impl Metrics {
     /// A brief connection has ended whose peer flaps.
     pub(crate) fn flapped(&self) {
         self.flapping.inc();
+    }
+
+    /// A file that a setting names was read anew, and refused.
+    pub(crate) fn reload_failed(&self, setting: &'static str) {
+        self.reload_failures.get_or_create(&[("file", setting.into())]).inc();
     }
 
     /// Everything, as text: OpenMetrics, or the classic format that every scraper reads.
@@ -493,6 +505,7 @@ mod tests {
             watchers: 2,
             forwarded: Forwarded { answered: 6, failed: 1 },
             usage,
+            tls_not_after: Some(1_900_000_000),
         }
     }
 

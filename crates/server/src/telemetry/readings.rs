@@ -32,6 +32,8 @@ pub(crate) struct Readings {
     pub(crate) watchers: u64,
     pub(crate) forwarded: Forwarded,
     pub(crate) usage: Usage,
+    /// When the server's certificate ends, if it has one.
+    pub(crate) tls_not_after: Option<u64>,
 }
 
 impl Readings {
@@ -49,7 +51,8 @@ impl Readings {
             Usage::default()
         };
         let watchers = app.watchers.taken() as u64;
-        Readings { watchers, forwarded: app.forwarder.forwarded(), usage, ..all }
+        let tls_not_after = app.tls.as_ref().map(|tls| tls.not_after());
+        Readings { watchers, forwarded: app.forwarder.forwarded(), usage, tls_not_after, ..all }
     }
 
     fn of(engine: &Handle, stats: Stats) -> Readings {
@@ -63,14 +66,24 @@ impl Readings {
             watchers: 0,
             forwarded: Forwarded::default(),
             usage: Usage::default(),
+            tls_not_after: None,
         }
     }
 
     /// Both together, for a server with several groups. Fields are named one by one, so that a new one does not compile
     /// before it is added up as well; those of the whole server are set afterwards.
     fn and(mut self, other: Readings) -> Readings {
-        let Readings { leads, status, stats, counts, commits, watchers: _, forwarded: _, usage: _ } =
-            other;
+        let Readings {
+            leads,
+            status,
+            stats,
+            counts,
+            commits,
+            watchers: _,
+            forwarded: _,
+            usage: _,
+            tls_not_after: _,
+        } = other;
         self.leads.extend(leads);
         self.counts.add(&counts);
         self.commits.add(&commits);
@@ -175,8 +188,17 @@ impl Gauges {
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let Some(readings) = self.readings().clone() else { return Ok(()) };
-        let Readings { leads, status, stats, counts, commits, watchers, forwarded, usage } =
-            &readings;
+        let Readings {
+            leads,
+            status,
+            stats,
+            counts,
+            commits,
+            watchers,
+            forwarded,
+            usage,
+            tls_not_after,
+        } = &readings;
         let mut out = Out(&mut encoder);
         out.gauge("locks_held", "Grants whose lease is not over", stats.held as u64)?;
         out.counter("lock_expired", "Locks whose lease lapsed", counts.totals.expired)?;
@@ -252,6 +274,8 @@ impl Collector for Gauges {
             let help = "Time since this server last wrote a snapshot of a group; the oldest counts";
             out.seconds(name, help, committed.elapsed())?;
         }
+        let help = "When the server's certificate ends, in seconds since 1970";
+        out.gauge_if("leasehold_tls_not_after_seconds", help, *tls_not_after)?;
         out.gauge("leasehold_watchers", "Watches that are open here", *watchers)?;
         out.forwarded(*forwarded)?;
         out.usage(usage)

@@ -290,10 +290,24 @@ async fn request_that_could_be_read_in_two_ways_is_refused() {
     }
 }
 
+/// Attack 50.
 #[tokio::test]
-async fn host_of_another_name_is_refused_on_loopback() {
-    let world = world().await;
-    for host in ["evil.example", "localhost.evil.example:80", "10.0.0.1"] {
+async fn host_of_another_name_is_refused_wherever_the_server_listens() {
+    let listen = "0.0.0.0:0".parse().unwrap();
+    let open = Config { listen, insecure_http: true, insecure_anonymous: true, ..config() };
+    let mut open = World::with(open).await;
+    open.address = (std::net::Ipv4Addr::LOCALHOST, open.address.port()).into();
+    for world in [World::start().await, open] {
+        only_own_names_are_answered_to(&world).await;
+    }
+}
+
+async fn only_own_names_are_answered_to(world: &World) {
+    for host in ["10.0.0.1", "[2001:db8::1]:8080", "LOCALHOST:1"] {
+        let text = format!("GET /v1/locks HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        assert_eq!(world.raw(text.as_bytes()).await.status, 200, "{host}");
+    }
+    for host in ["evil.example", "localhost.evil.example:80", "127.0.0.1.evil.example"] {
         let text = format!("GET /v1/locks HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
         let reply = world.raw(text.as_bytes()).await;
         assert_eq!(reply.status, 421, "{host}");
@@ -311,12 +325,9 @@ async fn host_of_another_name_is_refused_on_loopback() {
 async fn what_is_not_http_is_answered_as_everything_else() {
     let world = world().await;
     let before = world.state().await;
-    let hello: &[u8] =
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03aaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n\r\n";
-    for bytes in
-        [hello, b"garbage\r\n\r\n", b"GET /\r\n\r\n", b"GET / HTTP/1.1\r\nhost: a\r\nx: \0\r\n\r\n"]
+    for bytes in ["garbage\r\n\r\n", "GET /\r\n\r\n", "GET / HTTP/1.1\r\nhost: a\r\nx: \0\r\n\r\n"]
     {
-        let reply = world.raw(bytes).await;
+        let reply = world.raw(bytes.as_bytes()).await;
         assert_eq!(reply.status, 400, "{reply:?}");
         reply.problem("invalid_request");
     }

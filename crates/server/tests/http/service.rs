@@ -285,7 +285,8 @@ async fn stopping_tells_those_who_wait_and_takes_no_time() {
 #[tokio::test]
 async fn port_that_is_taken_is_said_in_one_line() {
     let world = World::start().await;
-    let error = leasehold_server::Server::start(Config { listen: world.address, ..config() }).await;
+    let error =
+        leasehold_server::Server::start(Config { listen: world.address.into(), ..config() }).await;
     let said = error.unwrap_err().to_string();
     assert!(said.starts_with(&format!("cannot listen on {}", world.address)), "{said}");
     assert!(!said.contains('\n'));

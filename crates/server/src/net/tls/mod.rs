@@ -1,0 +1,21 @@
+//! TLS on the port: certificates that are read anew while the server runs, handshakes with limits, and the server's own
+//! identity for connections to others.
+//!
+//! ```text
+//!  cert, key, client_ca, crl ──► files: read, fit together ──► Material ──┐ swapped as a whole
+//!                                       │ does not fit: the old stays     ▼
+//!  accepted socket ──► first byte ──► handshake (limits, 5 s) ──► stream, certificate of the client
+//! ```
+
+mod der;
+mod files;
+mod handshake;
+mod keeper;
+mod material;
+mod slots;
+
+pub(crate) use der::{serial_of, validity};
+pub use files::TlsError;
+pub(crate) use handshake::{Rewound, TLS_HANDSHAKE};
+pub(crate) use keeper::Tls;
+pub use material::{ClientAuth, MinVersion, TlsConfig};
