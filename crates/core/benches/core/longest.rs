@@ -314,6 +314,22 @@ fn waiters_in_all(slow: &mut Vec<String>) {
     });
 
     let mut bench = Bench::with_undo();
+    let held = bench.acquire(scope("path:/b/**"), &owner(0));
+    for number in 0..WAITERS_IN_ALL {
+        let ask = bench.waits(scope(&format!("path:/b/{number}")), &owner(100 + number));
+        bench.took(Command::Acquire(ask));
+    }
+    row(slow, "release a subtree, 200 000 paths below it are waited for", 2, || {
+        release(&mut bench.clone(), &held)
+    });
+    row(slow, "the store fails and is back", 2, || {
+        let mut bench = bench.clone();
+        let (failed, _) = bench.took(Command::Suspend);
+        let (back, cut) = bench.took_in_turns(Command::Resume);
+        (failed.max(back), cut)
+    });
+
+    let mut bench = Bench::with_undo();
     bench.open(SESSION, OnDisconnect::Release);
     for number in 0..10 {
         bench.acquire(name(number), &owner(number));
