@@ -54,7 +54,10 @@ fn main() -> ExitCode {
         Command::Serve(serve) => commands::serve::run(&out, &args.global, serve),
         Command::Init(init) => commands::init::run(&out, &args.global, init),
         Command::Logout => commands::login::logout(&out, &args.global),
-        Command::Cert(cert) => commands::cert::run(&out, cert),
+        Command::Cert(cert) => match commands::cert::offline(&out, cert) {
+            Some(answered) => answered,
+            None => ask(&args.global, &args.command),
+        },
         Command::Backup(backup) => commands::backup::run(&out, backup),
         Command::Restore(restore) => commands::restore::run(&out, restore),
         Command::Completions(completions) => commands::completions::run(&out, completions),
@@ -140,6 +143,7 @@ async fn answer(global: &Global, command: &Command) -> Answered {
         Command::Fence(args) => commands::fence::run(&connect(global).await?, args).await,
         Command::Login(args) => commands::login::run(global, args).await,
         Command::Whoami => commands::auth::whoami(&connect(global).await?).await,
+        Command::Cert(args) => commands::cert::run(&connect(global).await?, args).await,
         Command::Token(args) => commands::auth::token(&connect(global).await?, args).await,
         Command::Policy(args) => commands::auth::policy(&connect(global).await?, args).await,
         Command::Console => commands::console::run(&connect(global).await?).await,
@@ -148,7 +152,6 @@ async fn answer(global: &Global, command: &Command) -> Answered {
         Command::Serve(_)
         | Command::Init(_)
         | Command::Logout
-        | Command::Cert(_)
         | Command::Audit(_)
         | Command::Backup(_)
         | Command::Restore(_)

@@ -27,7 +27,7 @@ pub(crate) use serve::{
     AccessLog, BOOTSTRAP_VARIABLE, Backup, DATA_VARIABLE, LogFormat, Migrate, Place, Restore,
     STORE_VARIABLE, Serve, TlsMode, TokensAfter,
 };
-pub(crate) use setup::{CaCommand, CertCommand, CertIssue, CertRenew, Init, Login};
+pub(crate) use setup::{CaCommand, CertCommand, CertDir, CertIssue, CertRenew, Init, Login};
 pub(crate) use views::{Bench, Completions, Fault, Graph, List, Load, Man, Top, Transport, Watch};
 
 /// A lock service: leases, fencing tokens, fair queues

@@ -70,6 +70,14 @@ Exit codes: 0 issued, 64 wrong usage, 74 a file could not be read or written")]
       the server's
   leasehold cert renew --dir /var/lib/leasehold billing-cert/client.pem")]
     Renew(CertRenew),
+    /// Revoke a certificate of a client
+    ///
+    /// Every server refuses it within a second, on open connections too. Locks that were acquired with it stand until their leases are over.
+    #[command(after_help = "Example:
+  leasehold cert revoke $(jq -r .serial billing-cert/client.json)
+
+Exit codes: 0 revoked, 64 not a serial number, 77 not allowed")]
+    Revoke(CertRevoke),
     /// The authority
     #[command(
         subcommand,
@@ -107,6 +115,13 @@ pub(crate) struct CertIssue {
     /// How long it is good: whole days
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = days)]
     pub(crate) ttl: u32,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CertRevoke {
+    /// Its serial number, as `cert issue` told it
+    #[arg(value_name = "SERIAL")]
+    pub(crate) serial: String,
 }
 
 #[derive(Debug, clap::Args)]

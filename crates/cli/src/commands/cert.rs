@@ -1,11 +1,15 @@
 //! `leasehold cert`
 
 use leasehold_access::principal;
+use leasehold_api::{RevokeCertificateRequest, RevokedCertificate};
+use leasehold_client::Method;
 use serde::Serialize;
 
 use super::Answered;
+use super::auth::ask;
 use super::init::Layout;
-use crate::args::{CaCommand, CertCommand, CertIssue, CertRenew};
+use crate::args::{CaCommand, CertCommand, CertDir, CertIssue, CertRenew};
+use crate::asking::Server;
 use crate::failure::{EXIT_USAGE, Failure};
 use crate::output::Output;
 use crate::setup::pki::{Authority, Paths, Record, Request, Subject};
@@ -18,17 +22,31 @@ struct Issued<'a> {
     record: &'a Record,
 }
 
-pub(crate) fn run(out: &Output, command: &CertCommand) -> Answered {
+/// Those that ask no server.
+pub(crate) fn offline(out: &Output, command: &CertCommand) -> Option<Answered> {
     match command {
-        CertCommand::Issue(args) => issue(out, args),
-        CertCommand::Renew(args) => renew(out, args),
-        CertCommand::Ca(CaCommand::Show(args)) => {
-            let pem = private::read(&Authority::files(&args.dir).0)
-                .map_err(|failure| failure.next("--dir names the directory of `leasehold init`"))?;
-            out.text(&pem);
-            Ok(0)
-        }
+        CertCommand::Issue(args) => Some(issue(out, args)),
+        CertCommand::Renew(args) => Some(renew(out, args)),
+        CertCommand::Ca(CaCommand::Show(args)) => Some(show(out, args)),
+        CertCommand::Revoke(_) => None,
     }
+}
+
+pub(crate) async fn run(server: &Server, command: &CertCommand) -> Answered {
+    let CertCommand::Revoke(args) = command else { unreachable!("the others ask no server") };
+    let request =
+        RevokeCertificateRequest { certificate: args.serial.clone(), note: String::new() };
+    let path = "/v1/auth/revocations";
+    let gone: RevokedCertificate = ask(server, Method::POST, path, Some(&request)).await?;
+    server.out.answer(&gone, |_| format!("certificate {} is revoked\n", gone.certificate));
+    Ok(0)
+}
+
+fn show(out: &Output, args: &CertDir) -> Answered {
+    let pem = private::read(&Authority::files(&args.dir).0)
+        .map_err(|failure| failure.next("--dir names the directory of `leasehold init`"))?;
+    out.text(&pem);
+    Ok(0)
 }
 
 fn issue(out: &Output, args: &CertIssue) -> Answered {
