@@ -267,6 +267,10 @@ pub(crate) fn elsewhere<'a, B>(
         return None;
     }
     let address: Uri = status.leader?.address.parse().ok()?;
+    // Nothing goes in the clear to a server that speaks TLS: the client is told where the leader is.
+    if address.scheme() == Some(&Scheme::HTTPS) {
+        return None;
+    }
     Some(Elsewhere { engine, leader: address.authority()?.clone() })
 }
 
