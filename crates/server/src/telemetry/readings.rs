@@ -275,7 +275,7 @@ impl Collector for Gauges {
             out.seconds(name, help, committed.elapsed())?;
         }
         let help = "When the server's certificate ends, in seconds since 1970";
-        out.gauge_if("leasehold_tls_not_after_seconds", help, *tls_not_after)?;
+        out.gauge_or_none("leasehold_tls_not_after_seconds", help, *tls_not_after)?;
         out.gauge("leasehold_watchers", "Watches that are open here", *watchers)?;
         out.forwarded(*forwarded)?;
         out.usage(usage)
@@ -353,6 +353,12 @@ impl Out<'_, '_> {
 
     fn seconds(&mut self, name: &str, help: &str, value: Duration) -> Result<(), Error> {
         self.begin(name, help, MetricType::Gauge)?.encode_gauge(&value.as_secs_f64())
+    }
+
+    /// Named also where there is no value.
+    fn gauge_or_none(&mut self, name: &str, help: &str, value: Option<u64>) -> Result<(), Error> {
+        let mut out = self.begin(name, help, MetricType::Gauge)?;
+        value.map_or(Ok(()), |value| out.encode_gauge(&signed(value)))
     }
 
     fn gauge_if(&mut self, name: &str, help: &str, value: Option<u64>) -> Result<(), Error> {
