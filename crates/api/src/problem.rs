@@ -57,6 +57,16 @@ pub struct Problem {
     /// Events after this revision are still remembered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_revision: Option<u64>,
+    /// The quota that was reached, with `quota_exceeded`: `locks`, `bytes`, `waiters`, `waiter_bytes`, `sessions`,
+    /// `registers`, `namespaces` or `watches`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<String>,
+    /// Whose quota it is: `principal`, `namespace` or `server`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// How much the quota allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u64>,
     /// The server that decides, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
@@ -96,6 +106,9 @@ impl Problem {
             reason: None,
             grace_ends_in_ms: None,
             oldest_revision: None,
+            quota: None,
+            of: None,
+            max: None,
             leader: None,
             checks: Vec::new(),
         }

@@ -58,7 +58,7 @@ const STORY: &[(&str, i32, &[&str])] = &[
     ("fence list", 0, &["fences"]),
     ("fence delete register --reason test", 0, &["deleted", "high_water"]),
     ("fence delete register --reason test", 1, &["code"]),
-    ("session open --owner ann --disconnect-ttl 5s --adapter test", 0, &["session_id", "session"]),
+    ("session open --owner ann --disconnect-ttl 5s --adapter other", 0, &["session_id", "session"]),
     ("acquire under --owner ann --session {session_id}", 0, &["lease_id"]),
     ("session keepalive {session_id} --ttl 1m", 0, &["expires_in_ms"]),
     ("session list", 0, &["sessions"]),

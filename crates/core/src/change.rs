@@ -113,8 +113,8 @@ impl LockTable {
                 self.end_range(space, lease, owner, *inode, *range, ending, listener);
                 self.drop_if_bare(space, lease);
             }
-            Transition::FenceAccepted { namespace, register, fence } => {
-                self.registers.set(namespace, register.clone(), *fence);
+            Transition::FenceAccepted { namespace, register, principal, fence } => {
+                self.registers.set(namespace, register.clone(), principal, *fence);
                 let accepted = News::FenceAccepted { register: register.clone(), fence: *fence };
                 listener.hear(self, namespace, accepted);
             }
@@ -177,12 +177,12 @@ impl LockTable {
         if self.space(space).lease_no(id).is_some() {
             return Err(self.unfit("a lease id that is in use"));
         }
-        if let Some(session) = &session {
-            *self.sessions.entry(session.terms.adapter.clone()).or_insert(0) += 1;
-        }
         let deadline = self.now.plus(ttl);
+        let owner = self.mention(space, owner);
+        if let Some(session) = &session {
+            self.count_session(space, owner, session);
+        }
         let at = &mut self.spaces[space.0];
-        let owner = at.owners.mention(owner);
         let number = session.as_ref().map(|session| session.terms.number);
         let request = session.as_ref().and_then(|session| session.terms.request.clone());
         let lease = at.insert_lease(Lease {
@@ -217,19 +217,17 @@ impl LockTable {
         };
         self.before_change(space, lease);
         self.fence = self.fence.max(granted.fence);
-        let at = &mut self.spaces[space.0];
         let owner = match granted.opens {
-            Some(_) => at.lease(lease).owner,
-            None => at.owners.mention(&granted.owner),
+            Some(_) => self.space(space).lease(lease).owner,
+            None => self.mention(space, &granted.owner),
         };
         self.remember_request(space, lease, owner, granted);
         for claim in &granted.claims {
             self.add_claim(space, lease, owner, claim, granted, listener);
         }
         self.remember_set(space, lease, granted);
-        let at = self.space_mut(space);
         if granted.opens.is_none() {
-            at.owners.forget(owner);
+            self.forget_owner(space, owner);
         }
         Ok(())
     }
@@ -248,8 +246,7 @@ impl LockTable {
                 let extra = Extra::boxed(granted.request.clone(), granted.metadata.clone());
                 let at = self.space_mut(space);
                 at.add_holder(key, claim.mode, granted.fence, lease);
-                at.count_hold(owner, lease, key.kind(), claim.mode);
-                at.lease_mut(lease).held.insert(Grant {
+                let grant = Grant {
                     key: key.clone(),
                     fence: granted.fence,
                     granted_at: granted.granted_at,
@@ -257,7 +254,10 @@ impl LockTable {
                     owner,
                     reclaim_window: granted.reclaim_window,
                     extra,
-                });
+                };
+                let hold = grant.hold();
+                at.lease_mut(lease).held.insert(grant);
+                self.count_hold(space, owner, lease, hold);
             }
             Scope::Range { inode, range } => {
                 let piece = Piece {
@@ -474,9 +474,9 @@ impl LockTable {
         if is_first {
             at.know_token(token, lease);
         }
-        let (kind, mode) = (Scope::range(inode, piece.range).kind(), piece.mode);
+        let hold = piece.hold(inode);
         at.inodes.entry(inode).or_default().insert(Party { owner, lease }, piece);
-        at.count_hold(owner, lease, kind, mode);
+        self.count_hold(space, owner, lease, hold);
     }
 
     fn take_piece(&mut self, space: NamespaceIdx, party: Party, inode: u64, start: u64) -> Piece {
@@ -492,8 +492,7 @@ impl LockTable {
         if held.shown_with(token).next().is_none() {
             at.forget_token(token, party.lease);
         }
-        let kind = Scope::range(inode, piece.range).kind();
-        at.uncount_hold(party.owner, party.lease, kind, piece.mode);
+        self.uncount_hold(space, party.owner, party.lease, piece.hold(inode));
         piece
     }
 
@@ -519,9 +518,8 @@ impl LockTable {
         for own in own {
             self.cut_piece(space, party, inode, own.start(), range, ending, listener);
         }
-        let at = self.space_mut(space);
-        at.owners.forget(owner);
-        at.drop_inode_if_empty(inode);
+        self.forget_owner(space, owner);
+        self.space_mut(space).drop_inode_if_empty(inode);
     }
 
     /// Ends everything stamped with one fence under a lease.
@@ -604,10 +602,10 @@ impl LockTable {
         }
         // Bytes that were granted with it may be gone already.
         self.forget_spent_requests(space, lease, &Tokens::One(grant.fence));
-        let (kind, mode, ended) = (grant.key.kind(), grant.mode, Ended::grant(&grant));
+        let (hold, ended) = (grant.hold(), Ended::grant(&grant));
         let scope = Scope::Key(grant.key);
         self.tell_ended(space, lease, scope.clone(), grant.owner, &ended, ending, listener);
-        self.space_mut(space).uncount_hold(grant.owner, lease, kind, mode);
+        self.uncount_hold(space, grant.owner, lease, hold);
         self.freed.push((space, scope));
     }
 
@@ -633,6 +631,7 @@ impl LockTable {
         if let Some(session) = gone.session.as_ref().filter(|_| !was_ending) {
             self.session_gone(space, lease, gone.owner, session);
         }
+        self.forget_owner(space, gone.owner);
     }
 
     fn session_gone(
@@ -647,12 +646,7 @@ impl LockTable {
         if let Some(request) = &session.terms.request {
             at.forget_opening(owner, &request.id, lease);
         }
-        if let Some(open) = self.sessions.get_mut(&session.terms.adapter) {
-            *open -= 1;
-            if *open == 0 {
-                self.sessions.remove(&session.terms.adapter);
-            }
-        }
+        self.uncount_session(space, owner, session);
     }
 
     pub(crate) fn end_lease(

@@ -10,6 +10,7 @@ use crate::id::{
     SecretTicket,
 };
 use crate::mode::Mode;
+use crate::quota::Need;
 use crate::range::ByteRange;
 use crate::scope::{Key, Scope};
 
@@ -99,6 +100,13 @@ pub struct Acquire {
     pub reclaim: bool,
     /// For people: shown with the grant, never looked at.
     pub metadata: Option<Arc<str>>,
+}
+
+impl Acquire {
+    /// What it comes to once it is granted.
+    pub(crate) fn need(&self) -> Need {
+        Need::of(&self.claims, self.metadata.as_deref())
+    }
 }
 
 /// The lease that a grant is to stand under.
@@ -261,6 +269,8 @@ pub struct Disconnect {
 pub struct AcceptFence {
     pub namespace: Namespace,
     pub register: RegisterName,
+    /// A register that it creates counts as one of this principal's.
+    pub principal: Principal,
     pub fence: FencingToken,
 }
 

@@ -14,7 +14,9 @@ use crate::lease::LeaseIdx;
 use crate::mode::Mode;
 use crate::owners::OwnerIdx;
 use crate::queue::{InQueue, Queue};
+use crate::quota::Hold;
 use crate::range::ByteRange;
+use crate::scope::Scope;
 use crate::spans::Spans;
 use crate::time::{Millis, Timestamp};
 use crate::tokens::Tokens;
@@ -64,6 +66,12 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
+    /// What it counts as.
+    pub(crate) fn hold(&self, inode: u64) -> Hold {
+        let bytes = self.metadata.as_ref().map_or(0, |metadata| metadata.len());
+        Hold { kind: Scope::range(inode, self.range).kind(), mode: self.mode, bytes }
+    }
+
     /// Whether its holder may show this token for it.
     pub(crate) fn honours(&self, token: FencingToken) -> bool {
         self.tokens.contains(token)

@@ -14,12 +14,14 @@ use crate::command::GracePolicy;
 use crate::conflict::Want;
 use crate::effect::Step;
 use crate::fencing_token::FencingToken;
-use crate::id::{LeaseId, Ticket};
+use crate::id::{LeaseId, Principal, Ticket};
 use crate::inode::{Party, Piece};
 use crate::lease::{Grant, Held, LeaseIdx, LeaseState};
 use crate::mode::Mode;
 use crate::namespace::{Known, NamespaceIdx, NamespaceState};
 use crate::owners::OwnerIdx;
+use crate::quota::{Usage, bytes_of};
+use crate::registers::Made;
 use crate::scope::{Key, Scope, ScopeKind};
 use crate::sketch::{Earlier, Sketch};
 use crate::table::LockTable;
@@ -95,6 +97,7 @@ fn check_facts(table: &LockTable, facts: &Facts<'_>) -> Checked {
     invariant_recovering_leases_are_counted(table)?;
     invariant_request_ids_lead_to_their_grant_or_waiter(table)?;
     invariant_limits_are_kept(table)?;
+    invariant_usage_is_counted(table)?;
     invariant_indexes_agree_with_what_is_held(table, facts)
 }
 
@@ -347,9 +350,10 @@ fn invariant_no_fence_is_used_by_two_grants(facts: &Facts<'_>) -> Checked {
 /// FIFO, and no longer than needed: who could be granted does not wait.
 /// A mark above them would turn every rightful holder away.
 pub fn invariant_registers_hold_issued_tokens(table: &LockTable) -> Checked {
-    for (_, register, mark) in table.registers.iter() {
+    for (_, name, register) in table.registers.iter() {
+        let mark = register.high_water;
         ensure(mark <= table.fence, "a fence register has seen issued tokens only", || {
-            format!("{register}: {mark}, the last one issued is {}", table.fence)
+            format!("{name}: {mark}, the last one issued is {}", table.fence)
         })?;
     }
     Ok(())
@@ -580,6 +584,7 @@ pub fn invariant_limits_are_kept(table: &LockTable) -> Checked {
     let waiters = table.waiters_len <= limits.waiters_max + limits.kept_places_max;
     let places = table.place_timers.len() <= limits.kept_places_max;
     let mut kept = sessions && waiters && places;
+    kept &= table.usage.sessions <= limits.sessions_max as u64;
     kept &= table.registers.len() <= limits.registers_max;
     for (namespace, _, _) in table.registers.iter() {
         kept &= table.registers.len_in(namespace) <= limits.registers_per_namespace_max;
@@ -588,6 +593,77 @@ pub fn invariant_limits_are_kept(table: &LockTable) -> Checked {
         kept &= space.queues.values().all(|queue| queue.len() <= limits.waiters_per_scope_max);
     }
     ensure(kept, "limits are kept", || format!("{limits:?}"))
+}
+
+/// What is counted for quotas is what one finds by counting again.
+pub fn invariant_usage_is_counted(table: &LockTable) -> Checked {
+    const PROMISE: &str = "what a quota is about is counted";
+    let mut all = Usage::default();
+    let mut principals: BTreeMap<Principal, (Usage, BTreeSet<NamespaceIdx>)> = BTreeMap::new();
+    for (no, space) in spaces(table) {
+        let mut here = Usage::default();
+        for (owner, usage) in usages(space) {
+            add(&mut here, usage);
+            let principal = space.owners.name(owner).principal();
+            let (of, namespaces) = principals.entry(principal).or_default();
+            add(of, usage);
+            namespaces.insert(no);
+        }
+        ensure(space.usage == here, PROMISE, || format!("{:?}, not {here:?}", space.usage))?;
+        add(&mut all, here);
+    }
+    ensure(table.usage == all, PROMISE, || format!("{:?}, not {all:?}", table.usage))?;
+    principals.remove(&Principal::ANONYMOUS);
+    let counted: BTreeMap<&Principal, (Usage, usize)> =
+        table.principals.iter().map(|(name, &usage, len)| (name, (usage, len))).collect();
+    let found = principals.iter();
+    let found: BTreeMap<_, _> =
+        found.map(|(name, (usage, at))| (name, (*usage, at.len()))).collect();
+    ensure(counted == found, PROMISE, || format!("{counted:?}, not {found:?}"))?;
+    let mut made: BTreeMap<Principal, Made> = BTreeMap::new();
+    for (namespace, _, register) in table.registers.iter() {
+        let made = made.entry(register.principal.clone()).or_default();
+        made.len += 1;
+        *made.by_namespace.entry(namespace.clone()).or_insert(0) += 1;
+    }
+    ensure(*table.registers.made() == made, PROMISE, || format!("registers {made:?}"))
+}
+
+/// What each owner in a namespace has; nothing, for one that has only a place kept.
+fn usages(space: &NamespaceState) -> Vec<(OwnerIdx, Usage)> {
+    let mut usages: Vec<_> =
+        space.owners.iter().map(|(owner, _)| (owner, Usage::default())).collect();
+    for (_, lease) in space.leases.iter() {
+        for grant in lease.held.grants() {
+            let bytes = grant.hold().bytes as u64;
+            usages.push((grant.owner, Usage { locks: 1, bytes, ..Usage::default() }));
+        }
+        if let Some(session) = lease.session.as_ref().filter(|_| !lease.is_ending()) {
+            let bytes = bytes_of(session);
+            usages.push((lease.owner, Usage { sessions: 1, bytes, ..Usage::default() }));
+        }
+    }
+    for (&inode, held) in &space.inodes {
+        for ((party, _), piece) in &held.pieces {
+            let bytes = piece.hold(inode).bytes as u64;
+            usages.push((party.owner, Usage { locks: 1, bytes, ..Usage::default() }));
+        }
+    }
+    for waiter in space.waiters.values() {
+        let (wanted, waiter_bytes) = waiter.request.need().parts();
+        let waiting = Usage { waiters: 1, wanted, waiter_bytes, ..Usage::default() };
+        usages.push((waiter.owner, waiting));
+    }
+    usages
+}
+
+fn add(sum: &mut Usage, usage: Usage) {
+    sum.locks += usage.locks;
+    sum.wanted += usage.wanted;
+    sum.bytes += usage.bytes;
+    sum.waiters += usage.waiters;
+    sum.waiter_bytes += usage.waiter_bytes;
+    sum.sessions += usage.sessions;
 }
 
 /// Whatever is looked up quickly says the same as what is held.

@@ -7,6 +7,7 @@ use crate::fencing_token::FencingToken;
 use crate::id::{LeaseId, Owner};
 use crate::mode::Mode;
 use crate::owners::OwnerIdx;
+use crate::quota::Hold;
 use crate::range::ByteRange;
 use crate::scope::Key;
 use crate::time::{Millis, Timestamp};
@@ -208,6 +209,15 @@ pub(crate) fn request_of(extra: Option<&Extra>) -> Option<&Request> {
 
 pub(crate) fn metadata_of(extra: Option<&Extra>) -> Option<Arc<str>> {
     extra?.metadata.clone()
+}
+
+impl Grant {
+    /// What it counts as.
+    pub(crate) fn hold(&self) -> Hold {
+        let metadata = self.extra.as_ref().and_then(|extra| extra.metadata.as_ref());
+        let bytes = self.key.as_str().len() + metadata.map_or(0, |metadata| metadata.len());
+        Hold { kind: self.key.kind(), mode: self.mode, bytes }
+    }
 }
 
 impl Lease {

@@ -16,6 +16,13 @@ pub struct Limits {
     pub metadata_bytes_max: usize,
     pub waiters_per_scope_max: usize,
     pub waiters_max: usize,
+    /// Bytes of the names and the metadata of all waiting requests.
+    pub waiter_bytes_max: usize,
+    /// Grants and pieces of files in all namespaces, those that are waited for too.
+    pub locks_max: usize,
+    /// Bytes of the names of locks and of metadata in all namespaces.
+    pub bytes_max: usize,
+    pub sessions_max: usize,
     pub locks_per_session_max: usize,
     pub sessions_per_adapter_max: usize,
     pub registers_per_namespace_max: usize,
@@ -52,6 +59,10 @@ impl Default for Limits {
             metadata_bytes_max: 4096,
             waiters_per_scope_max: 10_000,
             waiters_max: 200_000,
+            waiter_bytes_max: 512 * 1024 * 1024,
+            locks_max: 5_000_000,
+            bytes_max: 2 * 1024 * 1024 * 1024,
+            sessions_max: 50_000,
             locks_per_session_max: 100_000,
             sessions_per_adapter_max: 10_000,
             registers_per_namespace_max: 10_000,

@@ -13,6 +13,7 @@ use crate::lease::{ByteRequest, Lease, LeaseIdx};
 use crate::mode::Mode;
 use crate::owners::{OwnerIdx, Owners};
 use crate::queue::{InQueue, KeptPlace, Queue, Waiter};
+use crate::quota::Usage;
 use crate::scope::{Key, Scope, ScopeKind};
 use crate::slab::Slab;
 use crate::transition::Ending;
@@ -40,6 +41,8 @@ pub(crate) struct NamespaceState {
     pub(crate) subtrees_held: BTreeSet<Key>,
     pub(crate) inodes: BTreeMap<u64, Inode>,
     pub(crate) grants_len: usize,
+    /// What is counted for quotas.
+    pub(crate) usage: Usage,
     /// How many of them are of each kind.
     pub(crate) kinds: [usize; ScopeKind::ALL.len()],
     /// How many of them stand under a lease that is not over, by kind and kind of mode.
@@ -218,6 +221,7 @@ impl NamespaceState {
             subtrees_held: BTreeSet::new(),
             inodes: BTreeMap::new(),
             grants_len: 0,
+            usage: Usage::default(),
             kinds: [0; ScopeKind::ALL.len()],
             standing: [[0; Mode::KINDS.len()]; ScopeKind::ALL.len()],
             lapsed_len: 0,
@@ -287,12 +291,12 @@ impl NamespaceState {
         LeaseIdx(number)
     }
 
+    /// The owner of the lease is still mentioned.
     pub(crate) fn remove_lease(&mut self, lease: LeaseIdx) -> Lease {
         let removed = self.leases.remove(lease.0);
         self.lapsed_len -= usize::from(removed.is_lapsed());
         self.ending.remove(&lease);
         self.lease_ids.remove(hash_words(self.seed, removed.id.words()), lease.0);
-        self.owners.forget(removed.owner);
         removed
     }
 
@@ -335,7 +339,7 @@ impl NamespaceState {
         }
     }
 
-    /// Counts one grant or piece more.
+    /// Counts one grant or piece more, for [`LockTable::count_hold`](crate::LockTable).
     pub(crate) fn count_hold(
         &mut self,
         owner: OwnerIdx,
@@ -349,17 +353,18 @@ impl NamespaceState {
         self.grants_len += 1;
     }
 
+    /// Whether it was the owner's last one under the lease.
     pub(crate) fn uncount_hold(
         &mut self,
         owner: OwnerIdx,
         lease: LeaseIdx,
         kind: ScopeKind,
         mode: Mode,
-    ) {
+    ) -> bool {
         self.kinds[kind as usize] -= 1;
         self.standing[kind as usize][mode.kind_no()] -= usize::from(!self.lease(lease).is_lapsed());
-        self.owners.uncount_hold(owner, lease);
         self.grants_len -= 1;
+        self.owners.uncount_hold(owner, lease)
     }
 
     /// What is left under a lease that is about to be over does not stand any more.

@@ -4,6 +4,7 @@ use crate::holds::Holds;
 use crate::id::Owner;
 use crate::index::{Index, hash_bytes};
 use crate::lease::LeaseIdx;
+use crate::quota::PrincipalIdx;
 use crate::slab::Slab;
 
 /// An owner's number inside its namespace.
@@ -47,6 +48,8 @@ pub(crate) struct Owners {
 #[derive(Clone, Debug)]
 struct Entry {
     owner: Owner,
+    /// `None` for the anonymous one.
+    principal: Option<PrincipalIdx>,
     mentions: u32,
     holds: Holds,
 }
@@ -69,14 +72,19 @@ impl Owners {
         &self.entries[number.0].owner
     }
 
-    /// One mention more; the owner gets a number if it has none.
-    pub(crate) fn mention(&mut self, owner: &Owner) -> OwnerIdx {
+    /// One mention more; the owner gets a number if it has none, and its principal is asked for.
+    pub(crate) fn mention(
+        &mut self,
+        owner: &Owner,
+        principal: impl FnOnce() -> Option<PrincipalIdx>,
+    ) -> OwnerIdx {
         let hash = self.hash(owner);
         if let Some(number) = self.find_by(hash, owner) {
             self.mention_again(number);
             return number;
         }
-        let entry = Entry { owner: owner.clone(), mentions: 1, holds: Holds::default() };
+        let (owner, principal, holds) = (owner.clone(), principal(), Holds::default());
+        let entry = Entry { owner, principal, mentions: 1, holds };
         let number = self.entries.insert(entry);
         self.index.insert(hash, number);
         OwnerIdx(number)
@@ -86,15 +94,20 @@ impl Owners {
         self.entries[number.0].mentions += 1;
     }
 
-    /// One mention less; with the last one the owner is forgotten.
-    pub(crate) fn forget(&mut self, number: OwnerIdx) {
+    /// One mention less; with the last one the owner is forgotten. Gives back the principal of one that was.
+    pub(crate) fn forget(&mut self, number: OwnerIdx) -> Option<PrincipalIdx> {
         let entry = &mut self.entries[number.0];
         entry.mentions -= 1;
-        if entry.mentions == 0 {
-            let hash = hash_of(self.seed, &entry.owner);
-            self.index.remove(hash, number.0);
-            self.entries.remove(number.0);
+        if entry.mentions > 0 {
+            return None;
         }
+        let hash = hash_of(self.seed, &entry.owner);
+        self.index.remove(hash, number.0);
+        self.entries.remove(number.0).principal
+    }
+
+    pub(crate) fn principal(&self, number: OwnerIdx) -> Option<PrincipalIdx> {
+        self.entries[number.0].principal
     }
 
     /// Counts one grant or piece more under a lease. The first one mentions the owner.
@@ -104,10 +117,9 @@ impl Owners {
         }
     }
 
-    pub(crate) fn uncount_hold(&mut self, number: OwnerIdx, lease: LeaseIdx) {
-        if self.entries[number.0].holds.remove(lease) {
-            self.forget(number);
-        }
+    /// Whether it was the last one, which mentioned the owner.
+    pub(crate) fn uncount_hold(&mut self, number: OwnerIdx, lease: LeaseIdx) -> bool {
+        self.entries[number.0].holds.remove(lease)
     }
 
     /// The leases under which an owner holds anything, and how much.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::fencing_token::FencingToken;
 use crate::id::{Adapter, Epoch, Namespace, Owner, RegisterName, SecretTicket, Ticket};
 use crate::mode::Mode;
+use crate::quota::{QuotaKind, QuotaOf};
 use crate::read::Holder;
 use crate::scope::Scope;
 use crate::time::Timestamp;
@@ -164,6 +165,9 @@ pub enum Limit {
     Waiters { max: usize },
     #[error("too many requests wait for each other: the deadlock check ran out of budget")]
     TooTangled,
+    /// A quota of the principal or the namespace, or what all may have together.
+    #[error("{}", quota_said(*.quota, *.of, *.max))]
+    Quota { quota: QuotaKind, of: QuotaOf, max: u64 },
     #[error("{scope} covers more than {max} ranges that the lease holds: name smaller parts")]
     OwnRanges { scope: Scope, max: usize },
     #[error("the session holds {max} locks already")]
@@ -218,4 +222,22 @@ fn said(mode: Mode) -> String {
         Mode::Permits(limit) => format!("a limit of {limit}"),
         Mode::Exclusive | Mode::Shared => "no limit".into(),
     }
+}
+
+fn quota_said(quota: QuotaKind, of: QuotaOf, max: u64) -> String {
+    let whose = match of {
+        QuotaOf::Principal => "the principal",
+        QuotaOf::Namespace => "the namespace",
+        QuotaOf::Server => "the server",
+    };
+    let what = match quota {
+        QuotaKind::Locks => "locks",
+        QuotaKind::Bytes => "bytes of names and metadata",
+        QuotaKind::Waiters => "waiting requests",
+        QuotaKind::WaiterBytes => "bytes of waiting requests",
+        QuotaKind::Sessions => "sessions",
+        QuotaKind::Registers => "fence registers",
+        QuotaKind::Namespaces => "namespaces in use",
+    };
+    format!("{whose} may have {max} {what} and no more")
 }

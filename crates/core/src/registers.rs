@@ -6,33 +6,65 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::fencing_token::FencingToken;
-use crate::id::{Namespace, RegisterName};
+use crate::id::{Namespace, Principal, RegisterName};
 use crate::read::view::RegisterView;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registers {
     /// No namespace here is without a register.
-    by_namespace: BTreeMap<Namespace, BTreeMap<RegisterName, FencingToken>>,
+    by_namespace: BTreeMap<Namespace, BTreeMap<RegisterName, Register>>,
+    /// How many each principal has made, by namespace. None is without any.
+    by_principal: BTreeMap<Principal, Made>,
     len: usize,
 }
 
+/// One register.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Register {
+    /// Who made it.
+    pub(crate) principal: Principal,
+    pub(crate) high_water: FencingToken,
+}
+
+/// The registers that one principal has made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Made {
+    pub(crate) len: usize,
+    pub(crate) by_namespace: BTreeMap<Namespace, usize>,
+}
+
 impl Registers {
+    pub(crate) fn find(&self, namespace: &Namespace, register: &RegisterName) -> Option<&Register> {
+        self.by_namespace.get(namespace)?.get(register)
+    }
+
     pub(crate) fn get(
         &self,
         namespace: &Namespace,
         register: &RegisterName,
     ) -> Option<FencingToken> {
-        self.by_namespace.get(namespace)?.get(register).copied()
+        self.find(namespace, register).map(|register| register.high_water)
     }
 
+    /// Raises a register. A new one is the principal's.
     pub(crate) fn set(
         &mut self,
         namespace: &Namespace,
         register: RegisterName,
+        principal: &Principal,
         fence: FencingToken,
     ) {
         let registers = self.by_namespace.entry(namespace.clone()).or_default();
-        self.len += usize::from(registers.insert(register, fence).is_none());
+        if let Some(known) = registers.get_mut(&register) {
+            known.high_water = fence;
+            return;
+        }
+        let made = Register { principal: principal.clone(), high_water: fence };
+        registers.insert(register, made);
+        self.len += 1;
+        let made = self.by_principal.entry(principal.clone()).or_default();
+        made.len += 1;
+        *made.by_namespace.entry(namespace.clone()).or_insert(0) += 1;
     }
 
     pub(crate) fn remove(
@@ -46,7 +78,22 @@ impl Registers {
             self.by_namespace.remove(namespace);
         }
         self.len -= 1;
-        Some(removed)
+        self.uncount(&removed.principal, namespace);
+        Some(removed.high_water)
+    }
+
+    fn uncount(&mut self, principal: &Principal, namespace: &Namespace) {
+        let Some(made) = self.by_principal.get_mut(principal) else { return };
+        made.len -= 1;
+        if let Some(here) = made.by_namespace.get_mut(namespace) {
+            *here -= 1;
+            if *here == 0 {
+                made.by_namespace.remove(namespace);
+            }
+        }
+        if made.len == 0 {
+            self.by_principal.remove(principal);
+        }
     }
 
     /// The number of registers in all namespaces.
@@ -58,9 +105,19 @@ impl Registers {
         self.by_namespace.get(namespace).map_or(0, BTreeMap::len)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, FencingToken)> {
+    /// What a principal has made; `None` if that is nothing.
+    pub(crate) fn made_by(&self, principal: &Principal) -> Option<&Made> {
+        self.by_principal.get(principal)
+    }
+
+    /// What each principal has made.
+    pub(crate) fn made(&self) -> &BTreeMap<Principal, Made> {
+        &self.by_principal
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, &Register)> {
         self.by_namespace.iter().flat_map(|(namespace, registers)| {
-            registers.iter().map(move |(register, &fence)| (namespace, register, fence))
+            registers.iter().map(move |(name, register)| (namespace, name, register))
         })
     }
 
@@ -74,6 +131,10 @@ impl Registers {
         let Some(registers) = self.by_namespace.get(namespace) else { return Vec::new() };
         let start = after.map_or(Unbounded, Excluded);
         let found = registers.range::<RegisterName, _>((start, Unbounded)).take(len_max);
-        found.map(|(name, &high_water)| RegisterView { name: name.clone(), high_water }).collect()
+        let view = |(name, register): (&RegisterName, &Register)| RegisterView {
+            name: name.clone(),
+            high_water: register.high_water,
+        };
+        found.map(view).collect()
     }
 }

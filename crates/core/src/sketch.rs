@@ -78,7 +78,9 @@ impl Sketch {
             registers: table
                 .registers
                 .iter()
-                .map(|(namespace, register, fence)| (namespace.clone(), register.clone(), fence))
+                .map(|(namespace, name, register)| {
+                    (namespace.clone(), name.clone(), register.high_water)
+                })
                 .collect(),
             ..Sketch::default()
         };
@@ -197,7 +199,8 @@ impl Earlier for LockTable {
     }
 
     fn marks(&self) -> impl Iterator<Item = (&Namespace, &RegisterName, FencingToken)> {
-        self.registers.iter()
+        let registers = self.registers.iter();
+        registers.map(|(namespace, name, register)| (namespace, name, register.high_water))
     }
 }
 

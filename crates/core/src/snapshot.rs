@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::fencing_token::FencingToken;
-use crate::id::{Epoch, LeaseId, Namespace, Owner, RegisterName, Revision};
+use crate::id::{Epoch, LeaseId, Namespace, Owner, Principal, RegisterName, Revision};
 use crate::mode::Mode;
 use crate::range::ByteRange;
 use crate::scope::Key;
@@ -13,9 +13,18 @@ use crate::transition::{Ending, Request, SessionTerms};
 /// One piece of a snapshot. The order of entries does not matter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
-    Counters { epoch: Epoch, fence: FencingToken, revision: Revision },
+    Counters {
+        epoch: Epoch,
+        fence: FencingToken,
+        revision: Revision,
+    },
     Lease(Box<LeaseEntry>),
-    Register { namespace: Namespace, register: RegisterName, fence: FencingToken },
+    Register {
+        namespace: Namespace,
+        register: RegisterName,
+        principal: Principal,
+        fence: FencingToken,
+    },
 }
 
 /// A lease and everything that stands under it.

@@ -144,10 +144,11 @@ impl LockTable {
     fn small_entries(&self) -> Vec<Entry> {
         let counters =
             Entry::Counters { epoch: self.epoch, fence: self.fence, revision: self.revision };
-        let registers = self.registers.iter().map(|(namespace, register, fence)| Entry::Register {
+        let registers = self.registers.iter().map(|(namespace, name, register)| Entry::Register {
             namespace: namespace.clone(),
-            register: register.clone(),
-            fence,
+            register: name.clone(),
+            principal: register.principal.clone(),
+            fence: register.high_water,
         });
         std::iter::once(counters).chain(registers).collect()
     }
@@ -161,8 +162,8 @@ impl LockTable {
                     self.fence = FencingToken::ZERO;
                 }
             }
-            Entry::Register { namespace, register, fence } => {
-                self.registers.set(&namespace, register, fence);
+            Entry::Register { namespace, register, principal, fence } => {
+                self.registers.set(&namespace, register, &principal, fence);
             }
             Entry::Lease(entry) => drop(self.add_lease_entry(*entry)?),
         }
@@ -221,8 +222,8 @@ impl LockTable {
         for piece in entry.pieces {
             self.restore_piece(space, lease, piece)?;
         }
+        owners.into_iter().for_each(|owner| self.forget_owner(space, owner));
         let at = self.space_mut(space);
-        owners.into_iter().for_each(|owner| at.owners.forget(owner));
         for set in entry.sets {
             let ranges = SetRanges { owner: set.owner, ranges: set.ranges };
             at.lease_mut(lease).held.many().sets.insert(set.fence, ranges);
@@ -233,17 +234,15 @@ impl LockTable {
 
 impl LockTable {
     fn restore_grant(&mut self, space: NamespaceIdx, lease: LeaseIdx, grant: GrantEntry) {
+        let owner = self.mention(space, &grant.owner);
         let at = self.space_mut(space);
-        let owner = at.owners.mention(&grant.owner);
         at.add_holder(&grant.key, grant.mode, grant.fence, lease);
-        at.count_hold(owner, lease, grant.key.kind(), grant.mode);
-        at.owners.forget(owner);
         // The id of what is over may name something else by now.
         if let Some(request) = grant.request.as_ref().filter(|_| !at.lease(lease).is_over()) {
             let known = Known::Granted { lease, fence: grant.fence, digest: request.digest };
             at.know_request(owner, request.id.clone(), known);
         }
-        at.lease_mut(lease).held.insert(Grant {
+        let grant = Grant {
             key: grant.key,
             fence: grant.fence,
             granted_at: grant.granted_at,
@@ -251,7 +250,11 @@ impl LockTable {
             owner,
             reclaim_window: grant.reclaim_window,
             extra: Extra::boxed(grant.request, grant.metadata),
-        });
+        };
+        let hold = grant.hold();
+        at.lease_mut(lease).held.insert(grant);
+        self.count_hold(space, owner, lease, hold);
+        self.forget_owner(space, owner);
     }
 
     /// Comes before the pieces that remember its token: the owner stays mentioned until they are there.
@@ -261,8 +264,8 @@ impl LockTable {
         lease: LeaseIdx,
         entry: ByteRequestEntry,
     ) -> OwnerIdx {
+        let owner = self.mention(space, &entry.owner);
         let at = self.space_mut(space);
-        let owner = at.owners.mention(&entry.owner);
         let ByteRequestEntry { fence, request, granted_at, ranges, .. } = entry;
         if !at.lease(lease).is_over() {
             let known = Known::Granted { lease, fence, digest: request.digest };
@@ -289,9 +292,9 @@ impl LockTable {
             reclaim_window: entry.reclaim_window,
             metadata: entry.metadata,
         };
-        let owner = self.space_mut(space).owners.mention(&entry.owner);
+        let owner = self.mention(space, &entry.owner);
         self.put_piece(space, owner, entry.inode, piece);
-        self.space_mut(space).owners.forget(owner);
+        self.forget_owner(space, owner);
         Ok(())
     }
 }

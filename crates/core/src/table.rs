@@ -14,6 +14,7 @@ use crate::id::{Adapter, Epoch, Namespace, Owner, Revision, Ticket};
 use crate::lease::LeaseIdx;
 use crate::limits::Limits;
 use crate::namespace::{NamespaceIdx, NamespaceState};
+use crate::quota::{Principals, Usage};
 use crate::refusal::{Limit, Refusal};
 use crate::registers::Registers;
 use crate::scope::Scope;
@@ -42,6 +43,10 @@ pub struct LockTable {
     pub(crate) spaces: Slab<NamespaceState>,
     by_name: BTreeMap<Namespace, NamespaceIdx>,
     pub(crate) registers: Registers,
+    /// What each principal has.
+    pub(crate) principals: Principals,
+    /// What all of them have together.
+    pub(crate) usage: Usage,
     /// How many wait, in all namespaces.
     pub(crate) waiters_len: usize,
     /// How many sessions each adapter has open.
@@ -98,6 +103,8 @@ impl LockTable {
             spaces: Slab::default(),
             by_name: BTreeMap::new(),
             registers: Registers::default(),
+            principals: Principals::new(seed),
+            usage: Usage::default(),
             waiters_len: 0,
             sessions: BTreeMap::new(),
             lease_timers: BTreeSet::new(),

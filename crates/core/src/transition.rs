@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::command::{Claim, OnDisconnect};
 use crate::fencing_token::FencingToken;
-use crate::id::{Adapter, Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId};
+use crate::id::{Adapter, Epoch, LeaseId, Namespace, Owner, Principal, RegisterName, RequestId};
 use crate::range::ByteRange;
 use crate::scope::Key;
 use crate::time::{Millis, Timestamp};
@@ -74,6 +74,8 @@ pub enum Transition {
     FenceAccepted {
         namespace: Namespace,
         register: RegisterName,
+        /// Of a new register: whose it is.
+        principal: Principal,
         fence: FencingToken,
     },
     /// An operator removed a fence register; the reason is theirs.

@@ -17,6 +17,7 @@ use crate::owners::OwnerIdx;
 use crate::queue::Waiter;
 use crate::range::ByteRange;
 use crate::refusal::Refusal;
+use crate::registers::Register;
 use crate::scope::{Key, Scope};
 use crate::snapshot::LeaseEntry;
 use crate::snapshotting::{
@@ -64,7 +65,7 @@ enum Undo {
     Register {
         namespace: Namespace,
         register: RegisterName,
-        fence: Option<FencingToken>,
+        before: Option<Register>,
     },
 }
 
@@ -231,8 +232,8 @@ impl LockTable {
             }
             Transition::FenceAccepted { namespace, register, .. }
             | Transition::FenceDeleted { namespace, register, .. } => {
-                let fence = self.register(namespace, register);
-                Undo::Register { namespace: namespace.clone(), register: register.clone(), fence }
+                let before = self.registers.find(namespace, register).cloned();
+                Undo::Register { namespace: namespace.clone(), register: register.clone(), before }
             }
         }
     }
@@ -287,8 +288,10 @@ impl LockTable {
                     self.set_deadline(space, lease, deadline);
                 }
             }
-            Undo::Register { namespace, register, fence } => match fence {
-                Some(fence) => self.registers.set(&namespace, register, fence),
+            Undo::Register { namespace, register, before } => match before {
+                Some(Register { high_water, principal }) => {
+                    self.registers.set(&namespace, register, &principal, high_water);
+                }
                 None => drop(self.registers.remove(&namespace, &register)),
             },
         }
@@ -324,10 +327,10 @@ impl LockTable {
         let owners: BTreeSet<OwnerIdx> = grants.into_iter().chain(pieces).collect();
         if let Some(session) = session {
             at.sessions.insert(session.terms.number, lease);
-            if let Some(Request { id, digest }) = session.terms.request {
+            if let Some(Request { id, digest }) = session.terms.request.clone() {
                 at.requests.entry((owner, id)).or_insert(Known::Opened { lease, digest });
             }
-            *self.sessions.entry(session.terms.adapter).or_insert(0) += 1;
+            self.count_session(space, owner, &session);
         }
         self.recovering += usize::from(state == LeaseState::Recovering);
         self.arm(space, lease, deadline);

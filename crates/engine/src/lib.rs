@@ -19,7 +19,9 @@ mod migrate;
 mod runner;
 mod writer;
 
-pub use calls::{Call, CallError, Handle, Port, PortEvent, Query, Reply, View};
+pub use calls::{
+    Account, Call, CallError, Handle, Port, PortEvent, Query, Reply, ShedCounts, View,
+};
 pub use events::{
     Beginning, Commits, Compacted, Counts, Cursor, Histogram, HistoryLimits, Notice, Remembered,
     Totals, Watch, Watched,

@@ -412,6 +412,7 @@ fn accept(fence: FencingToken) -> Command {
     Command::AcceptFence(AcceptFence {
         namespace: Namespace::default(),
         register: register(),
+        principal: Principal::ANONYMOUS,
         fence,
     })
 }

@@ -19,6 +19,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::listen::Listen;
 use crate::net::tls::{ClientAuth, MinVersion, TlsConfig};
+use crate::quota::{QuotaConfig, QuotaFile};
 
 const GROUPS_MAX: usize = 64;
 const THREADS: RangeInclusive<usize> = 1..=1024;
@@ -72,6 +73,7 @@ pub struct Config {
     /// Without it the port speaks plain HTTP.
     pub tls: Option<TlsConfig>,
     pub limits: Limits,
+    pub quota: QuotaConfig,
     /// After so many bytes of records a snapshot is taken, at the latest.
     pub snapshot_bytes: u64,
 }
@@ -275,6 +277,7 @@ impl Default for Config {
             audit: AuditConfig::default(),
             tls: None,
             limits: engine.recovery.limits,
+            quota: QuotaConfig::default(),
             snapshot_bytes: engine.snapshot_bytes,
         }
     }
@@ -442,6 +445,7 @@ struct File {
     audit: Option<AuditFile>,
     tls: Option<TlsFile>,
     limits: LimitsFile,
+    quota: QuotaFile,
     snapshot_bytes: Option<u64>,
 }
 
@@ -610,6 +614,10 @@ struct LimitsFile {
     metadata_bytes_max: Option<usize>,
     waiters_per_lock_max: Option<usize>,
     waiters_max: Option<usize>,
+    waiter_bytes_max: Option<usize>,
+    locks_max: Option<usize>,
+    bytes_max: Option<usize>,
+    sessions_max: Option<usize>,
     locks_per_session_max: Option<usize>,
     sessions_per_adapter_max: Option<usize>,
     registers_per_namespace_max: Option<usize>,
@@ -680,6 +688,7 @@ impl File {
         config.auth.cert.extend(self.auth.cert.into_iter().map(|cert| cert.0));
         set(&mut config.tls, self.tls.map(|tls| Some(tls.config())));
         self.limits.lay_over(&mut config.limits);
+        self.quota.lay_over(&mut config.quota);
         Ok(())
     }
 }
@@ -695,6 +704,10 @@ impl LimitsFile {
         set(&mut limits.metadata_bytes_max, self.metadata_bytes_max);
         set(&mut limits.waiters_per_scope_max, self.waiters_per_lock_max);
         set(&mut limits.waiters_max, self.waiters_max);
+        set(&mut limits.waiter_bytes_max, self.waiter_bytes_max);
+        set(&mut limits.locks_max, self.locks_max);
+        set(&mut limits.bytes_max, self.bytes_max);
+        set(&mut limits.sessions_max, self.sessions_max);
         set(&mut limits.locks_per_session_max, self.locks_per_session_max);
         set(&mut limits.sessions_per_adapter_max, self.sessions_per_adapter_max);
         set(&mut limits.registers_per_namespace_max, self.registers_per_namespace_max);

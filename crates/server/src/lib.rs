@@ -11,6 +11,7 @@
 
 mod config;
 mod listen;
+mod quota;
 mod server;
 
 mod engine_thread;
@@ -39,11 +40,12 @@ pub use config::{
     Store,
 };
 pub use http::openapi::document as openapi_document;
-pub use leasehold_core::{FencingToken, GracePolicy, Limits};
+pub use leasehold_core::{FencingToken, GracePolicy, Limits, Quota};
 pub use leasehold_engine::{HistoryLimits, MigrateError, Migrated, Progress, migrate};
 pub use leasehold_store::sqlite::{Backup, OldTokens, Restored, backup, restore, tokens_in};
 pub use leasehold_store::{copy_access, open};
 pub use listen::Listen;
 pub use net::accept::{Listener, Remote};
 pub use net::tls::{ClientAuth, MinVersion, TlsConfig, TlsError};
+pub use quota::QuotaConfig;
 pub use server::{Ground, Server, StartError};

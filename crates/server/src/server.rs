@@ -31,6 +31,7 @@ use crate::net::listener::SystemListener;
 use crate::net::request::Routers;
 use crate::net::tls::{Tls, TlsError};
 use crate::service::app::App;
+use crate::service::quotas::ServerQuotas;
 use crate::service::random;
 use crate::service::streams::Streams;
 use crate::telemetry::metrics::Metrics;
@@ -159,6 +160,7 @@ impl Server {
         let access_store = journals.first().and_then(|first| first.clone().access());
         let authenticator = Arc::new(Authenticator::new(
             &config.auth,
+            config.quota,
             access_store,
             audit.clone(),
             metrics.peer_rejected.clone(),
@@ -190,8 +192,9 @@ impl Server {
             address: candidate.address,
             clock,
             metrics,
-            config,
             samples: Samples::default(),
+            quotas: ServerQuotas::new(config.quota),
+            config,
             streams: Streams::default(),
         });
         let (stop, stopped) = watch::channel(false);

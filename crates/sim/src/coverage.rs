@@ -302,6 +302,7 @@ fn word_for_refusal(refusal: &Refusal) -> &'static str {
             Limit::Registers { .. } => "limit-registers",
             Limit::RegistersInAll { .. } => "limit-registers-in-all",
             Limit::Namespaces { .. } => "limit-namespaces",
+            Limit::Quota { .. } => "limit-quota",
             Limit::Tokens => "limit-tokens",
             Limit::OwnRanges { .. } => "limit-own-ranges",
         },

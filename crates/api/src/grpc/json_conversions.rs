@@ -637,6 +637,9 @@ impl From<&crate::Problem> for wire::Problem {
             leader: problem.leader.clone(),
             request_id: problem.request_id.clone(),
             reason: problem.reason.map(|reason| reason.as_str().into()),
+            quota: problem.quota.clone(),
+            of: problem.of.clone(),
+            max: problem.max,
         }
     }
 }
@@ -676,6 +679,9 @@ impl From<&wire::Problem> for crate::Problem {
             leader: problem.leader.clone(),
             request_id: problem.request_id.clone(),
             reason: problem.reason.as_deref().and_then(crate::Gone::of),
+            quota: problem.quota.clone(),
+            of: problem.of.clone(),
+            max: problem.max,
             ..crate::Problem::new(code.unwrap_or(Code::Internal), problem.detail.clone())
         }
     }

@@ -89,6 +89,9 @@ fn error_info(problem: &crate::Problem) -> ErrorInfo {
         ("high_water", number(problem.high_water)),
         ("grace_ends_in_ms", number(problem.grace_ends_in_ms)),
         ("oldest_revision", number(problem.oldest_revision)),
+        ("quota", problem.quota.clone()),
+        ("of", problem.of.clone()),
+        ("max", number(problem.max)),
         ("leader", problem.leader.clone()),
     ];
     let said = fields.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?)));

@@ -17,6 +17,7 @@ use crate::inode::{Party, Piece, is_covered};
 use crate::lease::{LeaseIdx, LeaseState};
 use crate::namespace::{Known, NamespaceIdx, room_for};
 use crate::owners::OwnerIdx;
+use crate::quota::{Need, Quotas};
 use crate::range::ByteRange;
 use crate::read::{Holder, HolderState};
 use crate::refusal::{Conflict, Gone, Invalid, Limit, Place, Refusal};
@@ -29,15 +30,30 @@ use crate::transition::{Ending, Granted, Request, Transition};
 const DUE_STEPS: usize = 20;
 
 impl LockTable {
-    pub(super) fn acquire(&mut self, request: &mut Acquire, step: &mut Step) -> Outcome {
-        match self.try_acquire(request, step) {
+    pub(super) fn acquire(
+        &mut self,
+        request: &mut Acquire,
+        quotas: &Quotas,
+        step: &mut Step,
+    ) -> Outcome {
+        if request.wait == Wait::Forever && quotas.wait_max < Duration::MAX {
+            request.wait = Wait::UpTo(quotas.wait_max.min(self.limits.wait_max));
+        }
+        match self.try_acquire(request, quotas, step) {
             Ok(outcome) => outcome,
             Err(refusal) => Outcome::Refused(refusal),
         }
     }
 
-    fn try_acquire(&mut self, request: &mut Acquire, step: &mut Step) -> Result<Outcome, Refusal> {
-        self.check_request(request)?;
+    fn try_acquire(
+        &mut self,
+        request: &mut Acquire,
+        quotas: &Quotas,
+        step: &mut Step,
+    ) -> Result<Outcome, Refusal> {
+        self.check_request(request, quotas)?;
+        let principal = request.owner.principal();
+        self.check_namespace_quota(self.namespace_idx(&request.namespace), &principal, quotas)?;
         let space = self.space_to_fill(&request.namespace)?;
         let known_again = request.request_id.is_some() || request.ticket.is_some();
         let digest = if known_again { digest_of(request) } else { 0 };
@@ -58,24 +74,28 @@ impl LockTable {
         let place = place.filter(|_| !planted!("kept-place-goes-to-the-back"));
         self.check_own_ranges_claimed(space, request)?;
         self.check_session_room(space, request)?;
-        self.grant_or_wait(space, request, digest, place, step)
+        let need = request.need().less(self.windows_taken_back(space, request));
+        self.check_hold_quota(space, &request.owner, quotas, need)?;
+        self.grant_or_wait(space, request, digest, place, quotas, step)
     }
 
     /// Everything that can be wrong with a request whatever the table holds.
-    fn check_request(&self, request: &Acquire) -> Result<(), Refusal> {
+    fn check_request(&self, request: &Acquire, quotas: &Quotas) -> Result<(), Refusal> {
         let limits = &self.limits;
         if let Under::NewLease { ttl, .. } = request.under {
-            self.check_ttl(ttl)?;
+            self.check_ttl(ttl, quotas)?;
         }
         let invalid = |fault| Err(Refusal::Invalid(fault));
-        let (window, window_max) = (request.reclaim_window, limits.reclaim_window_max);
+        let window_max = limits.reclaim_window_max.min(quotas.reclaim_max);
+        let window = request.reclaim_window;
         if window > window_max {
             return invalid(Invalid::ReclaimWindow { window, max: window_max });
         }
+        let wait_max = limits.wait_max.min(quotas.wait_max);
         if let Wait::UpTo(wait) = request.wait
-            && wait > limits.wait_max
+            && wait > wait_max
         {
-            return invalid(Invalid::Wait { wait, max: limits.wait_max });
+            return invalid(Invalid::Wait { wait, max: wait_max });
         }
         let metadata_len = request.metadata.as_ref().map_or(0, |metadata| metadata.len());
         if metadata_len > limits.metadata_bytes_max {
@@ -90,8 +110,8 @@ impl LockTable {
         check_claims(&request.claims, limits.set_len_max).map_err(Refusal::Invalid)
     }
 
-    pub(super) fn check_ttl(&self, ttl: Duration) -> Result<Millis, Refusal> {
-        let (min, max) = (self.limits.lease_ttl_min, self.limits.lease_ttl_max);
+    pub(super) fn check_ttl(&self, ttl: Duration, quotas: &Quotas) -> Result<Millis, Refusal> {
+        let (min, max) = (self.limits.lease_ttl_min, self.limits.lease_ttl_max.min(quotas.ttl_max));
         match Millis::from_duration(ttl) {
             Some(millis) if (min..=max).contains(&ttl) => Ok(millis),
             Some(_) | None => Err(Refusal::Invalid(Invalid::Ttl { ttl, min, max })),
@@ -263,6 +283,31 @@ impl LockTable {
         match at.inodes.get(&inode) {
             Some(file) if file.has_more_own(Party { owner, lease }, range, max) => {
                 Err(Refusal::Limit(Limit::OwnRanges { scope: scope.clone(), max }))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Giving back the middle of a range leaves two: one more, which counts like any other.
+    pub(super) fn check_split(
+        &self,
+        space: NamespaceIdx,
+        lease: LeaseId,
+        owner: &Owner,
+        scope: &Scope,
+        quotas: &Quotas,
+    ) -> Result<(), Refusal> {
+        let at = self.space(space);
+        let Scope::Range { inode, range } = *scope else { return Ok(()) };
+        let (Some(lease), Some(number)) = (at.lease_no(lease), at.owners.find(owner)) else {
+            return Ok(());
+        };
+        let Some(file) = at.inodes.get(&inode) else { return Ok(()) };
+        let mut own = file.own_pieces(Party { owner: number, lease }, range);
+        match own.next() {
+            Some(piece) if matches!(piece.range.without(range), (Some(_), Some(_))) => {
+                let need = Need::of_piece(piece.hold(inode));
+                self.check_hold_quota(space, owner, quotas, need)
             }
             Some(_) | None => Ok(()),
         }
@@ -456,6 +501,7 @@ impl LockTable {
         request: &mut Acquire,
         digest: u64,
         place: Option<Ticket>,
+        quotas: &Quotas,
         step: &mut Step,
     ) -> Result<Outcome, Refusal> {
         let ticket = place.unwrap_or(Ticket(self.last_ticket.0 + 1));
@@ -481,6 +527,7 @@ impl LockTable {
             });
             return Err(self.refusal_for(space, request, asker, place, since));
         }
+        self.check_wait_quota(space, &request.owner, quotas, request.need())?;
         self.start_to_wait(space, request, digest, place, step)
     }
 
@@ -620,6 +667,20 @@ impl LockTable {
 
     fn lease_just_used(&self, space: NamespaceIdx, id: LeaseId) -> LeaseIdx {
         self.space(space).lease_no(id).expect("a grant stands under its lease")
+    }
+
+    /// How many of the owner's own windows the grant would end: they are counted as held until then.
+    fn windows_taken_back(&self, space: NamespaceIdx, request: &Acquire) -> u64 {
+        let at = self.space(space);
+        if at.lapsed_len == 0 {
+            return 0;
+        }
+        let Some(owner) = at.owners.find(&request.owner) else { return 0 };
+        let has_window = |claim: &&Claim| match &claim.scope {
+            Scope::Key(key) => !at.windows_of(key, owner).is_empty(),
+            Scope::Range { .. } => false,
+        };
+        request.claims.iter().filter(has_window).count() as u64
     }
 
     /// What the owner may take back, it has now taken back: the oldest hold in the same mode, or all in another.

@@ -9,6 +9,7 @@ use crate::id::{CallId, LeaseId};
 use crate::lease::LeaseIdx;
 use crate::mode::Mode;
 use crate::namespace::NamespaceIdx;
+use crate::quota::Quotas;
 use crate::read::HolderState;
 use crate::refusal::{Conflict, Refusal};
 use crate::scope::Scope;
@@ -16,10 +17,15 @@ use crate::table::LockTable;
 use crate::transition::{Ending, Transition};
 
 impl LockTable {
-    pub(super) fn by_owner(&mut self, ask: ByOwner, step: &mut Step) -> super::Handled {
+    pub(super) fn by_owner(
+        &mut self,
+        ask: ByOwner,
+        quotas: &Quotas,
+        step: &mut Step,
+    ) -> super::Handled {
         match ask.action {
             OwnerAction::Hold { lease, ttl, reclaim_window } => {
-                self.hold(ask, lease, ttl, reclaim_window, step)
+                self.hold(ask, lease, (ttl, reclaim_window), quotas, step)
             }
             OwnerAction::Release => self.let_go(&ask, step),
         }
@@ -29,13 +35,13 @@ impl LockTable {
         &mut self,
         ask: ByOwner,
         id: LeaseId,
-        ttl: Duration,
-        reclaim_window: Duration,
+        (ttl, reclaim_window): (Duration, Duration),
+        quotas: &Quotas,
         step: &mut Step,
     ) -> super::Handled {
-        self.check_ttl(ttl)?;
+        let length = self.check_ttl(ttl, quotas)?;
         if let Some((space, lease, fence)) = self.own_grant(&ask, step) {
-            self.renew_lease(space, lease, Some(ttl), step)?;
+            self.renew_lease(space, lease, Some(length), step)?;
             let owner = self.space(space).lease(lease).owner;
             let grant = self.grant_again(space, lease, owner, fence);
             return Ok(Answer::Granted(Box::new(grant)));
@@ -54,7 +60,7 @@ impl LockTable {
             reclaim: false,
             metadata: None,
         };
-        match self.acquire(&mut acquire, step) {
+        match self.acquire(&mut acquire, quotas, step) {
             Outcome::Answered(answer) => Ok(answer),
             Outcome::Refused(refusal) => Err(refusal),
             Outcome::Queued(_) => unreachable!("a request that does not wait is not queued"),

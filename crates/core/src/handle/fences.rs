@@ -2,12 +2,18 @@
 
 use crate::command::{AcceptFence, DeleteFence};
 use crate::effect::{Answer, Step};
+use crate::quota::{QuotaKind, QuotaOf, Quotas, check};
 use crate::refusal::{Invalid, Limit, Refusal};
 use crate::table::LockTable;
 use crate::transition::Transition;
 
 impl LockTable {
-    pub(super) fn accept_fence(&mut self, accept: AcceptFence, step: &mut Step) -> super::Handled {
+    pub(super) fn accept_fence(
+        &mut self,
+        accept: AcceptFence,
+        quotas: &Quotas,
+        step: &mut Step,
+    ) -> super::Handled {
         let presented = accept.fence;
         let high_water = self.registers.get(&accept.namespace, &accept.register);
         match high_water {
@@ -26,14 +32,15 @@ impl LockTable {
             return Err(Refusal::Invalid(Invalid::FenceNotIssued { presented, last }));
         }
         if high_water.is_none() {
-            self.check_register_room(&accept)?;
+            self.check_register_room(&accept, quotas)?;
         }
-        let AcceptFence { namespace, register, fence } = accept;
-        self.enact(Transition::FenceAccepted { namespace, register, fence }, step);
+        let AcceptFence { namespace, register, principal, fence } = accept;
+        self.enact(Transition::FenceAccepted { namespace, register, principal, fence }, step);
         Ok(Answer::FenceAccepted { high_water: fence })
     }
 
-    fn check_register_room(&self, accept: &AcceptFence) -> Result<(), Refusal> {
+    fn check_register_room(&self, accept: &AcceptFence, quotas: &Quotas) -> Result<(), Refusal> {
+        self.check_register_quota(accept, quotas)?;
         let max = self.limits.registers_per_namespace_max;
         if self.registers.len_in(&accept.namespace) >= max {
             let namespace = accept.namespace.clone();
@@ -44,6 +51,21 @@ impl LockTable {
             return Err(Refusal::Limit(Limit::RegistersInAll { max }));
         }
         Ok(())
+    }
+
+    fn check_register_quota(&self, accept: &AcceptFence, quotas: &Quotas) -> Result<(), Refusal> {
+        let (mine, each) = (&quotas.principal, &quotas.namespace);
+        let here = self.registers.len_in(&accept.namespace) as u64 + 1;
+        check(QuotaOf::Namespace, QuotaKind::Registers, here, each.registers)?;
+        let made = self.registers.made_by(&accept.principal);
+        let len = made.map_or(0, |made| made.len) as u64 + 1;
+        check(QuotaOf::Principal, QuotaKind::Registers, len, mine.registers)?;
+        let namespaces = made.map(|made| &made.by_namespace);
+        if namespaces.is_some_and(|namespaces| namespaces.contains_key(&accept.namespace)) {
+            return Ok(());
+        }
+        let len = namespaces.map_or(0, |namespaces| namespaces.len()) as u64 + 1;
+        check(QuotaOf::Principal, QuotaKind::Namespaces, len, mine.namespaces)
     }
 
     pub(super) fn delete_fence(&mut self, delete: DeleteFence, step: &mut Step) -> super::Handled {

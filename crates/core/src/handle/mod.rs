@@ -17,6 +17,7 @@ pub(crate) use waiting::Candidates;
 
 use crate::command::Command;
 use crate::effect::{Answer, Outcome, Step};
+use crate::quota::Quotas;
 use crate::refusal::Refusal;
 use crate::table::LockTable;
 use crate::time::Timestamp;
@@ -30,6 +31,17 @@ impl LockTable {
     /// Whatever is due by `now` happens first. The time never goes back: an earlier `now` counts as the latest one.
     /// At the beginning of an epoch nothing is due: the deadlines of the last one no longer count.
     pub fn handle(&mut self, now: Timestamp, command: Command, step: &mut Step) -> Outcome {
+        self.handle_within(now, command, &Quotas::UNLIMITED, step)
+    }
+
+    /// The same for a principal that may have so much and no more.
+    pub fn handle_within(
+        &mut self,
+        now: Timestamp,
+        command: Command,
+        quotas: &Quotas,
+        step: &mut Step,
+    ) -> Outcome {
         self.now = self.now.max(now);
         self.wakes_left = self.limits.endings_per_step_max.saturating_mul(2);
         if !matches!(command, Command::BeginEpoch(_) | Command::Jump(_)) {
@@ -39,7 +51,7 @@ impl LockTable {
                 self.wake_waiters(step);
             }
         }
-        let outcome = self.carry_out(command, step);
+        let outcome = self.carry_out(command, quotas, step);
         self.wake_waiters(step);
         self.end_grace_if_over(step);
         while let Some((namespace, owner)) = self.weakened.pop_first() {
@@ -51,20 +63,20 @@ impl LockTable {
         outcome
     }
 
-    fn carry_out(&mut self, command: Command, step: &mut Step) -> Outcome {
+    fn carry_out(&mut self, command: Command, quotas: &Quotas, step: &mut Step) -> Outcome {
         let handled = match command {
-            Command::Acquire(mut acquire) => return self.acquire(&mut acquire, step),
-            Command::Renew(renew) => self.renew(&renew, step),
-            Command::Release(release) => self.release(&release, step),
-            Command::ByOwner(ask) => self.by_owner(ask, step),
-            Command::Unlock(unlock) => self.unlock(&unlock, step),
+            Command::Acquire(mut acquire) => return self.acquire(&mut acquire, quotas, step),
+            Command::Renew(renew) => self.renew(&renew, quotas, step),
+            Command::Release(release) => self.release(&release, quotas, step),
+            Command::ByOwner(ask) => self.by_owner(ask, quotas, step),
+            Command::Unlock(unlock) => self.unlock(&unlock, quotas, step),
             Command::Cancel(cancel) => self.cancel(&cancel, step),
-            Command::OpenSession(open) => self.open(open, step),
-            Command::KeepAlive(keep_alive) => self.keep_alive(&keep_alive, step),
+            Command::OpenSession(open) => self.open(open, quotas, step),
+            Command::KeepAlive(keep_alive) => self.keep_alive(&keep_alive, quotas, step),
             Command::CloseSession(close) => self.close(&close, step),
             Command::Attach(attach) => self.attach(&attach, step),
             Command::Disconnect(disconnect) => self.disconnect(&disconnect, step),
-            Command::AcceptFence(accept) => self.accept_fence(accept, step),
+            Command::AcceptFence(accept) => self.accept_fence(accept, quotas, step),
             Command::DeleteFence(delete) => self.delete_fence(delete, step),
             Command::Break(breaking) => self.break_locks(&breaking, step),
             Command::BreakSession(breaking) => self.break_session(&breaking, step),

@@ -67,7 +67,7 @@ impl LockTable {
     /// that awaited an answer.
     pub(super) fn keep_place(&mut self, space: NamespaceIdx, ticket: Ticket) -> Vec<CallId> {
         let waiter = self.remove_waiter(space, ticket);
-        let owner = self.space_mut(space).owners.mention(&waiter.request.owner);
+        let owner = self.mention(space, &waiter.request.owner);
         let place = KeptPlace {
             owner,
             digest: waiter.digest,
@@ -133,7 +133,7 @@ impl LockTable {
                 at.requests.remove(&key);
             }
         }
-        at.owners.forget(place.owner);
+        self.forget_owner(space, place.owner);
         self.place_timers.remove(&(place.until, ticket, space));
         place
     }

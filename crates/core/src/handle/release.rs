@@ -7,6 +7,7 @@ use crate::inode::Party;
 use crate::lease::{Grant, LeaseIdx};
 use crate::namespace::NamespaceIdx;
 use crate::owners::OwnerIdx;
+use crate::quota::Quotas;
 use crate::range::ByteRange;
 use crate::refusal::Refusal;
 use crate::scope::Scope;
@@ -15,9 +16,15 @@ use crate::transition::{Ending, Transition};
 
 impl LockTable {
     /// A release of what is not held is answered as the one before, if the same owner has released it before.
-    pub(super) fn release(&mut self, release: &Release, step: &mut Step) -> super::Handled {
+    pub(super) fn release(
+        &mut self,
+        release: &Release,
+        quotas: &Quotas,
+        step: &mut Step,
+    ) -> super::Handled {
         if let Some(space) = self.namespace_idx(&release.namespace) {
             self.check_own_ranges(space, release.lease, &release.owner, &release.scope)?;
+            self.check_split(space, release.lease, &release.owner, &release.scope, quotas)?;
         }
         let released = self.release_held(release, step)?;
         if let Some(answer) = released {
@@ -167,7 +174,12 @@ impl LockTable {
     }
 
     /// `F_UNLCK`: what is not held does not matter.
-    pub(super) fn unlock(&mut self, unlock: &Unlock, step: &mut Step) -> super::Handled {
+    pub(super) fn unlock(
+        &mut self,
+        unlock: &Unlock,
+        quotas: &Quotas,
+        step: &mut Step,
+    ) -> super::Handled {
         let principal = unlock.owner.principal();
         let found = self.find_live(&unlock.namespace, unlock.session, &principal, step);
         let (space, lease) = match found {
@@ -179,6 +191,7 @@ impl LockTable {
         self.check_own_ranges(space, unlock.session, &unlock.owner, &scope)?;
         let owner = self.space(space).owners.find(&unlock.owner);
         self.check_room_to_split(space, lease, owner, unlock.inode, unlock.range)?;
+        self.check_split(space, unlock.session, &unlock.owner, &scope, quotas)?;
         let at = self.space(space);
         let held = owner.filter(|&owner| {
             at.inodes.get(&unlock.inode).is_some_and(|inode| {

@@ -1,7 +1,5 @@
 //! Moves a lease's deadline for a holder that proves itself by owner, lease and fence.
 
-use std::time::Duration;
-
 use crate::command::Renew;
 use crate::effect::{Answer, Renewed, Step};
 use crate::fencing_token::FencingToken;
@@ -10,15 +8,21 @@ use crate::inode::Party;
 use crate::lease::LeaseIdx;
 use crate::namespace::NamespaceIdx;
 use crate::owners::OwnerIdx;
+use crate::quota::Quotas;
 use crate::refusal::Refusal;
 use crate::scope::Scope;
 use crate::table::LockTable;
-use crate::time::Timestamp;
+use crate::time::{Millis, Timestamp};
 use crate::transition::Transition;
 
 impl LockTable {
-    pub(super) fn renew(&mut self, renew: &Renew, step: &mut Step) -> super::Handled {
-        let ttl = renew.ttl.map(|ttl| self.check_ttl(ttl)).transpose()?;
+    pub(super) fn renew(
+        &mut self,
+        renew: &Renew,
+        quotas: &Quotas,
+        step: &mut Step,
+    ) -> super::Handled {
+        let ttl = renew.ttl.map(|ttl| self.check_ttl(ttl, quotas)).transpose()?;
         let principal = renew.owner.principal();
         let space = self.namespace_idx(&renew.namespace);
         let lease = space.and_then(|space| {
@@ -33,7 +37,7 @@ impl LockTable {
             let why = Some(self.why_not_holder(&renew.shown()));
             return Err(Refusal::NotHolder { scope: renew.scope.clone(), why });
         }
-        self.renew_lease(space, lease, ttl.map(|ttl| ttl.as_duration()), step)
+        self.renew_lease(space, lease, ttl, step)
     }
 
     /// Whether the owner holds something of the scope under this lease, stamped with this fence.
@@ -62,11 +66,10 @@ impl LockTable {
         &mut self,
         space: NamespaceIdx,
         lease: LeaseIdx,
-        ttl: Option<Duration>,
+        ttl: Option<Millis>,
         step: &mut Step,
     ) -> super::Handled {
         if let Some(ttl) = ttl {
-            let ttl = self.check_ttl(ttl)?;
             let at = self.space(space);
             let held = at.lease(lease);
             if planted!("ttl-change-not-written") {

@@ -6,15 +6,21 @@ use crate::effect::{Answer, Opened, Step};
 use crate::id::{LeaseId, Namespace, Principal};
 use crate::lease::LeaseIdx;
 use crate::namespace::{Known, NamespaceIdx};
+use crate::quota::Quotas;
 use crate::refusal::{Gone, Invalid, Limit, Refusal};
 use crate::table::LockTable;
 use crate::time::Millis;
 use crate::transition::{Ending, Request, SessionOpened, SessionTerms, Transition};
 
 impl LockTable {
-    pub(super) fn open(&mut self, open: OpenSession, step: &mut Step) -> super::Handled {
-        let ttl = self.check_ttl(open.ttl)?;
-        self.check_terms(&open)?;
+    pub(super) fn open(
+        &mut self,
+        open: OpenSession,
+        quotas: &Quotas,
+        step: &mut Step,
+    ) -> super::Handled {
+        let ttl = self.check_ttl(open.ttl, quotas)?;
+        self.check_terms(&open, quotas)?;
         let digest = || digest_of_opening(&open);
         let request = open.request_id.clone().map(|id| Request { id, digest: digest() });
         if let Some(request) = &request
@@ -26,7 +32,11 @@ impl LockTable {
         if self.suspended {
             return Err(Refusal::Suspended);
         }
+        let principal = open.owner.principal();
+        self.check_namespace_quota(self.namespace_idx(&open.namespace), &principal, quotas)?;
         let space = self.space_to_fill(&open.namespace)?;
+        let bytes = open.metadata.as_ref().map_or(0, |metadata| metadata.len());
+        self.check_session_quota(space, &open.owner, quotas, bytes)?;
         if self.space(space).lease_no(open.id).is_some() {
             return Err(Refusal::Invalid(Invalid::LeaseIdInUse));
         }
@@ -79,11 +89,11 @@ impl LockTable {
         }
     }
 
-    fn check_terms(&self, open: &OpenSession) -> Result<(), Refusal> {
+    fn check_terms(&self, open: &OpenSession, quotas: &Quotas) -> Result<(), Refusal> {
+        let max = self.limits.disconnect_ttl_max.min(quotas.ttl_max);
         if let OnDisconnect::Keep(ttl) = open.on_disconnect
-            && ttl > self.limits.disconnect_ttl_max
+            && ttl > max
         {
-            let max = self.limits.disconnect_ttl_max;
             return Err(Refusal::Invalid(Invalid::DisconnectTtl { ttl, max }));
         }
         let len = open.metadata.as_ref().map_or(0, |metadata| metadata.len());
@@ -102,11 +112,16 @@ impl LockTable {
         Ok(())
     }
 
-    pub(super) fn keep_alive(&mut self, keep: &KeepAlive, step: &mut Step) -> super::Handled {
-        let ttl = keep.ttl.map(|ttl| self.check_ttl(ttl)).transpose()?;
+    pub(super) fn keep_alive(
+        &mut self,
+        keep: &KeepAlive,
+        quotas: &Quotas,
+        step: &mut Step,
+    ) -> super::Handled {
+        let ttl = keep.ttl.map(|ttl| self.check_ttl(ttl, quotas)).transpose()?;
         let (space, lease) =
             self.find_live(&keep.namespace, keep.session, &keep.principal, step)?;
-        self.renew_lease(space, lease, ttl.map(Millis::as_duration), step)
+        self.renew_lease(space, lease, ttl, step)
     }
 
     pub(super) fn close(&mut self, close: &CloseSession, step: &mut Step) -> super::Handled {

@@ -206,8 +206,9 @@ impl LockTable {
         if let Some(deadline) = deadline {
             self.wait_timers.insert((deadline, ticket, space));
         }
+        let owner = self.mention(space, &request.owner);
+        self.count_waiter(space, owner, request.need());
         let at = self.space_mut(space);
-        let owner = at.owners.mention(&request.owner);
         at.waits.insert((owner, ticket));
         at.calls.insert(request.call, ticket);
         if let Some(id) = &request.request_id {
@@ -247,7 +248,8 @@ impl LockTable {
         if let Some(lease) = waiter.lease {
             at.no_longer_waits_under(lease, ticket, &waiter.request);
         }
-        at.owners.forget(waiter.owner);
+        self.uncount_waiter(space, waiter.owner, waiter.request.need());
+        self.forget_owner(space, waiter.owner);
         self.waiters_len -= 1;
         waiter
     }

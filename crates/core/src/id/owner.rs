@@ -59,6 +59,11 @@ impl Principal {
         self.0.is_empty()
     }
 
+    /// The name as it is part of an owner and is kept: empty for the anonymous principal.
+    pub fn text(&self) -> &Text {
+        &self.0
+    }
+
     pub fn as_str(&self) -> &str {
         if self.is_anonymous() { ANONYMOUS } else { self.0.as_str() }
     }

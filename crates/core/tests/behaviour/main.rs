@@ -33,6 +33,7 @@ mod sets;
 // POSIX ranges.
 mod fcntl_lock;
 mod fcntl_unlock;
+mod quotas;
 mod ranges;
 mod range_upgrades;
 mod range_tokens;

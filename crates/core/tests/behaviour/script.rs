@@ -43,7 +43,9 @@ mod step;
 mod transcript;
 
 use expect_test::Expect;
-use leasehold_core::{Command, Effect, Limits, LockTable, Outcome, Step, Timestamp, invariant};
+use leasehold_core::{
+    Command, Effect, Limits, LockTable, Outcome, Quotas, Step, Timestamp, invariant,
+};
 
 use memory::Memory;
 use step::{Steps, Wanted};
@@ -60,6 +62,15 @@ pub(crate) fn check_with(limits: impl FnOnce(&mut Limits), script: &str, expecte
     let mut changed = Limits::default();
     limits(&mut changed);
     expected.assert_eq(&run(changed, script));
+}
+
+/// Runs a script under quotas and compares its transcript.
+#[expect(clippy::needless_pass_by_value, reason = "so that `expect![…]` can stand as an argument")]
+pub(crate) fn check_within(quotas: impl FnOnce(&mut Quotas), script: &str, expected: Expect) {
+    let mut world = World::new(Limits::default());
+    quotas(&mut world.quotas);
+    world.run_all(script);
+    expected.assert_eq(&world.transcript.concat());
 }
 
 /// The transcript of a script, for tests that make it up themselves.
@@ -94,6 +105,7 @@ fn activate_planted_bug() {}
 /// A table, what has been said about it so far, and the names that the script knows things by.
 struct World {
     table: LockTable,
+    quotas: Quotas,
     memory: Memory,
     now: Timestamp,
     transcript: Vec<String>,
@@ -108,6 +120,7 @@ impl World {
         activate_planted_bug();
         World {
             table: LockTable::new(limits, 7),
+            quotas: Quotas::UNLIMITED,
             memory: Memory::default(),
             now: Timestamp::ZERO,
             transcript: Vec::new(),
@@ -144,7 +157,7 @@ impl World {
             due = self.what_is_due();
             self.handle_and_check(wanted, command, &mut step)
         } else {
-            self.table.handle(self.now, command.clone(), &mut step)
+            self.table.handle_within(self.now, command.clone(), &self.quotas, &mut step)
         };
         let (before, after) = step.effects.split_at(same_beginning(&due, &step.effects));
         // After a restart nothing is due before the new epoch has begun.
@@ -172,7 +185,7 @@ impl World {
         step: &mut Step,
     ) -> Outcome {
         let before = self.table.clone();
-        let outcome = self.table.handle(self.now, command.clone(), step);
+        let outcome = self.table.handle_within(self.now, command.clone(), &self.quotas, step);
         let kept = invariant::check_all(&self.table)
             .and_then(|()| invariant::check_step(&before, &self.table, step));
         if let Err(broken) = kept {

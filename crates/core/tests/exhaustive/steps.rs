@@ -9,8 +9,8 @@ use leasehold_core::invariant::{
 };
 use leasehold_core::{
     AcceptFence, Acquire, Answer, BeginEpoch, CallId, Cancel, Claim, Command, Effect, Ending,
-    Epoch, FencingToken, GracePolicy, Grant, Namespace, Outcome, Refusal, Release, Renew,
-    RequestId, Scope, Step, Transition, Under, Wait, Withdraw,
+    Epoch, FencingToken, GracePolicy, Grant, Namespace, Outcome, Principal, Refusal, Release,
+    Renew, RequestId, Scope, Step, Transition, Under, Wait, Withdraw,
 };
 
 use super::model::{Config, count};
@@ -252,6 +252,7 @@ impl Config {
         let accept = AcceptFence {
             namespace: Namespace::default(),
             register: register(),
+            principal: Principal::ANONYMOUS,
             fence: FencingToken::new(fence).expect("the table gave it"),
         };
         let outcome = self.handle(world, Command::AcceptFence(accept));

@@ -208,6 +208,7 @@ impl Model {
             self.record(Transition::FenceAccepted {
                 namespace: namespace.clone(),
                 register: register.clone(),
+                principal: ask.principal.clone(),
                 fence,
             });
             self.tell(namespace, News::FenceAccepted { register, fence });

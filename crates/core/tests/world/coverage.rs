@@ -118,7 +118,8 @@ variants! { refusal_name, REFUSALS, Refusal, "refusal":
     Refusal::StaleFence { .. } => "stale fence",
     Refusal::RegisterNotFound(_) => "register not found",
     Refusal::Limit(Limit::WaitersPerScope { .. }) => "limit waiters per scope",
-    Refusal::Limit(Limit::Waiters { .. } | Limit::TooTangled) => "limit waiters",
+    // Quotas have tests of their own: `quotas.rs`.
+    Refusal::Limit(Limit::Waiters { .. } | Limit::TooTangled | Limit::Quota { .. }) => "limit waiters",
     Refusal::Limit(Limit::OwnRanges { .. }) => "limit own ranges",
     Refusal::Limit(Limit::LocksPerSession { .. }) => "limit locks per session",
     Refusal::Limit(Limit::WindowedLocksPerSession { .. }) => "limit locks with windows per session",

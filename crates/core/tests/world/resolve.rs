@@ -93,6 +93,7 @@ impl World {
                 Command::AcceptFence(AcceptFence {
                     namespace: namespace_of(*namespace),
                     register: register_of(*register),
+                    principal: Principal::ANONYMOUS,
                     fence: FencingToken::new(fence).unwrap_or(FencingToken::MAX),
                 })
             }

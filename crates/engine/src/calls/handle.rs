@@ -10,8 +10,8 @@ use leasehold_core::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    Call, CallEnvelope, CallError, Inbound, InboxSender, Port, Query, Reply, ReplyEnvelope, View,
-    is_urgent,
+    Account, Call, CallEnvelope, CallError, Class, Content, Inbound, InboxSender, Port, Query,
+    Reply, ReplyEnvelope, Shed, ShedCounts, View,
 };
 use crate::events::{Commits, Counts, Cursor, Notice, Publisher, Remembered, Totals, Watch};
 use crate::runner::{Condition, Status};
@@ -21,6 +21,8 @@ use crate::writer::Undo;
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(crate) inbox: InboxSender,
+    pub(crate) account: Arc<Account>,
+    pub(crate) shed: Arc<Shed>,
     pub(crate) calls: Arc<AtomicU64>,
     pub(crate) ports: Arc<AtomicU32>,
     pub(crate) status: watch::Receiver<Status>,
@@ -39,6 +41,12 @@ pub(crate) enum Control {
 }
 
 impl Handle {
+    /// The same engine for the calls of an account.
+    #[must_use]
+    pub fn on_behalf_of(&self, account: &Arc<Account>) -> Handle {
+        Handle { account: account.clone(), ..self.clone() }
+    }
+
     /// Asks for scopes, waiting as long as the request says. Dropping the future leaves the queue; the place is kept for a
     /// while if the request has a ticket or an id by which a retry can find it. A grant that nobody
     /// takes delivery of is given back at once, unless the request has an id by which a retry will find it.
@@ -83,7 +91,7 @@ impl Handle {
         call: Call,
         cancel: Option<Cancel>,
     ) -> Result<(Answer, Option<Undo>), CallError> {
-        let reply = self.send(&self.inbox.ordinary, id, call)?;
+        let reply = self.send(id, call)?;
         let mut leaving = Leaving { handle: self, cancel, reply };
         let envelope = (&mut leaving.reply).await.map_err(|_| CallError::Stopped)?;
         match envelope.reply? {
@@ -94,8 +102,7 @@ impl Handle {
 
     /// Everything else that can be asked of the table.
     pub async fn command(&self, command: Command) -> Result<Answer, CallError> {
-        let lane = if is_urgent(&command) { &self.inbox.urgent } else { &self.inbox.ordinary };
-        match self.ask(lane, Call::Command(command)).await? {
+        match self.ask(Call::Command(command)).await? {
             Reply::Answer(answer) => Ok(answer),
             Reply::View(_) => unreachable!("a command is answered, not viewed"),
         }
@@ -103,21 +110,21 @@ impl Handle {
 
     /// Asks without waiting for what comes of it.
     pub fn tell(&self, command: Command) {
-        let lane = if is_urgent(&command) { &self.inbox.urgent } else { &self.inbox.ordinary };
         let call = Call::Command(command);
-        let _ =
-            lane.try_send(Inbound::Call(CallEnvelope { id: self.next_call(), call, reply: None }));
+        let lane = self.inbox.lane(Class::of(&call));
+        let envelope = CallEnvelope { id: self.next_call(), call, reply: None };
+        let _ = lane.try_send(self.inbound(Content::Call(envelope)));
     }
 
     /// Takes back what answers gave that did not reach their callers after all; what a retry can find is kept.
     pub fn undelivered(&self, undo: Vec<Undo>) {
         if !undo.is_empty() {
-            let _ = self.inbox.urgent.try_send(Inbound::Undelivered(undo));
+            let _ = self.inbox.urgent.try_send(self.inbound(Content::Undelivered(undo)));
         }
     }
 
     pub async fn query(&self, query: Query) -> Result<View, CallError> {
-        match self.ask(&self.inbox.ordinary, Call::Query(query)).await? {
+        match self.ask(Call::Query(query)).await? {
             Reply::View(view) => Ok(view),
             Reply::Answer(_) => unreachable!("a query is viewed, not answered"),
         }
@@ -126,7 +133,7 @@ impl Handle {
     /// A way in of its own for a stream with many calls in flight.
     pub fn port(&self) -> Port {
         let number = self.ports.fetch_add(1, Ordering::Relaxed);
-        Port::new(self.inbox.clone(), number)
+        Port::new(self.inbox.clone(), self.account.clone(), number)
     }
 
     /// Lets another server lead, if this one does.
@@ -199,24 +206,30 @@ impl Handle {
         self.commits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What was refused because of too many calls, or calls that waited too long.
+    pub fn shed(&self) -> ShedCounts {
+        self.shed.counts()
+    }
+
+    fn inbound(&self, content: Content) -> Inbound {
+        Inbound { from: self.account.clone(), content }
+    }
+
     fn next_call(&self) -> CallId {
         CallId(self.calls.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Asks something whose answer gives nothing that would have to be taken back.
-    async fn ask(&self, lane: &mpsc::Sender<Inbound>, call: Call) -> Result<Reply, CallError> {
-        let awaited = self.send(lane, self.next_call(), call)?;
+    async fn ask(&self, call: Call) -> Result<Reply, CallError> {
+        let awaited = self.send(self.next_call(), call)?;
         awaited.await.map_err(|_| CallError::Stopped)?.reply
     }
 
-    fn send(
-        &self,
-        lane: &mpsc::Sender<Inbound>,
-        id: CallId,
-        call: Call,
-    ) -> Result<oneshot::Receiver<ReplyEnvelope>, CallError> {
+    fn send(&self, id: CallId, call: Call) -> Result<oneshot::Receiver<ReplyEnvelope>, CallError> {
         let (reply, awaited) = oneshot::channel();
-        match lane.try_send(Inbound::Call(CallEnvelope { id, call, reply: Some(reply) })) {
+        let lane = self.inbox.lane(Class::of(&call));
+        let envelope = CallEnvelope { id, call, reply: Some(reply) };
+        match lane.try_send(self.inbound(Content::Call(envelope))) {
             Ok(()) => Ok(awaited),
             Err(mpsc::error::TrySendError::Full(_)) => Err(CallError::Busy),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(CallError::Stopped),
@@ -245,7 +258,7 @@ impl Drop for Leaving<'_> {
             let call = Call::Command(Command::Cancel(cancel));
             let asked = CallEnvelope { id: self.handle.next_call(), call, reply: None };
             // If the lane is full the engine still finds out: nobody takes delivery of the grant.
-            let _ = self.handle.inbox.urgent.try_send(Inbound::Call(asked));
+            let _ = self.handle.inbox.urgent.try_send(self.handle.inbound(Content::Call(asked)));
         }
     }
 }

@@ -11,7 +11,7 @@ use leasehold_core::{CallId, Command, LeaseId, Queued};
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::sync::{Mutex, MutexGuard};
-use super::{Call, CallBatch, CallError, Inbound, InboxSender, Reply, is_urgent};
+use super::{Account, Call, CallBatch, CallError, Class, Content, Inbound, InboxSender, Reply};
 use crate::events::Notice;
 use crate::writer::Undo;
 
@@ -92,6 +92,11 @@ impl ReplyQueue {
         }
     }
 
+    /// Whether its port is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.queue().closed
+    }
+
     /// Nothing more will come.
     pub(crate) fn orphan(&self) {
         let mut queue = self.queue();
@@ -124,20 +129,24 @@ pub(crate) fn call_id(port: u32, number: u32) -> CallId {
 #[derive(Debug)]
 pub struct Port {
     inbox: InboxSender,
+    account: Arc<Account>,
     replies_to: Arc<ReplyQueue>,
     urgent: Vec<(u32, Call)>,
     ordinary: Vec<(u32, Call)>,
+    reads: Vec<(u32, Call)>,
     follow: Vec<LeaseId>,
     forget: Vec<LeaseId>,
 }
 
 impl Port {
-    pub(crate) fn new(inbox: InboxSender, number: u32) -> Port {
+    pub(crate) fn new(inbox: InboxSender, account: Arc<Account>, number: u32) -> Port {
         Port {
             inbox,
+            account,
             replies_to: Arc::new(ReplyQueue::new(number)),
             urgent: Vec::new(),
             ordinary: Vec::new(),
+            reads: Vec::new(),
             follow: Vec::new(),
             forget: Vec::new(),
         }
@@ -150,12 +159,21 @@ impl Port {
 
     /// Lays a call ready under a number of the caller's; no two in flight may have the same.
     pub fn ask(&mut self, number: u32, call: Call) {
-        let urgent = match &call {
-            // Behind what it cancels, which lies in the ordinary lane.
-            Call::Command(Command::Cancel(_)) | Call::Query(_) => false,
-            Call::Command(command) => is_urgent(command),
+        let calls = match Class::of(&call) {
+            // Behind what it cancels, which is ordinary.
+            Class::Urgent if matches!(call, Call::Command(Command::Cancel(_))) => {
+                &mut self.ordinary
+            }
+            Class::Urgent => &mut self.urgent,
+            Class::Ordinary => &mut self.ordinary,
+            Class::Reads => &mut self.reads,
         };
-        if urgent { &mut self.urgent } else { &mut self.ordinary }.push((number, call));
+        calls.push((number, call));
+    }
+
+    /// What is sent from now on is sent on behalf of this account.
+    pub fn set_account(&mut self, account: &Arc<Account>) {
+        self.account = account.clone();
     }
 
     /// From now on this port hears of what becomes of a lease that it did not acquire.
@@ -171,22 +189,26 @@ impl Port {
     /// Sends all that lies ready. `refused` hears of calls that were not taken.
     pub fn send(&mut self, mut refused: impl FnMut(u32, CallError)) {
         if !self.urgent.is_empty() || !self.follow.is_empty() || !self.forget.is_empty() {
-            let inbound = Inbound::Calls(CallBatch {
+            let content = Content::Calls(CallBatch {
                 replies_to: self.replies_to.clone(),
                 calls: taken(&mut self.urgent),
                 follow: std::mem::take(&mut self.follow),
                 forget: std::mem::take(&mut self.forget),
             });
+            let inbound = Inbound { from: self.account.clone(), content };
             not_taken(self.inbox.urgent.try_send(inbound), &mut refused);
         }
-        if !self.ordinary.is_empty() {
-            let inbound = Inbound::Calls(CallBatch {
+        let others =
+            [(&self.inbox.ordinary, &mut self.ordinary), (&self.inbox.reads, &mut self.reads)];
+        for (lane, calls) in others.into_iter().filter(|(_, calls)| !calls.is_empty()) {
+            let content = Content::Calls(CallBatch {
                 replies_to: self.replies_to.clone(),
-                calls: taken(&mut self.ordinary),
+                calls: taken(calls),
                 follow: Vec::new(),
                 forget: Vec::new(),
             });
-            not_taken(self.inbox.ordinary.try_send(inbound), &mut refused);
+            let inbound = Inbound { from: self.account.clone(), content };
+            not_taken(lane.try_send(inbound), &mut refused);
         }
     }
 
@@ -226,7 +248,7 @@ fn not_taken(sent: Result<(), TrySendError<Inbound>>, refused: &mut impl FnMut(u
         Err(TrySendError::Full(inbound)) => (inbound, CallError::Busy),
         Err(TrySendError::Closed(inbound)) => (inbound, CallError::Stopped),
     };
-    if let Inbound::Calls(calls) = inbound {
+    if let Content::Calls(calls) = inbound.content {
         for (number, _) in calls.calls {
             refused(number, error.clone());
         }
@@ -242,7 +264,8 @@ impl Drop for Port {
         let unread = std::mem::take(&mut queue.delivered);
         drop(queue);
         let undo = unread.into_iter().filter_map(PortEvent::into_undo).collect();
-        let closed = Inbound::Closed { port: self.replies_to.port, undo };
+        let content = Content::Closed { port: self.replies_to.port, undo };
+        let closed = Inbound { from: self.account.clone(), content };
         // In the ordinary lane, behind everything that was sent. Should it be full, the other one is better than nothing.
         if let Err(TrySendError::Full(closed)) = self.inbox.ordinary.try_send(closed) {
             let _ = self.inbox.urgent.try_send(closed);

@@ -9,7 +9,7 @@ use std::future::poll_fn;
 
 use leasehold_core::{CloseSession, Command, LeaseId, Namespace, Principal};
 
-use super::{Call, CallError, Inbound, Inbox, Port, PortEvent, Replies, call_id, inbox};
+use super::{Account, Call, CallError, Content, Inbox, Port, PortEvent, Replies, call_id, inbox};
 use crate::events::{HistoryLimits, Publisher};
 use crate::writer::{Output, Undo};
 
@@ -57,16 +57,16 @@ impl Engine {
         let mut taken = Vec::new();
         self.inbox.take_at_once(true, &mut taken);
         for inbound in taken {
-            match inbound {
-                Inbound::Calls(calls) => {
+            match inbound.content {
+                Content::Calls(calls) => {
                     self.replies.heard_of(&calls);
                     self.asked.extend(calls.calls.iter().map(|(number, _)| *number));
                 }
-                Inbound::Closed { port, undo } => {
+                Content::Closed { port, undo } => {
                     self.replies.closed(port);
                     self.undone.extend(undo.iter().map(number_of));
                 }
-                Inbound::Call(_) | Inbound::Undelivered(_) => panic!("only the port asks"),
+                Content::Call(_) | Content::Undelivered(_) => panic!("only the port asks"),
             }
         }
     }
@@ -91,8 +91,8 @@ impl Engine {
 }
 
 fn asked() -> (Port, Engine) {
-    let (into, inbox) = inbox();
-    let mut port = Port::new(into, PORT);
+    let (into, inbox, _) = inbox();
+    let mut port = Port::new(into, Account::anonymous(), PORT);
     for number in 0..CALLS {
         port.ask(number, Call::Command(Command::Tick));
     }

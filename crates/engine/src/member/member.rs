@@ -23,7 +23,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{CallId, Epoch, Millis, Revision, Timestamp};
+use leasehold_core::{CallId, Epoch, Millis, Quotas, Revision, Timestamp};
 use leasehold_store::{Candidate, JournalCaps, Leader, Leadership};
 
 use super::{Asking, Lane, Loading, Recovery, Request, Response, Snapshots, StartError};
@@ -150,9 +150,14 @@ impl Member {
 
     /// One call has arrived.
     pub fn submit(&mut self, now: Timestamp, id: CallId, call: Call) {
+        self.submit_within(now, id, call, &Quotas::UNLIMITED);
+    }
+
+    /// The same for a principal that may have so much and no more.
+    pub fn submit_within(&mut self, now: Timestamp, id: CallId, call: Call, quotas: &Quotas) {
         let why = match &mut self.role {
             Role::Leading(lead) if lead.is_certain(now) => {
-                return lead.work.engine.submit(now, id, call);
+                return lead.work.engine.submit_within(now, id, call, quotas);
             }
             Role::Stopped | Role::Resigning { .. } if self.stopping => CallError::Draining,
             Role::Leading(_)

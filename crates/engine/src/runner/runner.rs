@@ -12,7 +12,10 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::{Clock, Condition, Phase, Status};
-use crate::calls::{Call, CallEnvelope, Control, Handle, Inbound, Inbox, Replies, call_id, inbox};
+use crate::calls::{
+    Account, Call, CallEnvelope, CallError, Content, Control, Handle, Inbound, Inbox, Replies,
+    ReplyEnvelope, call_id, inbox,
+};
 use crate::events::{Commits, HistoryLimits, Publisher};
 use crate::member::{
     Answering, Asking, Lane, Member, Plan, Recovery, Request, Response, StartError,
@@ -74,7 +77,7 @@ pub fn spawn(
     let now = clock.now();
     let member = Member::new(plan, journal.caps(), now);
     let publisher = Publisher::new(config.events_len_max, config.history);
-    let (inbox_sender, inbox) = inbox();
+    let (inbox_sender, inbox, shed) = inbox();
     let (status_out, status) = watch::channel(member.status(now));
     let (condition_out, condition) = watch::channel(member.status(now).condition());
     let (stop, stopping) = oneshot::channel();
@@ -102,6 +105,8 @@ pub fn spawn(
     let ports = Arc::new(AtomicU32::new(1));
     let handle = Handle {
         inbox: inbox_sender,
+        account: Account::anonymous(),
+        shed,
         calls,
         ports,
         status: status.clone(),
@@ -204,7 +209,10 @@ impl Runner {
                     self.count(&response);
                     self.member.answered(now, id, response);
                 }
-                LoopEvent::Calls => self.submit(now, &mut calls),
+                LoopEvent::Calls => {
+                    self.submit(now, &mut calls);
+                    self.refuse(inbox.refused());
+                }
                 LoopEvent::Time => self.sweep(now),
                 LoopEvent::Control(Control::StepDown) => self.member.step_down(now),
                 LoopEvent::Control(Control::DelayCampaign(length)) => {
@@ -277,35 +285,62 @@ impl Runner {
     }
 
     fn submit(&mut self, now: Timestamp, inbounds: &mut Vec<Inbound>) {
-        for inbound in inbounds.drain(..) {
-            match inbound {
-                Inbound::Call(CallEnvelope { id, call, reply }) => {
+        for Inbound { from, content } in inbounds.drain(..) {
+            match content {
+                Content::Call(CallEnvelope { id, call, reply }) => {
                     match reply {
                         // Its caller has gone already.
                         Some(reply) if reply.is_closed() && is_acquire(&call) => continue,
                         Some(reply) => self.replies.await_reply(id, reply),
                         None => {}
                     }
-                    self.member.submit(now, id, call);
+                    self.member.submit_within(now, id, call, &from.quotas);
                 }
-                Inbound::Calls(calls) => {
+                // Nobody is left to read what its reads, which come last, would show.
+                Content::Calls(calls) if is_read(&calls.calls) && calls.replies_to.is_closed() => {}
+                Content::Calls(calls) => {
                     self.replies.heard_of(&calls);
                     let port = calls.replies_to.port;
                     for (number, call) in calls.calls {
-                        self.member.submit(now, call_id(port, number), call);
+                        let id = call_id(port, number);
+                        self.member.submit_within(now, id, call, &from.quotas);
                     }
                 }
-                Inbound::Closed { port, undo } => {
+                Content::Closed { port, undo } => {
                     self.replies.closed(port);
                     for undo in undo {
                         self.member.undelivered(now, undo);
                     }
                 }
-                Inbound::Undelivered(undo) => {
+                Content::Undelivered(undo) => {
                     for undo in undo {
                         self.member.undelivered(now, undo);
                     }
                 }
+            }
+        }
+    }
+
+    /// Tells callers that there is too much of what they sent.
+    fn refuse(&mut self, inbounds: &mut Vec<Inbound>) {
+        for Inbound { content, .. } in inbounds.drain(..) {
+            match content {
+                Content::Call(CallEnvelope { reply: Some(reply), .. }) => {
+                    let _ = reply.send(ReplyEnvelope { reply: Err(CallError::Busy), undo: None });
+                }
+                Content::Calls(calls) if !calls.replies_to.is_closed() => {
+                    self.replies.heard_of(&calls);
+                    let port = calls.replies_to.port;
+                    for (number, _) in calls.calls {
+                        let call = call_id(port, number);
+                        let (reply, undo) = (Err(CallError::Busy), None);
+                        self.outputs.push(Output::Reply { call, reply, undo });
+                    }
+                }
+                Content::Call(_)
+                | Content::Calls(_)
+                | Content::Closed { .. }
+                | Content::Undelivered(_) => {}
             }
         }
     }
@@ -389,6 +424,10 @@ impl Runner {
             changed
         });
     }
+}
+
+fn is_read(calls: &[(u32, Call)]) -> bool {
+    matches!(calls.first(), Some((_, Call::Query(_))))
 }
 
 fn is_acquire(call: &Call) -> bool {

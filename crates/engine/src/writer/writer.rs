@@ -16,7 +16,7 @@ use std::time::Duration;
 use leasehold_core::planted;
 use leasehold_core::{
     Answer, CallId, Cancel, Command, Effect, Ending, Epoch, Event, FencingToken, LeaseId,
-    LockTable, Namespace, News, Outcome, Queued, Refusal, Revision, Scope, Step, Timestamp,
+    LockTable, Namespace, News, Outcome, Queued, Quotas, Refusal, Revision, Scope, Step, Timestamp,
     Transition,
 };
 use leasehold_store::Seq;
@@ -282,6 +282,11 @@ impl Engine {
 
     /// One call has arrived.
     pub fn submit(&mut self, now: Timestamp, id: CallId, call: Call) {
+        self.submit_within(now, id, call, &Quotas::UNLIMITED);
+    }
+
+    /// The same for a principal that may have so much and no more.
+    pub fn submit_within(&mut self, now: Timestamp, id: CallId, call: Call, quotas: &Quotas) {
         match call {
             Call::Query(query) => self.answer_query(now, id, query),
             Call::Command(command) if self.store_failed && self.has_to_wait(&command) => {
@@ -293,7 +298,7 @@ impl Engine {
                     let why = why.clone();
                     self.reply(id, Err(why));
                 }
-                _ => self.carry_out(now, id, command),
+                _ => self.carry_out(now, id, command, quotas),
             },
         }
     }
@@ -311,7 +316,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn carry_out(&mut self, now: Timestamp, id: CallId, command: Command) {
+    fn carry_out(&mut self, now: Timestamp, id: CallId, command: Command, quotas: &Quotas) {
         let about = Compensation::of(&command);
         let renews = renewed_by(&command);
         let breaks = matches!(command, Command::BreakSession(_));
@@ -320,7 +325,7 @@ impl Engine {
         }
         let mut step = std::mem::take(&mut self.step);
         step.clear();
-        let outcome = self.handle(now, command, &mut step);
+        let outcome = self.handle(now, command, quotas, &mut step);
         let answer = match outcome {
             Outcome::Queued(queued) => {
                 self.waiting.insert(id, about);
@@ -359,15 +364,21 @@ impl Engine {
     pub(super) fn run(&mut self, now: Timestamp, command: Command) {
         let mut step = std::mem::take(&mut self.step);
         step.clear();
-        self.handle(now, command, &mut step);
+        self.handle(now, command, &Quotas::UNLIMITED, &mut step);
         self.take_step(&mut step);
         self.step = step;
     }
 
-    pub(super) fn handle(&mut self, now: Timestamp, command: Command, step: &mut Step) -> Outcome {
+    fn handle(
+        &mut self,
+        now: Timestamp,
+        command: Command,
+        quotas: &Quotas,
+        step: &mut Step,
+    ) -> Outcome {
         #[cfg(feature = "inspect")]
         self.inspection.before(&command);
-        let outcome = self.table.handle(now, command, step);
+        let outcome = self.table.handle_within(now, command, quotas, step);
         #[cfg(feature = "inspect")]
         self.inspection.after(&self.table, step);
         outcome

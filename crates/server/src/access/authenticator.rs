@@ -14,7 +14,7 @@ use leasehold_access::{
 };
 use leasehold_api::Code;
 use leasehold_core::{Principal, Timestamp, planted};
-use leasehold_engine::Clock;
+use leasehold_engine::{Account, Clock};
 use leasehold_store::{AccessChange, AccessStore, Document, DocumentId, with_cause};
 use prometheus_client::metrics::counter::Counter;
 use rustls::pki_types::CertificateDer;
@@ -34,6 +34,7 @@ use crate::audit::{Audit, Line};
 use crate::config::AuthConfig;
 use crate::convert::wall;
 use crate::net::tls::Tls;
+use crate::quota::QuotaConfig;
 use crate::service::caller::Caller;
 use crate::service::problems::Failure;
 use crate::telemetry::metrics::Metrics;
@@ -92,12 +93,14 @@ pub(crate) struct Authenticator {
     seen: Seen,
     /// Headers of servers that were not believed.
     rejected: Counter,
+    quotas: QuotaConfig,
 }
 
 impl Authenticator {
     /// Reads the access file, if there is one.
     pub(crate) fn new(
         config: &AuthConfig,
+        quotas: QuotaConfig,
         store: Option<Arc<dyn AccessStore>>,
         audit: Audit,
         rejected: Counter,
@@ -121,6 +124,7 @@ impl Authenticator {
             extras: ArcSwap::default(),
             seen: Seen::default(),
             rejected,
+            quotas,
         })
     }
 
@@ -159,7 +163,7 @@ impl Authenticator {
             return Ok(caller);
         }
         let operation = operations::of(is_grpc, request.method(), request.uri());
-        let caller = match vouched::is_there(request.headers()) {
+        let mut caller = match vouched::is_there(request.headers()) {
             true => self.enter_vouched(now, request, caller)?,
             false => self.enter_shown(now, request, (is_grpc, operation), caller)?,
         };
@@ -167,7 +171,15 @@ impl Authenticator {
         if let Need::Server(_) | Need::Principal = operation.needs() {
             caller.may(operation, Object::Server)?;
         }
+        self.settle_account(&mut caller);
         Ok(caller)
+    }
+
+    /// Settles whose calls the engine takes those of a caller for, by the rights that it has now.
+    fn settle_account(&self, caller: &mut Caller) {
+        if let Some(rights) = caller.rights.as_ref().filter(|_| !caller.principal.is_anonymous()) {
+            caller.account = Account::of(&caller.principal, self.quotas.of(rights.quota()));
+        }
     }
 
     /// By what the request shows of itself.
@@ -507,11 +519,13 @@ impl Authenticator {
             Credential::Certificate(certificate) => {
                 let who = certificate.who().map_err(|_| unauthenticated())?;
                 caller.rights = Some(certificate.rights(&self.snapshot.load(), who));
+                self.settle_account(caller);
                 caller.resolve_again();
                 Ok(())
             }
             Credential::User(uid) => {
                 self.local(uid, caller);
+                self.settle_account(caller);
                 caller.resolve_again();
                 Ok(())
             }
@@ -536,6 +550,7 @@ impl Authenticator {
                     }
                     Credential::None | Credential::Certificate(_) | Credential::User(_) => {}
                 }
+                self.settle_account(caller);
                 caller.resolve_again();
                 Ok(())
             }

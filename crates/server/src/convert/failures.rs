@@ -18,13 +18,18 @@ pub(crate) fn problem(now: Timestamp, failure: &Failure) -> Problem {
             of_engine(now, error, problem(said))
         }
         Cause::Early(early) => {
-            let Early { detail, field, retry_after, oldest_revision, .. } = early.clone();
+            let Early { detail, field, retry_after, oldest_revision, quota, .. } = early.clone();
             let error = field.map(|(field, message)| FieldError { field, message });
+            let problem = problem(detail);
+            let problem = match quota {
+                Some((quota, of, max)) => of_quota(quota, of, max, problem),
+                None => problem,
+            };
             Problem {
                 errors: error.into_iter().collect(),
                 recommended_retry_ms: retry_after.map(millis),
                 oldest_revision: oldest_revision.map(|revision| revision.0),
-                ..problem(detail)
+                ..problem
             }
         }
     }
@@ -90,10 +95,18 @@ fn refused(now: Timestamp, refusal: &Refusal, problem: Problem) -> Problem {
         | Refusal::RegisterNotFound(_)
         // Only an operator can help.
         | Refusal::Limit(Limit::Tokens) => problem,
+        Refusal::Limit(Limit::Quota { quota, of, max }) => {
+            let problem = retried(problem, Duration::from_secs(1));
+            of_quota(quota.as_str(), of.as_str(), *max, problem)
+        }
         Refusal::Limit(_) | Refusal::Suspended => retried(problem, Duration::from_secs(1)),
         Refusal::Invalid(invalid) => invalid_request(invalid, problem),
         Refusal::StaleEpoch { .. } => Problem { detail: "the epoch is over".into(), ..problem },
     }
+}
+
+fn of_quota(quota: &str, of: &str, max: u64, problem: Problem) -> Problem {
+    Problem { quota: Some(quota.into()), of: Some(of.into()), max: Some(max), ..problem }
 }
 
 fn held_detail(now: Timestamp, conflict: &Conflict) -> String {

@@ -66,9 +66,14 @@ pub(crate) fn register_cursor(token: &str) -> Result<RegisterName, Failure> {
         .map_err(|_| Failure::field("page_token", "is not one that was handed out"))
 }
 
+/// The adapters that a session can be opened by.
+const ADAPTERS: [&str; 7] = ["http", "grpc", "fuse", "nlm", "nfs", "smb", "other"];
+
 pub(crate) fn adapter(text: Option<&str>, usual: &str) -> Result<core::Adapter, Failure> {
-    core::Adapter::new(text.unwrap_or(usual))
-        .map_err(|fault| Failure::field("adapter", fault.to_string()))
+    let name = text.unwrap_or(usual);
+    let known = ADAPTERS.contains(&name).then(|| core::Adapter::new(name).ok()).flatten();
+    known
+        .ok_or_else(|| Failure::field("adapter", format!("must be one of {}", ADAPTERS.join(", "))))
 }
 
 /// Text from a URL; `None` if it does not decode to UTF-8.

@@ -63,13 +63,19 @@ impl Inodes for Service {
 }
 
 /// A token shown to a register.
-pub(super) fn asked(body: &AcceptRequest, namespace: Namespace) -> Result<AcceptFence, Failure> {
+pub(super) fn asked(
+    caller: &Caller,
+    body: &AcceptRequest,
+    namespace: Namespace,
+) -> Result<AcceptFence, Failure> {
     let fence = convert::fence(body.fencing_token)?;
-    Ok(AcceptFence { namespace, register: convert::register(&body.name)?, fence })
+    let (register, principal) = (convert::register(&body.name)?, caller.principal.clone());
+    Ok(AcceptFence { namespace, register, principal, fence })
 }
 
 async fn accept(app: &App, caller: &Caller, body: AcceptRequest) -> Result<Accepted, Failure> {
-    let asked = read::namespace(&body.namespace).and_then(|namespace| asked(&body, namespace));
+    let asked =
+        read::namespace(&body.namespace).and_then(|namespace| asked(caller, &body, namespace));
     let high_water = app.accept_fence(caller, asked).await?;
     Ok(Accepted { high_water: high_water.get() })
 }

@@ -247,6 +247,7 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Failure {
         field: Some((field.into_owned(), message)),
         retry_after: None,
         oldest_revision: None,
+        quota: None,
     }
     .into()
 }

@@ -70,7 +70,8 @@ pub(crate) async fn accept(
         let namespace = extract::only_namespace(request.uri())?;
         let register = name(register)?;
         let body: AcceptRequest = extract::json(app, request).await?;
-        Ok(AcceptFence { namespace, register, fence: convert::fence(body.fencing_token)? })
+        let (principal, fence) = (caller.principal.clone(), convert::fence(body.fencing_token)?);
+        Ok(AcceptFence { namespace, register, principal, fence })
     };
     let high_water = app.accept_fence(caller, asked.await).await?;
     ok(&Accepted { accepted: true, high_water: high_water.get() })

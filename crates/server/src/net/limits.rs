@@ -1,25 +1,26 @@
-//! So many there may be of something at a time, in all and from each network.
+//! So many there may be of something at a time, in all and from each network, or of each principal or namespace.
 //!
 //! A network is one address of IPv4, and a /64 of IPv6: one host may have all of that to itself.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// How many there are, in all and from each network.
+/// How many there are, in all and from each network, or whatever else they are counted by.
 #[derive(Debug)]
-pub(crate) struct ConnectionLimiter {
+pub(crate) struct ConnectionLimiter<K = IpAddr> {
     max: usize,
     per_peer_max: usize,
-    places: Mutex<Places>,
+    places: Mutex<Places<K>>,
 }
 
-#[derive(Debug, Default)]
-struct Places {
+#[derive(Debug)]
+struct Places<K> {
     taken: usize,
-    by_peer: HashMap<IpAddr, usize>,
+    by_peer: HashMap<K, usize>,
 }
 
 /// Why there is no place.
@@ -31,9 +32,10 @@ pub(crate) enum Full {
     OfPeer(usize),
 }
 
-impl ConnectionLimiter {
-    pub(crate) fn new(max: usize, per_peer_max: usize) -> Arc<ConnectionLimiter> {
-        Arc::new(ConnectionLimiter { max, per_peer_max, places: Mutex::default() })
+impl<K: Clone + Eq + Hash> ConnectionLimiter<K> {
+    pub(crate) fn new(max: usize, per_peer_max: usize) -> Arc<ConnectionLimiter<K>> {
+        let places = Mutex::new(Places { taken: 0, by_peer: HashMap::new() });
+        Arc::new(ConnectionLimiter { max, per_peer_max, places })
     }
 
     /// How many places are taken.
@@ -41,45 +43,55 @@ impl ConnectionLimiter {
         self.places.lock().taken
     }
 
-    /// One place; one without a peer counts in all only.
-    pub(crate) fn enter(
-        self: &Arc<ConnectionLimiter>,
-        peer: Option<IpAddr>,
-    ) -> Result<ConnectionPermit, Full> {
-        let peer = peer.map(network_of);
+    /// One place for what has a limit of its own; one without a peer counts in all only.
+    pub(crate) fn enter_up_to(
+        self: &Arc<ConnectionLimiter<K>>,
+        peer: Option<K>,
+        per_peer_max: usize,
+    ) -> Result<ConnectionPermit<K>, Full> {
         let mut places = self.places.lock();
         if places.taken >= self.max {
             return Err(Full::InAll(self.max));
         }
-        if let Some(peer) = peer {
-            let of_peer = places.by_peer.get(&peer).copied().unwrap_or(0);
-            if of_peer >= self.per_peer_max {
-                return Err(Full::OfPeer(self.per_peer_max));
+        if let Some(peer) = &peer {
+            let of_peer = places.by_peer.get(peer).copied().unwrap_or(0);
+            if of_peer >= per_peer_max {
+                return Err(Full::OfPeer(per_peer_max));
             }
-            places.by_peer.insert(peer, of_peer + 1);
+            places.by_peer.insert(peer.clone(), of_peer + 1);
         }
         places.taken += 1;
         Ok(ConnectionPermit { limiter: self.clone(), peer })
     }
 }
 
-/// A place, given back when dropped.
-#[derive(Debug)]
-pub(crate) struct ConnectionPermit {
-    limiter: Arc<ConnectionLimiter>,
-    peer: Option<IpAddr>,
+impl ConnectionLimiter {
+    /// One place; one without a peer counts in all only.
+    pub(crate) fn enter(
+        self: &Arc<ConnectionLimiter>,
+        peer: Option<IpAddr>,
+    ) -> Result<ConnectionPermit, Full> {
+        self.enter_up_to(peer.map(network_of), self.per_peer_max)
+    }
 }
 
-impl Drop for ConnectionPermit {
+/// A place, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionPermit<K: Clone + Eq + Hash = IpAddr> {
+    limiter: Arc<ConnectionLimiter<K>>,
+    peer: Option<K>,
+}
+
+impl<K: Clone + Eq + Hash> Drop for ConnectionPermit<K> {
     fn drop(&mut self) {
         let mut places = self.limiter.places.lock();
         places.taken -= 1;
-        if let Some(peer) = self.peer
-            && let Some(of_peer) = places.by_peer.get_mut(&peer)
+        if let Some(peer) = &self.peer
+            && let Some(of_peer) = places.by_peer.get_mut(peer)
         {
             *of_peer -= 1;
             if *of_peer == 0 {
-                places.by_peer.remove(&peer);
+                places.by_peer.remove(peer);
             }
         }
     }

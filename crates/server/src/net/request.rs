@@ -66,7 +66,10 @@ pub(crate) async fn answer(
     let is_secure = cookie_shown(request.headers()).is_some_and(|shown| shown.is_secure);
     let entered = check(&app, &origin, &request)
         .and_then(|()| app.authenticator.enter(app.now(), &request, is_grpc, caller))
-        .and_then(|caller| Ok((watcher(&app, &origin, &request)?, caller)));
+        .and_then(|caller| {
+            app.quotas.count_request(app.now(), &caller)?;
+            Ok((watcher(&app, &origin, &request)?, caller))
+        });
     let (entered, permit) = match entered {
         Ok((permit, caller)) => (Ok(caller), permit),
         Err(failure) => (Err(failure), None),

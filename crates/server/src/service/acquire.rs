@@ -37,7 +37,7 @@ impl App {
             self.count(Op::Acquire, caller.since.took(), Err(failure.code()));
         })?;
         let (namespace, claims) = (acquire.namespace.clone(), acquire.claims.clone());
-        let engine = self.engine(&namespace);
+        let engine = self.engine_for(caller, &namespace);
         let granted = tokio::select! {
             biased;
             granted = engine.acquire_to_deliver(acquire) => {
@@ -55,7 +55,7 @@ impl App {
         let mut acquires = Acquires::new(&namespace);
         self.count_acquire(caller, &mut acquires, kind(&claims), (took, waited), outcome(&granted));
         let (grant, undo) = granted?;
-        let guard = DeliveryGuard::of(engine, undo);
+        let guard = DeliveryGuard::of(&engine, undo);
         Ok(Granted { epoch: self.epoch(&namespace), claims, grant, guard })
     }
 }

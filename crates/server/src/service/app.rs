@@ -5,6 +5,8 @@ use std::sync::Arc;
 use leasehold_core::{Namespace, Stats, Timestamp};
 use leasehold_engine::{Clock, Handle, Query, View};
 
+use super::caller::Caller;
+use super::quotas::ServerQuotas;
 use super::streams::Streams;
 use crate::access::Authenticator;
 use crate::audit::Audit;
@@ -40,6 +42,8 @@ pub(crate) struct App {
     pub(crate) authenticator: Arc<Authenticator>,
     /// Those who watch, here or through here.
     pub(crate) watchers: Arc<ConnectionLimiter>,
+    /// Watches and requests of each principal.
+    pub(crate) quotas: ServerQuotas,
     /// Which stream is bound to which session.
     pub(crate) streams: Streams,
 }
@@ -52,6 +56,11 @@ impl App {
     /// Who decides about a namespace.
     pub(crate) fn engine(&self, namespace: &Namespace) -> &Handle {
         self.groups.engine(namespace)
+    }
+
+    /// The same for what a caller asks.
+    pub(crate) fn engine_for(&self, caller: &Caller, namespace: &Namespace) -> Handle {
+        self.engine(namespace).on_behalf_of(&caller.account)
     }
 
     pub(crate) fn epoch(&self, namespace: &Namespace) -> u64 {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use leasehold_access::{Denied, NamespaceRights, Object, Operation, Rights};
 use leasehold_api::Code;
 use leasehold_core::{Claim, Namespace, Principal, Scope};
+use leasehold_engine::Account;
 
 use super::problems::Failure;
 use crate::access::{Credential, Shown};
@@ -23,6 +24,8 @@ pub(crate) struct Caller {
     pub(crate) shown: Shown,
     /// What it may do; `None` while authentication is off: everything.
     pub(crate) rights: Option<Arc<Rights>>,
+    /// Whose calls the engine takes them for: whom they are queued with, and its quotas.
+    pub(crate) account: Arc<Account>,
     /// The rights in one namespace, for a stream, which asks often.
     pub(crate) resolved: Option<Arc<(Namespace, NamespaceRights)>>,
     pub(crate) peer: SocketAddr,
@@ -52,6 +55,7 @@ impl Caller {
             credential: Credential::None,
             shown,
             rights: None,
+            account: Account::anonymous(),
             resolved: None,
             peer,
             through: None,

@@ -69,7 +69,7 @@ impl App {
         let mut seen = Vec::new();
         // A page of what may be seen takes as many of what there is as it takes.
         loop {
-            let View::Registers(found) = self.look(query(after.take())).await? else {
+            let View::Registers(found) = self.look(caller, query(after.take())).await? else {
                 return Err(unexpected());
             };
             let is_last = found.len() < len_max;

@@ -40,7 +40,7 @@ impl App {
         let refused = match with_refused {
             true => {
                 let sight = caller.sight(&namespace);
-                let mut refused = self.refused(&namespace, &mut view).await?;
+                let mut refused = self.refused(caller, &namespace, &mut view).await?;
                 refused.retain(|refused| sight.reads(&refused.scope));
                 view.holds.retain(|holder| sight.reads(&holder.scope));
                 refused
@@ -54,6 +54,7 @@ impl App {
     /// to the graph, although no request waits for it.
     async fn refused(
         &self,
+        caller: &Caller,
         namespace: &Namespace,
         view: &mut core::Graph,
     ) -> Result<Vec<RefusedWait>, Failure> {
@@ -71,7 +72,7 @@ impl App {
                 continue;
             }
             let query = Query::Get { namespace: namespace.clone(), scope: last.scope.clone() };
-            let View::Lock(lock) = self.look(query).await? else {
+            let View::Lock(lock) = self.look(caller, query).await? else {
                 return Err(unexpected());
             };
             let held = lock.holders.into_iter().filter(|holder| holder.since <= published.event.at);

@@ -54,7 +54,7 @@ impl App {
             let News::Deadlock { cycle, .. } = &published.event.news else { continue };
             let mut tokens = Vec::with_capacity(cycle.len());
             for edge in cycle.iter() {
-                tokens.push(self.token_then(namespace, edge, published.event.at).await?);
+                tokens.push(self.token_then(caller, namespace, edge, published.event.at).await?);
             }
             deadlocks.push((published, tokens));
         }
@@ -69,12 +69,13 @@ impl App {
     /// The token that the blocker held then: it holds it still, or its end is remembered.
     async fn token_then(
         &self,
+        caller: &Caller,
         namespace: &Namespace,
         edge: &core::WaitEdge,
         then: Timestamp,
     ) -> Result<Option<FencingToken>, Failure> {
         let query = Query::Get { namespace: namespace.clone(), scope: edge.scope.clone() };
-        let View::Lock(now) = self.look(query).await? else { return Err(unexpected()) };
+        let View::Lock(now) = self.look(caller, query).await? else { return Err(unexpected()) };
         let holds = |holder: &&core::Holder| holder.owner == edge.blocker && holder.since <= then;
         if let Some(holder) = now.holders.iter().find(holds) {
             return Ok(Some(holder.fence));

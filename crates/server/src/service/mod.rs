@@ -17,6 +17,7 @@ pub(crate) mod console;
 pub(crate) mod delivery;
 pub(crate) mod operation;
 pub(crate) mod problems;
+pub(crate) mod quotas;
 pub(crate) mod random;
 pub(crate) mod sight;
 

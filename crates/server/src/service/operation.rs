@@ -150,7 +150,7 @@ impl App {
     ) -> Result<Answer, Failure> {
         self.admit(caller, &command)?;
         let namespace = command.namespace().cloned().unwrap_or_default();
-        let answered = self.engine(&namespace).command(command).await;
+        let answered = self.engine_for(caller, &namespace).command(command).await;
         answered.map_err(|error| caller.sight(&namespace).failure(error))
     }
 
@@ -177,12 +177,13 @@ impl App {
     pub(super) async fn query(&self, caller: &Caller, query: Query) -> Result<View, Failure> {
         self.admit_query(caller, &query)?;
         let namespace = query.namespace().cloned().unwrap_or_default();
-        Ok(caller.sight(&namespace).view(self.look(query).await?))
+        Ok(caller.sight(&namespace).view(self.look(caller, query).await?))
     }
 
     /// Asks as part of an operation that was admitted.
-    pub(super) async fn look(&self, query: Query) -> Result<View, Failure> {
-        let engine = self.engine(query.namespace().unwrap_or(&Namespace::default()));
+    pub(super) async fn look(&self, caller: &Caller, query: Query) -> Result<View, Failure> {
+        let namespace = query.namespace().cloned().unwrap_or_default();
+        let engine = self.engine_for(caller, &namespace);
         Ok(engine.query(query).await?)
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct Early {
     pub(crate) retry_after: Option<Duration>,
     /// Events after this revision can still be watched.
     pub(crate) oldest_revision: Option<Revision>,
+    /// The quota that was reached, whose it is, and how much it allows.
+    pub(crate) quota: Option<(&'static str, &'static str, u64)>,
 }
 
 impl From<CallError> for Failure {
@@ -44,7 +46,8 @@ impl From<Early> for Failure {
 impl Failure {
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Failure {
         let detail = detail.into();
-        Early { code, detail, field: None, retry_after: None, oldest_revision: None }.into()
+        let (field, retry_after, oldest_revision, quota) = (None, None, None, None);
+        Early { code, detail, field, retry_after, oldest_revision, quota }.into()
     }
 
     /// A request of which one field is wrong.
@@ -57,6 +60,10 @@ impl Failure {
     /// The same, of a request that may be repeated after about this time.
     pub(crate) fn retried_after(self, length: Duration) -> Failure {
         self.changed(|early| early.retry_after = Some(length))
+    }
+
+    pub(crate) fn with_quota(self, quota: &'static str, of: &'static str, max: u64) -> Failure {
+        self.changed(|early| early.quota = Some((quota, of, max)))
     }
 
     pub(crate) fn with_oldest(self, revision: Revision) -> Failure {
@@ -151,7 +158,8 @@ fn code_of_limit(limit: &Limit) -> Code {
             Code::TooManyWaiters
         }
         Limit::Sessions { .. } => Code::SessionLimit,
-        Limit::OwnRanges { .. }
+        Limit::Quota { .. }
+        | Limit::OwnRanges { .. }
         | Limit::LocksPerSession { .. }
         | Limit::WindowedLocksPerSession { .. }
         | Limit::Registers { .. }

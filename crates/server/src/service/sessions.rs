@@ -53,7 +53,7 @@ impl App {
         let opening = async {
             let asked = asked?;
             let (opened, undo) = self.open(caller, asked.clone()).await?;
-            let guard = DeliveryGuard::of(self.engine(&asked.namespace), undo);
+            let guard = DeliveryGuard::of(&self.engine_for(caller, &asked.namespace), undo);
             Ok(SessionOpened { epoch: self.epoch(&asked.namespace), asked, opened, guard })
         };
         self.counted(caller, Op::Session, opening).await
@@ -65,7 +65,7 @@ impl App {
         caller: &Caller,
         asked: OpenSession,
     ) -> Result<(Opened, Option<Undo>), Failure> {
-        let engine = self.engine(&asked.namespace);
+        let engine = self.engine_for(caller, &asked.namespace);
         self.admit(caller, &Command::OpenSession(asked.clone()))?;
         Ok(engine.open_to_deliver(asked).await?)
     }
@@ -144,7 +144,7 @@ impl App {
         // A page of what may be seen takes as many of what there is as it takes.
         loop {
             let query = Query::Sessions { namespace: namespace.clone(), after, len_max };
-            let View::Sessions(found) = self.look(query).await? else {
+            let View::Sessions(found) = self.look(caller, query).await? else {
                 return Err(unexpected());
             };
             let is_last = found.len() < len_max;

@@ -201,7 +201,7 @@ impl App {
             let (namespace, fence) = asked?;
             let query = Query::Token { namespace, fence };
             self.admit_query(caller, &query)?;
-            let View::Token(found) = self.look(query).await? else {
+            let View::Token(found) = self.look(caller, query).await? else {
                 return Err(unexpected());
             };
             // It may be in another namespace than the one that was asked about.

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::app::App;
 use super::caller::Caller;
 use super::problems::{Failure, unexpected};
+use super::quotas::WatchPermit;
 use super::sight::Sight;
 use crate::access::Changes;
 
@@ -32,6 +33,8 @@ pub(crate) struct Filter {
     after: Revision,
     /// What of it its caller may see.
     sight: Option<Sight>,
+    /// Its place among the watches of its principal and its namespace.
+    permit: Option<Arc<WatchPermit>>,
 }
 
 impl Filter {
@@ -39,7 +42,7 @@ impl Filter {
         if !is_prefix(&prefix) {
             return Err(Failure::field("prefix", "cannot begin the name of a lock"));
         }
-        Ok(Filter { namespace, prefix, after: Revision(0), sight: None })
+        Ok(Filter { namespace, prefix, after: Revision(0), sight: None, permit: None })
     }
 
     /// Settles who watches; again when its rights have changed.
@@ -81,7 +84,8 @@ impl App {
         after: Option<Cursor>,
     ) -> Result<Watch, Failure> {
         filter.look_as(caller)?;
-        let current = self.durable_revision(filter.namespace.clone()).await?;
+        filter.permit = self.quotas.watch(caller, &filter.namespace)?.map(Arc::new);
+        let current = self.durable_revision(caller, filter.namespace.clone()).await?;
         let after = after.unwrap_or(Cursor { epoch: None, revision: current });
         let engine = self.engine(&filter.namespace);
         if after.revision > current {
@@ -96,7 +100,11 @@ impl App {
     }
 
     /// The revision up to which everything has been told to those who watch.
-    async fn durable_revision(&self, namespace: Namespace) -> Result<Revision, Failure> {
+    async fn durable_revision(
+        &self,
+        caller: &Caller,
+        namespace: Namespace,
+    ) -> Result<Revision, Failure> {
         let query = ListQuery {
             namespace,
             prefix: String::new(),
@@ -109,7 +117,7 @@ impl App {
             len_max: 1,
             looked_at_max: 1,
         };
-        let View::Page(page) = self.look(Query::List(query)).await? else {
+        let View::Page(page) = self.look(caller, Query::List(query)).await? else {
             return Err(unexpected());
         };
         Ok(page.revision)

@@ -505,6 +505,7 @@ mod tests {
             stats,
             counts,
             commits: Commits::default(),
+            shed: leasehold_engine::ShedCounts::default(),
             watchers: 2,
             forwarded: Forwarded { answered: 6, failed: 1 },
             usage,

@@ -5,7 +5,7 @@ use std::fmt::Error;
 use std::time::Duration;
 
 use leasehold_core::{Adapter, Namespace, ScopeKind, Stats};
-use leasehold_engine::{Commits, Counts, Handle, Histogram, Phase, Status};
+use leasehold_engine::{Commits, Counts, Handle, Histogram, Phase, ShedCounts, Status};
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -29,6 +29,7 @@ pub(crate) struct Readings {
     pub(crate) stats: Stats,
     pub(crate) counts: Counts,
     pub(crate) commits: Commits,
+    pub(crate) shed: ShedCounts,
     pub(crate) watchers: u64,
     pub(crate) forwarded: Forwarded,
     pub(crate) usage: Usage,
@@ -63,6 +64,7 @@ impl Readings {
             stats,
             counts: engine.counts(),
             commits: engine.commits(),
+            shed: engine.shed(),
             watchers: 0,
             forwarded: Forwarded::default(),
             usage: Usage::default(),
@@ -79,6 +81,7 @@ impl Readings {
             stats,
             counts,
             commits,
+            shed,
             watchers: _,
             forwarded: _,
             usage: _,
@@ -87,6 +90,7 @@ impl Readings {
         self.leads.extend(leads);
         self.counts.add(&counts);
         self.commits.add(&commits);
+        self.shed.add(shed);
         let Status { phase: _, epoch, revision: _, grace, store: _, store_failure, leader: _ } =
             status;
         self.status.epoch = self.status.epoch.max(epoch);
@@ -194,6 +198,7 @@ impl Collector for Gauges {
             stats,
             counts,
             commits,
+            shed,
             watchers,
             forwarded,
             usage,
@@ -278,6 +283,7 @@ impl Collector for Gauges {
         out.gauge_or_none("leasehold_tls_not_after_seconds", help, *tls_not_after)?;
         out.gauge("leasehold_watchers", "Watches that are open here", *watchers)?;
         out.forwarded(*forwarded)?;
+        out.shed(*shed)?;
         out.usage(usage)
     }
 }
@@ -385,6 +391,21 @@ impl Out<'_, '_> {
             out.encode_counter::<NoLabelSet, u64, f64>(&value, None)?;
         }
         Ok(())
+    }
+
+    /// What the engines refused because too much came, or waited too long.
+    fn shed(&mut self, shed: ShedCounts) -> Result<(), Error> {
+        let help = "Calls that were refused because too many were queued or waited too long";
+        let mut out = self.begin("leasehold_shed_calls", help, MetricType::Counter)?;
+        for (reason, value) in
+            [("queue_full", shed.full), ("reads", shed.reads), ("ordinary", shed.ordinary)]
+        {
+            let labels = [("reason", reason)];
+            let mut out = out.encode_family(&labels)?;
+            out.encode_counter::<NoLabelSet, u64, f64>(&value, None)?;
+        }
+        let help = "What is refused because calls wait too long: 0 nothing, 1 reads of those above their share, 2 their ordinary calls too, 3 both of all that have any waiting";
+        self.gauge("leasehold_shedding_level", help, shed.level.into())
     }
 
     fn usage(&mut self, usage: &Usage) -> Result<(), Error> {

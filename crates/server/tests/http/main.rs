@@ -18,6 +18,7 @@ mod audit;
 mod cluster;
 mod login;
 mod planted;
+mod quotas;
 mod bad_inputs;
 mod frames;
 mod http2;

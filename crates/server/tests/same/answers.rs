@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use crate::transports::{ALL, Acquire, Ask, Proof, Ways};
+use crate::world::World;
 
 /// A case, and what is answered.
 const CASES: [(&str, &str); 36] = [
@@ -269,4 +270,25 @@ async fn a_reserved_namespace_is_refused_over_each_transport() {
         assert_eq!(problem.code.to_string(), "permission_denied");
         assert_eq!(http["detail"], problem.detail);
     }
+}
+
+#[tokio::test]
+async fn quota_is_told_with_its_numbers_over_each_transport() {
+    let mut config = crate::world::config();
+    config.limits.locks_max = 1;
+    let mut ways = Ways::of(World::with(config).await).await;
+    let held = ways.by_a("held").await;
+    for over in ALL {
+        let lock = format!("{over:?}").to_lowercase();
+        let acquire = Acquire { lock, owner: "b", ttl_ms: Some(30_000), ..Acquire::default() };
+        let said = ways.ask(over, Ask::Acquire(acquire)).await;
+        assert_eq!(said.word, "quota_exceeded", "{over:?}");
+        assert_eq!(said.more["quota"], r#"Some("locks") Some("server") Some(1)"#, "{over:?}");
+        assert_eq!(said.more["retry"], "true", "{over:?}");
+    }
+    let released = ways.ask(ALL[2], Ask::Release { lock: "held".into(), proof: held }).await;
+    assert_eq!(released.word, "done");
+    let acquire =
+        Acquire { lock: "b".into(), owner: "b", ttl_ms: Some(30_000), ..Acquire::default() };
+    assert_eq!(ways.ask(ALL[2], Ask::Acquire(acquire)).await.word, "done");
 }

@@ -95,6 +95,7 @@ impl Said {
             ("cycle", problem.cycle.as_ref().map_or(0, Vec::len).to_string()),
             ("high_water", problem.high_water.is_some().to_string()),
             ("reason", format!("{:?}", problem.reason)),
+            ("quota", format!("{:?} {:?} {:?}", problem.quota, problem.of, problem.max)),
         ];
         Said { word: problem.code.to_string(), more: more.into() }
     }
@@ -126,7 +127,10 @@ pub(crate) struct Ways {
 
 impl Ways {
     pub(crate) async fn start() -> Ways {
-        let world = World::start().await;
+        Ways::of(World::start().await).await
+    }
+
+    pub(crate) async fn of(world: World) -> Ways {
         let channel = connect(&world.server).await;
         let first = AttachRequest { attach: Some(Attach::default()), commands: Vec::new() };
         let talk = Talk::begin(SessionsClient::new(channel.clone()), first).await.unwrap();

@@ -498,7 +498,8 @@ impl World {
                 reason: self.reason(client),
             });
         }
-        Command::AcceptFence(AcceptFence { namespace, register, fence })
+        let principal = principal_of(client);
+        Command::AcceptFence(AcceptFence { namespace, register, principal, fence })
     }
 
     fn query(&self, client: usize, rng: &mut Rng) -> Query {

@@ -261,7 +261,7 @@ impl Asks {
                 let of_owner = owner.map(|owner| Change::TtlOf(namespace.clone(), owner, *ttl));
                 of_owner.into_iter().chain([Change::Ttl(namespace.clone(), *lease, *ttl)]).collect()
             }
-            Transition::FenceAccepted { namespace, register, fence } => {
+            Transition::FenceAccepted { namespace, register, fence, .. } => {
                 vec![Change::Accepted(namespace.clone(), register.clone(), *fence)]
             }
             Transition::FenceDeleted { namespace, register, reason } => {

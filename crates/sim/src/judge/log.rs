@@ -231,7 +231,7 @@ impl Log {
                 }
             }
             Transition::Jumped { fence, .. } => self.fence = self.fence.max(*fence),
-            Transition::FenceAccepted { namespace, register, fence } => {
+            Transition::FenceAccepted { namespace, register, fence, .. } => {
                 if *fence > self.fence {
                     let what = format!("{register} at {fence}, the last token is {}", self.fence);
                     return Err(Verdict::new(now, "a register takes issued tokens only", what));

@@ -1,8 +1,8 @@
 //! The entries of a snapshot as bytes. A tag, once given, keeps its meaning for ever.
 
 use leasehold_core::{
-    ByteRange, ByteRequestEntry, Entry, Epoch, GrantEntry, LeaseEntry, PieceEntry, RegisterName,
-    Revision, SessionEntry, SetEntry,
+    ByteRange, ByteRequestEntry, Entry, Epoch, GrantEntry, LeaseEntry, PieceEntry, Principal,
+    RegisterName, Revision, SessionEntry, SetEntry,
 };
 
 use super::Fault;
@@ -12,6 +12,8 @@ mod tag {
     pub(super) const COUNTERS: u8 = 1;
     pub(super) const LEASE: u8 = 2;
     pub(super) const REGISTER: u8 = 3;
+    /// Of a principal that has a name, which comes before the token.
+    pub(super) const REGISTER_OF: u8 = 4;
 }
 
 /// What a lease, grant or piece has beyond the usual; one bit each.
@@ -38,10 +40,14 @@ impl Encoder {
                 self.varint(revision.0);
             }
             Entry::Lease(lease) => self.lease_entry(lease),
-            Entry::Register { namespace, register, fence } => {
-                self.byte(tag::REGISTER);
+            Entry::Register { namespace, register, principal, fence } => {
+                let is_named = !principal.is_anonymous();
+                self.byte(if is_named { tag::REGISTER_OF } else { tag::REGISTER });
                 self.namespace(namespace);
                 self.text(register.text().as_bytes());
+                if is_named {
+                    self.text(principal.text().as_bytes());
+                }
                 self.fence(*fence);
             }
         }
@@ -159,6 +165,13 @@ impl Decoder<'_> {
             tag::REGISTER => Entry::Register {
                 namespace: self.namespace()?,
                 register: self.name("register", RegisterName::stored)?,
+                principal: Principal::ANONYMOUS,
+                fence: self.fence()?,
+            },
+            tag::REGISTER_OF => Entry::Register {
+                namespace: self.namespace()?,
+                register: self.name("register", RegisterName::stored)?,
+                principal: self.principal()?,
                 fence: self.fence()?,
             },
             _ => return Err(self.fault("entry", start)),

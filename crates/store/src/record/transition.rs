@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use leasehold_core::{
     Adapter, Claim, Ending, Epoch, Granted, LeaseId, Millis, Mode, Namespace, OnDisconnect,
-    RegisterName, Request, RequestId, Scope, SessionOpened, SessionTerms, Transition,
+    Principal, RegisterName, Request, RequestId, Scope, SessionOpened, SessionTerms, Transition,
 };
 
 use super::Fault;
@@ -24,6 +24,8 @@ mod tag {
     pub(super) const KEY_ENDED: u8 = 11;
     pub(super) const FENCE_DELETED: u8 = 12;
     pub(super) const LEASE_ENDING: u8 = 13;
+    /// By a principal that has a name, which comes before the token.
+    pub(super) const FENCE_ACCEPTED_BY: u8 = 14;
     /// Beside one of those about a lease: it is that of the transition before, and left out.
     pub(super) const SAME_LEASE: u8 = 0x80;
 }
@@ -117,10 +119,14 @@ impl Encoder {
                 self.range(*range);
                 self.ending(ending);
             }
-            Transition::FenceAccepted { namespace, register, fence } => {
-                self.byte(tag::FENCE_ACCEPTED);
+            Transition::FenceAccepted { namespace, register, principal, fence } => {
+                let is_named = !principal.is_anonymous();
+                self.byte(if is_named { tag::FENCE_ACCEPTED_BY } else { tag::FENCE_ACCEPTED });
                 self.namespace(namespace);
                 self.text(register.text().as_bytes());
+                if is_named {
+                    self.text(principal.text().as_bytes());
+                }
                 self.fence(*fence);
             }
             Transition::FenceDeleted { namespace, register, reason } => {
@@ -311,6 +317,13 @@ impl Decoder<'_> {
                 tag::FENCE_ACCEPTED => Transition::FenceAccepted {
                     namespace: self.namespace()?,
                     register: self.name("register", RegisterName::stored)?,
+                    principal: Principal::ANONYMOUS,
+                    fence: self.fence()?,
+                },
+                tag::FENCE_ACCEPTED_BY => Transition::FenceAccepted {
+                    namespace: self.namespace()?,
+                    register: self.name("register", RegisterName::stored)?,
+                    principal: self.principal()?,
                     fence: self.fence()?,
                 },
                 tag::FENCE_DELETED => Transition::FenceDeleted {

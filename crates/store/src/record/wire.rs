@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    ByteRange, FencingToken, Key, LeaseId, Millis, NameError, Namespace, Owner, Scope, Timestamp,
+    ByteRange, FencingToken, Key, LeaseId, Millis, NameError, Namespace, Owner, Principal, Scope,
+    Timestamp,
 };
 
 use super::Fault;
@@ -269,6 +270,14 @@ impl<'a> Decoder<'a> {
         let start = self.at;
         let text = self.text(what)?;
         new(text).map_err(|_| self.fault(what, start))
+    }
+
+    /// A principal that has a name.
+    pub(super) fn principal(&mut self) -> Result<Principal, Fault> {
+        let start = self.at;
+        let principal = Principal::new(self.text("principal")?).ok();
+        let named = principal.filter(|principal| !principal.is_anonymous());
+        named.ok_or_else(|| self.fault("principal", start))
     }
 
     pub(super) fn namespace(&mut self) -> Result<Namespace, Fault> {

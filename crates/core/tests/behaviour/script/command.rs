@@ -260,7 +260,8 @@ fn accept(wanted: &Wanted<'_>) -> Command {
     let register = register(wanted);
     let number = wanted.word("the fence").parse();
     let number = number.unwrap_or_else(|_| wanted.fail("the fence is no number"));
-    Command::AcceptFence(AcceptFence { namespace, register, fence: fence(wanted, number) })
+    let (principal, fence) = (wanted.principal(), fence(wanted, number));
+    Command::AcceptFence(AcceptFence { namespace, register, principal, fence })
 }
 
 pub(super) fn register(wanted: &Wanted<'_>) -> RegisterName {

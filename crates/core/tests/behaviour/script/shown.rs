@@ -177,6 +177,7 @@ fn limit(limit: &Limit) -> String {
         Limit::Registers { .. } => "registers",
         Limit::RegistersInAll { .. } => "registers in all",
         Limit::Namespaces { .. } => "namespaces",
+        Limit::Quota { .. } => "quota",
         Limit::Tokens => "tokens",
     };
     format!("{name}: {limit}")

@@ -95,9 +95,9 @@ async fn begin(
         caller.may(Operation::OpenSession, Object::Namespace(&namespace))?;
     }
     operation::not_reserved(&namespace)?;
-    let engine = app.engine(&namespace);
+    let engine = app.engine_for(&caller, &namespace);
     let mut port = engine.port();
-    let outbox = Outbox::new(engine);
+    let outbox = Outbox::new(&engine);
     let (bound, hello) = bind(app, &caller, &outbox, &mut port, &namespace, asked.session).await?;
     let condition = engine.condition_changes();
     let ending = Box::pin(async move {
@@ -289,6 +289,7 @@ impl Attached {
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
         if self.changes.as_mut().is_some_and(Changes::is_due) {
             self.app.authenticator.again(self.app.now(), &mut self.caller)?;
+            self.port.set_account(&self.caller.account);
         }
         let mut read = 0;
         loop {
@@ -344,6 +345,7 @@ impl Attached {
             && changes.poll(cx).is_ready()
         {
             self.app.authenticator.again(self.app.now(), &mut self.caller)?;
+            self.port.set_account(&self.caller.account);
         }
         match self.ending.as_mut().poll(cx) {
             Poll::Pending => Ok(()),
@@ -425,7 +427,10 @@ impl Attached {
                 (Work::Unlock { lock }, Call::Command(Command::Unlock(unlock)))
             }
             Ask::Accept(body) => {
-                let accept = fences::asked(&body, self.in_namespace(&body.namespace)?)?;
+                let accept = {
+                    let namespace = self.in_namespace(&body.namespace)?;
+                    fences::asked(&self.caller, &body, namespace)?
+                };
                 (Work::Accept, Call::Command(Command::AcceptFence(accept)))
             }
             Ask::Test(body) => {

@@ -226,9 +226,12 @@ pub(super) fn transition() -> impl Strategy<Value = Transition> {
                 ending,
             }
         ),
-        (namespace(), register(), fence()).prop_map(|(namespace, register, fence)| {
-            Transition::FenceAccepted { namespace, register, fence }
-        }),
+        (namespace(), register(), owner(), fence()).prop_map(
+            |(namespace, register, owner, fence)| {
+                let principal = owner.principal();
+                Transition::FenceAccepted { namespace, register, principal, fence }
+            }
+        ),
         (namespace(), register(), ".{0,20}").prop_map(|(namespace, register, reason)| {
             Transition::FenceDeleted { namespace, register, reason: reason.into() }
         }),
@@ -317,9 +320,12 @@ pub(super) fn entry() -> impl Strategy<Value = Entry> {
             revision: Revision(revision),
         }),
         lease_entry().prop_map(|lease| Entry::Lease(Box::new(lease))),
-        (namespace(), register(), fence()).prop_map(|(namespace, register, fence)| {
-            Entry::Register { namespace, register, fence }
-        }),
+        (namespace(), register(), owner(), fence()).prop_map(
+            |(namespace, register, owner, fence)| {
+                let principal = owner.principal();
+                Entry::Register { namespace, register, principal, fence }
+            }
+        ),
     ]
 }
 

@@ -164,6 +164,7 @@ fn one_of_each_transition() -> Vec<Transition> {
         Transition::FenceAccepted {
             namespace: namespace.clone(),
             register: RegisterName::new("reg").unwrap(),
+            principal: leasehold_core::Principal::ANONYMOUS,
             fence,
         },
     ];
@@ -261,6 +262,7 @@ fn one_of_each_entry() -> Vec<Entry> {
         Entry::Register {
             namespace: Namespace::default(),
             register: RegisterName::new("reg").unwrap(),
+            principal: leasehold_core::Principal::ANONYMOUS,
             fence,
         },
     ]
