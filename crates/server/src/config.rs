@@ -349,7 +349,8 @@ impl Config {
             let message = "a Unix socket needs no TLS";
             return fault("tls.cert", path.display().to_string(), message);
         }
-        if !self.auth.cert.is_empty() && !(self.asks_for_certificates() && self.auth.enabled) {
+        let has_use = self.asks_for_certificates() && self.auth.enabled;
+        if !has_use && !self.auth.cert.is_empty() {
             let message = "it needs auth.enabled = true, and tls.client_ca";
             return fault("auth.cert", "set".into(), message);
         }

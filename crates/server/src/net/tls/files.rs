@@ -96,10 +96,12 @@ fn unreadable(
     error: &pem::Error,
     what: &'static str,
 ) -> TlsError {
-    let fault = match error {
-        pem::Error::NoItemsFound => format!("there is no {what} in PEM in it"),
-        pem::Error::MissingSectionEnd { .. } => "it is cut short: an END line is missing".into(),
-        _ => format!("what is in it is not a {what} in PEM"),
+    let is_empty = matches!(error, pem::Error::NoItemsFound);
+    let is_cut = matches!(error, pem::Error::MissingSectionEnd { .. });
+    let fault = match (is_empty, is_cut) {
+        (true, _) => format!("there is no {what} in PEM in it"),
+        (_, true) => "it is cut short: an END line is missing".into(),
+        (false, false) => format!("what is in it is not a {what} in PEM"),
     };
     TlsError::fault(setting, path, fault)
 }

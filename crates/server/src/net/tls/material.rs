@@ -196,11 +196,12 @@ fn server(
         .map_err(|error| TlsError::fault("cert", &config.cert, error))?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain.to_vec(), key.clone_key())
-        .map_err(|error| match error {
-            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+        .map_err(|error| {
+            if error == rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) {
                 TlsError::OtherKey { key: config.key.clone(), certificate: config.cert.clone() }
+            } else {
+                TlsError::fault("key", &config.key, error)
             }
-            error => TlsError::fault("key", &config.key, error),
         })?;
     server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     server.ticketer = ticketer;
