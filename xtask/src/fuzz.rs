@@ -62,7 +62,7 @@ fn wanted(args: &[String]) -> Result<Wanted> {
     Ok(wanted)
 }
 
-fn seconds(text: &str) -> Result<u64> {
+pub(crate) fn seconds(text: &str) -> Result<u64> {
     let (number, unit) =
         text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let factor = match unit {

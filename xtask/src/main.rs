@@ -5,6 +5,7 @@ mod fix;
 mod test;
 
 mod bench;
+mod campaign;
 mod console;
 mod deps;
 mod dist;
@@ -45,6 +46,7 @@ const CHORES: &[Chore] = &[
     deps::CHORE,
     bench::CHORE,
     sim::CHORE,
+    campaign::CHORE,
     planted::CHORE,
     fuzz::CHORE,
     tidy::CHORE,

@@ -27,3 +27,9 @@ pub use leasehold_judge::{checker, history, random};
 pub fn is_full() -> bool {
     std::env::var("LEASEHOLD_E2E").is_ok_and(|asked| asked == "full")
 }
+
+/// A seed for the random numbers of a test: its own, and another one in each round of a campaign, which sets `LEASEHOLD_SEED`.
+pub fn seed(own: u64) -> u64 {
+    let round = std::env::var("LEASEHOLD_SEED").ok().and_then(|text| text.parse::<u64>().ok());
+    own.wrapping_add(round.unwrap_or(0).wrapping_mul(1_000_003))
+}

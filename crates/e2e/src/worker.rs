@@ -59,7 +59,7 @@ impl Worker {
         if addresses.len() > 1 {
             client = client.impatient(PATIENCE);
         }
-        let random = Random::new(u64::from(id));
+        let random = Random::new(crate::seed(u64::from(id)));
         let (held, work) = (Vec::new(), Work::default());
         Worker { client, addresses, at, ttls, random, held, work }
     }

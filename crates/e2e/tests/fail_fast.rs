@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use leasehold_client::{Clock as _, SystemClock, sql};
 use leasehold_e2e::random::Random;
+use leasehold_e2e::seed;
 use leasehold_e2e::server::Server;
 use rusqlite::Connection;
 
@@ -183,7 +184,7 @@ impl Trial {
         let held = first.until(What::Believes, 0).await?;
         let second = Worker::start(server, &self, "second", &document)?;
         // Anywhere in its work; mostly between a look and a write, since that is what it does most of the time.
-        let mut random = Random::new(u64::from(self.number) + 77);
+        let mut random = Random::new(seed(u64::from(self.number) + 77));
         tokio::time::sleep(Duration::from_millis(random.below(200))).await;
         first.signal(libc::SIGSTOP)?;
         second.until(What::Granted, 0).await?;

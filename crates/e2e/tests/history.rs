@@ -6,9 +6,9 @@ use anyhow::{Result, ensure};
 use leasehold_e2e::checker::{Rules, check};
 use leasehold_e2e::client::{Ask, Client, Outcome};
 use leasehold_e2e::history::{Mode, Recorder};
-use leasehold_e2e::is_full;
 use leasehold_e2e::random::Random;
 use leasehold_e2e::server::Server;
+use leasehold_e2e::{is_full, seed};
 
 const CLIENTS: u32 = 32;
 const LOCKS: u64 = 24;
@@ -22,7 +22,12 @@ async fn recorded_history_can_have_happened() -> Result<()> {
     let workers: Vec<_> = (0..CLIENTS)
         .map(|id| {
             let client = Client::new(server.address(), id, &recorder);
-            tokio::spawn(work(client, Random::new(u64::from(id)), recorder.clone(), operations))
+            tokio::spawn(work(
+                client,
+                Random::new(seed(u64::from(id))),
+                recorder.clone(),
+                operations,
+            ))
         })
         .collect();
     for worker in workers {

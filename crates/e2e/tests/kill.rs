@@ -8,10 +8,10 @@ use anyhow::{Result, ensure};
 use leasehold_e2e::checker::{Checked, Rules, check};
 use leasehold_e2e::client::{Ask, Client, bound_unknown};
 use leasehold_e2e::history::{Event, Recorder};
-use leasehold_e2e::is_full;
 use leasehold_e2e::random::Random;
 use leasehold_e2e::server::Server;
 use leasehold_e2e::worker::Worker;
+use leasehold_e2e::{is_full, seed};
 
 const CLIENTS: u32 = 8;
 /// Short ones end now and then by themselves, long ones outlast several kills.
@@ -29,7 +29,7 @@ async fn killed_server_loses_no_grant_that_was_acknowledged() -> Result<()> {
             tokio::spawn(worker.run(is_over.clone()))
         })
         .collect();
-    let mut random = Random::new(1);
+    let mut random = Random::new(seed(1));
     for _ in 0..cycles {
         let pause = random.between(Duration::from_millis(1), Duration::from_millis(250));
         tokio::time::sleep(pause).await;

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many worlds every run lives through; `LEASEHOLD_SHELL_SEEDS` says otherwise.
+/// How many worlds every run lives through; `LEASEHOLD_SHELL_SEEDS` says otherwise, and `LEASEHOLD_SEED` which is the first.
 const SEEDS: u64 = 240;
 
 fn world(seed: u64, args: &[&str]) -> Output {
@@ -30,9 +30,10 @@ fn add_counts(counts: &mut BTreeMap<String, u64>, line: &str) {
 
 #[test]
 fn many_worlds_keep_every_promise() {
-    let seeds = std::env::var("LEASEHOLD_SHELL_SEEDS").ok().and_then(|text| text.parse().ok());
-    let seeds = seeds.unwrap_or(SEEDS);
-    let next = AtomicU64::new(0);
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let seeds = number("LEASEHOLD_SHELL_SEEDS").unwrap_or(SEEDS);
+    let first = number("LEASEHOLD_SEED").unwrap_or(0);
+    let next = AtomicU64::new(first);
     let (failed, counts) = (Mutex::new(Vec::new()), Mutex::new(BTreeMap::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -40,7 +41,7 @@ fn many_worlds_keep_every_promise() {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
+                    if seed >= first + seeds {
                         return;
                     }
                     let output = world(seed, &[]);

@@ -137,7 +137,7 @@ async fn storm(store: Store, seed: u64) -> Result<()> {
             tokio::spawn(worker.run(is_over.clone()))
         })
         .collect();
-    let mut random = Random::new(seed);
+    let mut random = Random::new(leasehold_e2e::seed(seed));
     let began = Instant::now();
     let mut deck = deck(&mut random);
     let mut faults = Vec::new();

@@ -9,6 +9,7 @@ use leasehold_e2e::driver::Came;
 use leasehold_e2e::history::{Acquired, Event, Kept, LockIndex, Mode, Operation, Recorder, Token};
 use leasehold_e2e::proxy::Network;
 use leasehold_e2e::random::Random;
+use leasehold_e2e::seed;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -47,7 +48,7 @@ pub(crate) async fn a_long_history_can_have_happened(stage: Stage) -> Result<()>
     }
     let history = recorder.take();
     let checked = check(&history, Rules::default())?;
-    println!("{checked:?}");
+    println!("{} operations in a history: {checked:?}", history.len());
     ensure!(history.len() >= OPERATIONS && checked.grants > OPERATIONS / 10, "{checked:?}");
     ensure!(checked.refusals > OPERATIONS / 1000, "too little was fought for: {checked:?}");
     ensure!(checked.unknown == 0, "the network was never away for long: {checked:?}");
@@ -56,7 +57,7 @@ pub(crate) async fn a_long_history_can_have_happened(stage: Stage) -> Result<()>
 
 /// Takes locks and gives them back, one after the other, as an owner of its own.
 async fn worker(stage: Arc<Stage>, id: u32, recorder: Recorder) -> Result<()> {
-    let mut random = Random::new(u64::from(id));
+    let mut random = Random::new(seed(u64::from(id)));
     while recorder.len() < OPERATIONS {
         let lock = LockIndex::try_from(random.below(LOCKS))?;
         let mode = if random.chance(20) { Mode::Shared } else { Mode::Exclusive };
