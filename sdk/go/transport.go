@@ -18,7 +18,7 @@ import (
 )
 
 // Version is that of this SDK.
-const Version = "0.1.0"
+const Version = "0.2.0"
 
 const (
 	answerBytesMax = 64 << 20

@@ -5,6 +5,7 @@ mod fix;
 mod test;
 
 mod bench;
+mod book;
 mod campaign;
 mod console;
 mod deps;
@@ -13,6 +14,7 @@ mod docs;
 mod fuzz;
 mod needs;
 mod planted;
+mod release;
 mod sdk;
 mod sim;
 mod tidy;
@@ -53,6 +55,8 @@ const CHORES: &[Chore] = &[
     vectors::CHORE,
     sdk::CHORE,
     dist::CHORE,
+    book::CHORE,
+    release::CHORE,
     console::SCREENSHOTS,
 ];
 

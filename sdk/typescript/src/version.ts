@@ -1,2 +1,2 @@
 /** The version of this package, which goes with that of the server. */
-export const VERSION = "0.1.0";
+export const VERSION = "0.2.0";

@@ -1,3 +1,3 @@
 """The version of this package, which goes with that of the server."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
