@@ -14,6 +14,7 @@ mod docs;
 mod fuzz;
 mod needs;
 mod planted;
+mod platforms;
 mod release;
 mod sdk;
 mod sim;
@@ -53,6 +54,7 @@ const CHORES: &[Chore] = &[
     fuzz::CHORE,
     tidy::CHORE,
     vectors::CHORE,
+    platforms::CHORE,
     sdk::CHORE,
     dist::CHORE,
     book::CHORE,

@@ -3,12 +3,12 @@
 mod versions;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::cargo::{cargo, run};
-use crate::{Chore, bench, book, check, dist, fuzz};
+use crate::{Chore, bench, book, check, dist, fuzz, platforms};
 use dist::VERSION;
 
 pub(crate) const CHORE: Chore = Chore {
@@ -18,9 +18,9 @@ pub(crate) const CHORE: Chore = Chore {
     help: "The steps, which stop at the first that fails:
   versions    workspace, SDKs, action and manifests have one version, and the changelog has a section for it
   tree        everything is committed
-  check       cargo xtask check
+  check       cargo xtask check, with licences and advisories of the dependencies
   fuzz        each target of the fuzzer for half a minute
-  advisories  no dependency has a known vulnerability: cargo-deny, which is installed if it is missing
+  platforms   both compile for macOS and Windows: see `cargo xtask platforms --help`
   crates      leasehold-api and leasehold-client can be published: cargo publish --dry-run
   book        the documentation as a book, all links valid: see `cargo xtask book --help`
   dist        packages, image, bill of materials and checksums: see `cargo xtask dist --help`
@@ -49,7 +49,7 @@ const STEPS: &[Step] = &[
     Step { name: "tree", run: tree },
     Step { name: "check", run: |root, _| (check::CHORE.run)(root, &[]) },
     Step { name: "fuzz", run: |root, _| (fuzz::CHORE.run)(root, &[]) },
-    Step { name: "advisories", run: |root, _| advisories(root) },
+    Step { name: "platforms", run: |root, _| (platforms::CHORE.run)(root, &[]) },
     Step { name: "crates", run: crates },
     Step { name: "book", run: |root, _| (book::CHORE.run)(root, &[]) },
     Step { name: "dist", run: |root, _| (dist::CHORE.run)(root, &[]) },
@@ -86,15 +86,6 @@ fn tree(root: &Path, mode: Mode) -> Result<()> {
         ensure!(changed.is_empty(), "not everything is committed:\n{changed}");
     }
     Ok(())
-}
-
-fn advisories(root: &Path) -> Result<()> {
-    let mut probe = cargo(root, &["deny", "--version"]);
-    let found = probe.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !found.is_ok_and(|status| status.success()) {
-        run(&mut cargo(root, &["install", "--locked", "cargo-deny"]))?;
-    }
-    run(&mut cargo(root, &["deny", "check", "advisories"]))
 }
 
 /// Both in one call: the second is built with the first as it is packed.

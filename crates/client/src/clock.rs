@@ -2,11 +2,13 @@
 //!
 //! It must go on while the machine sleeps: a laptop that wakes up has to know at once that its lease is over. On Linux
 //! that is `CLOCK_BOOTTIME`, and the alarm is set on the same clock, so that it rings as soon as the machine is awake.
+//! On macOS the monotonic clock goes on too, and on Windows the performance counter that [`std::time::Instant`] reads.
 
 use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
+#[cfg(unix)]
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::machine::Moment;
@@ -29,15 +31,28 @@ pub struct SystemClock;
 #[cfg(target_os = "linux")]
 const CLOCK: ClockId = ClockId::Boottime;
 /// On macOS this one goes on during sleep too.
-#[cfg(not(target_os = "linux"))]
+#[cfg(all(unix, not(target_os = "linux")))]
 const CLOCK: ClockId = ClockId::Monotonic;
+
+#[cfg(unix)]
+fn now() -> Moment {
+    let now = clock_gettime(CLOCK);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
+    Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+/// Counted from the first look of this process.
+#[cfg(not(unix))]
+fn now() -> Moment {
+    static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    let passed = FIRST.get_or_init(std::time::Instant::now).elapsed();
+    Moment::from_nanos(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX))
+}
 
 impl Clock for SystemClock {
     fn now(&self) -> Moment {
-        let now = clock_gettime(CLOCK);
-        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-        let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
-        Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+        now()
     }
 
     fn sleep_until(&self, at: Moment) -> Sleep {

@@ -22,7 +22,7 @@ const PLACES: &[(&str, &str, &str)] = &[
     ("contrib/action/package.json", "\"leasehold\": \"", "\""),
     ("deploy/kustomize/single/kustomization.yaml", "newTag: ", "\n"),
     ("deploy/kustomize/cluster/kustomization.yaml", "newTag: ", "\n"),
-    ("docs/operate/install.md", "leasehold_", "_amd64.deb"),
+    ("docs/operate/install.md", "install ./leasehold_", "_amd64.deb"),
 ];
 
 pub(super) fn agree(root: &Path, mode: Mode) -> Result<()> {
