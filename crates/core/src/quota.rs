@@ -212,7 +212,7 @@ pub(crate) fn check(of: QuotaOf, quota: QuotaKind, len: u64, max: u64) -> Result
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PrincipalIdx(u32);
 
-/// What each principal has, for as long as it has anything. Of the anonymous one nothing is counted: it is everybody.
+/// What each principal has, for as long as it has anything. Of the anonymous one nothing is counted: every client is it.
 #[derive(Clone, Debug)]
 pub(crate) struct Principals {
     seed: u64,
