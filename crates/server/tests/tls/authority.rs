@@ -47,11 +47,7 @@ impl Authority {
 
     /// For `localhost` and 127.0.0.1.
     pub(crate) fn server(&self) -> Signed {
-        self.sign(Wanted {
-            names: vec![dns("localhost"), SanType::IpAddress([127, 0, 0, 1].into())],
-            usages: vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
-            ..Wanted::for_client(&[])
-        })
+        self.sign(Wanted::for_server())
     }
 
     pub(crate) fn sign(&self, wanted: Wanted) -> Signed {
@@ -104,6 +100,15 @@ fn rustls_random() -> [u8; 8] {
 }
 
 impl Wanted {
+    /// For a server as `localhost` and 127.0.0.1.
+    pub(crate) fn for_server() -> Wanted {
+        Wanted {
+            names: vec![dns("localhost"), SanType::IpAddress([127, 0, 0, 1].into())],
+            usages: vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+            ..Wanted::for_client(&[])
+        }
+    }
+
     /// For a client with these URIs.
     pub(crate) fn for_client(uris: &[&str]) -> Wanted {
         Wanted {

@@ -105,7 +105,7 @@ async fn what_does_not_fit_together_changes_nothing_and_is_counted() {
         assert_eq!(world.client().connect().await.unwrap().server(), first);
     }
     assert_eq!(not_after().await, ends);
-    let soon = Wanted { expires_in: Some(Duration::from_secs(900)), ..Wanted::for_client(&[]) };
+    let soon = Wanted { expires_in: Some(Duration::from_secs(900)), ..Wanted::for_server() };
     let last = world.authority.sign(soon);
     world.files.write("server.key", &last.key_pem());
     world.files.write("server.pem", &last.pem);

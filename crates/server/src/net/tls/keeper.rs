@@ -30,6 +30,8 @@ pub(crate) struct Tls {
     trust: AtomicU64,
     slots: Arc<Slots>,
     is_asked: Notify,
+    /// What the files looked like before they were read first: a change since then is one.
+    first: Stamps,
 }
 
 /// What the files looked like.
@@ -38,9 +40,10 @@ type Stamps = Vec<Option<Stamp>>;
 impl Tls {
     /// Reads the files, which have to be right.
     pub(crate) fn new(config: TlsConfig) -> Result<Tls, TlsError> {
+        let first = stamps(&config);
         let current = ArcSwap::from_pointee(Material::read(&config, now(), None)?);
         let (slots, is_asked) = (Slots::new(), Notify::new());
-        Ok(Tls { config, current, trust: AtomicU64::new(0), slots, is_asked })
+        Ok(Tls { config, current, trust: AtomicU64::new(0), slots, is_asked, first })
     }
 
     pub(super) fn server(&self) -> Arc<ServerConfig> {
@@ -99,7 +102,7 @@ impl Tls {
         changed: impl Fn() + Send,
         mut stop: watch::Receiver<bool>,
     ) {
-        let mut seen = self.stamps();
+        let mut seen = self.first.clone();
         let mut warned = 0;
         loop {
             warned = self.warn(warned);
@@ -108,11 +111,11 @@ impl Tls {
                 () = self.is_asked.notified() => true,
                 () = tokio::time::sleep(LOOK_EVERY) => false,
             };
-            let stamps = self.stamps();
-            if !is_asked && stamps == seen {
+            let looked = stamps(&self.config);
+            if !is_asked && looked == seen {
                 continue;
             }
-            seen = stamps;
+            seen = looked;
             match self.read() {
                 Ok(is_trust_new) => {
                     tracing::info!(cert = %self.config.cert.display(), "TLS files read");
@@ -141,10 +144,6 @@ impl Tls {
         Ok(is_trust_new)
     }
 
-    fn stamps(&self) -> Stamps {
-        self.config.files().map(|(_, path)| Stamp::at(path)).collect()
-    }
-
     /// Says once a day that the certificate is in the last third of its time.
     fn warn(&self, warned: UnixSeconds) -> UnixSeconds {
         let (now, validity) = (now(), self.current.load().validity);
@@ -158,6 +157,10 @@ impl Tls {
         tracing::warn!(%cert, hours, "the server's certificate ends soon: put a new one in its place");
         now
     }
+}
+
+fn stamps(config: &TlsConfig) -> Stamps {
+    config.files().map(|(_, path)| Stamp::at(path)).collect()
 }
 
 fn now() -> UnixSeconds {
