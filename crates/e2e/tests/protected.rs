@@ -82,10 +82,10 @@ async fn hold_through_tls(
 async fn servers_that_cannot_be_trusted_are_told_from_those_that_are_not_there() -> Result<()> {
     let server = Server::start().await?;
     let (trusted, other) = (Authority::new()?, Authority::new()?);
-    for (authority, certificate, said) in [
-        (&other, Certificate::Good, "signed by an unknown authority"),
-        (&trusted, Certificate::ForAnotherName, "not for the name localhost"),
-        (&trusted, Certificate::Expired, "has expired"),
+    for (authority, certificate, said, advice) in [
+        (&other, Certificate::Good, "signed by an unknown authority", "--cacert"),
+        (&trusted, Certificate::ForAnotherName, "not for the name localhost", "--hosts"),
+        (&trusted, Certificate::Expired, "has expired", "cert renew"),
     ] {
         let proxy = TlsProxy::before(server.address(), authority, certificate).await?;
         for transport in TRANSPORTS {
@@ -102,7 +102,7 @@ async fn servers_that_cannot_be_trusted_are_told_from_those_that_are_not_there()
             let args = [&["--cacert", file], verb.as_slice()].concat();
             let (code, _, talk) = ends(leasehold(proxy.port(), &args)?).await?;
             assert_eq!(code, 69, "{talk}");
-            assert!(talk.contains(said) && talk.contains("--cacert"), "{talk}");
+            assert!(talk.contains(said) && talk.contains(advice), "{talk}");
         }
     }
     // One that speaks no TLS at all.
