@@ -383,7 +383,9 @@ fn way_is_protected_as_it_was_asked_for() {
         assert!(said.contains("certificate"), "{said}");
         let said = open_error(&url("127.0.0.1", "verify-ca", &unknown)).await;
         assert!(said.contains("certificate"), "{said}");
-        let unverified = location(&url("127.0.0.1", "require", &unknown));
+        let said = open_error(&url("127.0.0.1", "require", &unknown)).await;
+        assert!(said.contains("certificate"), "an authority that is named is asked: {said}");
+        let unverified = location(&own.url("sslmode=require"));
         PostgresJournal::open(&unverified, 0).await.expect("nothing is verified");
     });
 }

@@ -486,7 +486,7 @@ mod tests {
         let mut taken = Vec::new();
         let mut id = 0;
         // Each turn takes 200 ms, and more comes than it carries out.
-        for _ in 0..12 {
+        for _ in 0..16 {
             for _ in 0..1500 {
                 id += 1;
                 into.ordinary.try_send(call_of(&red, id)).unwrap();

@@ -304,8 +304,14 @@ async fn many_watches_through_a_follower_delay_no_heartbeat() {
     let root = pair.root.reveal();
     let opened = pair.ask(&pair.follower, root, "POST", "/v1/sessions", Some(&body)).await.ok();
     let mut watches = Vec::new();
-    for _ in 0..128 {
-        watches.push(open(&pair.follower, "/v1/watch?namespace=billing", &billing).await);
+    // A principal may have a hundred.
+    let (audit, _) = pair.token("audit", "client:billing").await;
+    eventually("known", async || pair.acquire(&pair.follower, &audit, "y").await.status == 200)
+        .await;
+    for _ in 0..64 {
+        for token in [&billing, &audit] {
+            watches.push(open(&pair.follower, "/v1/watch?namespace=billing", token).await);
+        }
     }
     let path = format!("/v1/sessions/{}/keepalive", opened["session_id"].as_str().unwrap());
     let mut took = Vec::new();

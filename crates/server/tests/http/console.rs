@@ -201,6 +201,12 @@ async fn overview_names_those_who_wait_and_those_who_lapse_next() {
     assert_eq!(overview["totals"]["grants"], 2);
     assert_eq!(overview["namespaces"][0]["namespace"], "default");
     assert_eq!(world.get("/v1/overview?namespace=other").await.ok()["locks_held"], 0);
+    // Waits are counted in milliseconds, and one that took none is no wait.
+    eventually("it has waited", async || {
+        let overview = world.get("/v1/overview").await.ok();
+        overview["longest_waits"][0]["waiting_ms"].as_u64().is_some_and(|waited| waited > 1)
+    })
+    .await;
     world.post("/v1/locks/x/break", r#"{"reason":"test"}"#).await.ok();
     assert_eq!(waiting.await.unwrap().status, 200);
     let overview = world.get("/v1/overview").await.ok();
