@@ -141,7 +141,10 @@ fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, Error> {
 fn connect_error(server: &str, error: &io::Error) -> ConnectError {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let said = match cause {
-        None => return ConnectError::passing(format!("{server}: {error}")),
+        None => {
+            let said = format!("{server}: the TLS handshake failed, perhaps it speaks no TLS: {error}");
+            return ConnectError::passing(said);
+        }
         Some(rustls::Error::InvalidCertificate(certificate)) => match certificate {
             // One that calls itself as one that is trusted, with another key, is none of them.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {

@@ -149,9 +149,14 @@ impl LockTable {
             Transition::KeyEnded { namespace, lease, fence, key, .. } => self
                 .find_lease(namespace, *lease)
                 .is_some_and(|(at, lease)| at.lease(lease).held.get(*fence, key).is_some()),
-            Transition::RangeEnded { namespace, lease, owner, .. } => self
-                .find_lease(namespace, *lease)
-                .is_some_and(|(at, _)| at.owners.find(owner).is_some()),
+            Transition::RangeEnded { namespace, lease, owner, inode, range, .. } => {
+                self.find_lease(namespace, *lease).is_some_and(|(at, lease)| {
+                    let (owner, file) = (at.owners.find(owner), at.inodes.get(inode));
+                    owner.zip(file).is_some_and(|(owner, file)| {
+                        !file.own_overlapping(Party { owner, lease }, *range).is_empty()
+                    })
+                })
+            }
             Transition::EpochBegan { .. }
             | Transition::Jumped { .. }
             | Transition::SessionOpened(_)

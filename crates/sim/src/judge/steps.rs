@@ -109,7 +109,9 @@ impl Onlooker {
         while self.base.revision() < table.revision()
             && let Some(transition) = self.since.pop_front()
         {
-            let unfit = |unfit: leasehold_core::Unfit| ("transitions replay", unfit.to_string());
+            let unfit = |unfit: leasehold_core::Unfit| {
+                ("transitions replay", format!("{unfit}: {transition:?}"))
+            };
             self.base.apply(&transition).map_err(unfit)?;
         }
         self.since.clear();
@@ -156,7 +158,9 @@ impl Onlooker {
     fn replay(&mut self, table: &LockTable, step: &Step) -> Checked {
         const PROMISE: &str = "transitions replay to the same table";
         for transition in &step.transitions {
-            let unfit = |unfit: leasehold_core::Unfit| ("transitions replay", unfit.to_string());
+            let unfit = |unfit: leasehold_core::Unfit| {
+                ("transitions replay", format!("{unfit}, in {:?}", step.transitions))
+            };
             self.replayed.apply(transition).map_err(unfit)?;
         }
         for (namespace, lease) in step.transitions.iter().filter_map(touched) {
