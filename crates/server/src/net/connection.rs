@@ -19,7 +19,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use crate::net::scan::RequestScan;
-use crate::net::tls::TLS_HANDSHAKE;
 use crate::service::delivery::DeliveryGuard;
 use crate::telemetry::metrics::Metrics;
 
@@ -206,13 +205,11 @@ pub(crate) struct MeteredIo<S> {
     stream: S,
     connection: Arc<Connection>,
     scan: RequestScan,
-    /// Nothing has been read yet.
-    is_first: bool,
 }
 
 impl<S> MeteredIo<S> {
     pub(crate) fn new(stream: S, connection: Arc<Connection>) -> MeteredIo<S> {
-        MeteredIo { stream, connection, scan: RequestScan::default(), is_first: true }
+        MeteredIo { stream, connection, scan: RequestScan::default() }
     }
 }
 
@@ -226,11 +223,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for MeteredIo<S> {
         let before = buf.filled().len();
         let result = Pin::new(&mut this.stream).poll_read(cx, buf);
         let read = &buf.filled()[before..];
-        if let Some(&first) = read.first() {
-            if std::mem::take(&mut this.is_first) && first == TLS_HANDSHAKE {
-                // Whoever speaks TLS to a port without it would not understand a word of an answer.
-                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
-            }
+        if !read.is_empty() {
             this.connection.bytes_came();
             if !this.connection.is_http2.load(Relaxed) {
                 this.scan.read(read);

@@ -108,7 +108,11 @@ async fn what_is_not_tls_is_told_so_and_old_tls_is_refused() {
     let without = Server::start(config).await.unwrap();
     let mut to_plain = TcpStream::connect(without.address()).await.unwrap();
     to_plain.write_all(&client_hello(&world)).await.unwrap();
-    assert_eq!(rest(&mut to_plain).await, b"", "it is closed without a word");
+    let said = rest(&mut to_plain).await;
+    assert!(
+        said.starts_with(b"HTTP/1.1 400"),
+        "what is no TLS tells the client that the port speaks none"
+    );
     without.stop().await;
     world.server.stop().await;
 }

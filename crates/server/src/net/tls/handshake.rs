@@ -15,7 +15,7 @@ use tokio_rustls::server::TlsStream;
 use super::keeper::Tls;
 
 /// The first byte of TLS, and of nothing that HTTP begins with.
-pub(crate) const TLS_HANDSHAKE: u8 = 0x16;
+const TLS_HANDSHAKE: u8 = 0x16;
 /// From the first byte to the last, the wait for a place included.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The same while others wait for a place: a peer that answers takes two turns of the network.

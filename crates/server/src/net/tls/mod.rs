@@ -16,6 +16,6 @@ mod slots;
 
 pub(crate) use der::{serial_of, validity};
 pub use files::TlsError;
-pub(crate) use handshake::{Rewound, TLS_HANDSHAKE};
+pub(crate) use handshake::Rewound;
 pub(crate) use keeper::Tls;
 pub use material::{ClientAuth, MinVersion, TlsConfig};
