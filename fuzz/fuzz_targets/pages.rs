@@ -14,7 +14,9 @@ fuzz_target!(|token: &[u8]| {
             "/v1/tree?page_token=",
             "/v1/events?after=",
         ] {
-            let request = format!("GET {path}{token} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+            let request = format!(
+                "GET {path}{token} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+            );
             let answer = door.exchange(request.as_bytes()).await;
             assert!(answer.starts_with(b"HTTP/1.1 "), "{}", String::from_utf8_lossy(&answer));
             assert!(!answer.starts_with(b"HTTP/1.1 5"), "{}", String::from_utf8_lossy(&answer));
