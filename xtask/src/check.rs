@@ -31,6 +31,8 @@ fn check(root: &Path) -> Result<()> {
     // First, though only the tests want it: what cannot be installed should not cost a build to find out.
     needs::install()?;
     run(&mut cargo(root, &["fmt", "--all", "--check"]))?;
+    // A workspace of its own.
+    run(&mut cargo(&root.join("fuzz"), &["fmt", "--check"]))?;
     deps::check(root)?;
     tidy::tidy(root)?;
     console::types(root)?;

@@ -20,5 +20,7 @@ committed yet are no hindrance: look at the difference afterwards.",
 fn fix(root: &Path) -> Result<()> {
     let fixes = ["clippy", "--fix", "--allow-dirty", "--allow-staged"];
     run(cargo(root, &fixes).args(["--workspace", "--all-targets"]))?;
-    run(&mut cargo(root, &["fmt", "--all"]))
+    run(&mut cargo(root, &["fmt", "--all"]))?;
+    // A workspace of its own.
+    run(&mut cargo(&root.join("fuzz"), &["fmt"]))
 }
