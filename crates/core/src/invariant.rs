@@ -361,7 +361,7 @@ pub fn invariant_registers_hold_issued_tokens(table: &LockTable) -> Checked {
 
 pub fn invariant_every_waiter_waits_for_somebody(table: &LockTable) -> Checked {
     // Those who are still to be woken can be granted in their turn.
-    let withheld = table.suspended || table.is_strict_grace() || !table.to_wake.is_empty();
+    let withheld = table.suspended || table.is_strict_grace() || table.has_candidates();
     for (_, space) in spaces(table) {
         for (&ticket, waiter) in &space.waiters {
             let mut claims = waiter.request.claims.iter();

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::budget::Budget;
 use crate::change::Listener;
 use crate::command::GracePolicy;
 use crate::effect::{Effect, Event, News, Step};
 use crate::endings::Endings;
 use crate::fencing_token::FencingToken;
-use crate::handle::Candidates;
+use crate::handle::{Candidates, Sweeps};
 use crate::id::{Adapter, Epoch, Namespace, Owner, Revision, Ticket};
 use crate::lease::LeaseIdx;
 use crate::limits::Limits;
@@ -69,8 +70,12 @@ pub struct LockTable {
     pub(crate) freed: Vec<(NamespaceIdx, Scope)>,
     /// Waiters that are still to be looked at: they were too many for one turn.
     pub(crate) to_wake: Candidates,
-    /// How many may still be granted in this step.
+    /// Namespaces in which so much came free that all who wait are looked at.
+    pub(crate) sweeps: Sweeps,
+    /// How many waiters may still be looked at in this step.
     pub(crate) wakes_left: usize,
+    /// How many more may be found in this step that are worth a look.
+    pub(crate) collects_left: Budget,
     /// Who waits and has lost bytes of its own in this step: others may stand in its way now that did not before.
     pub(crate) weakened: BTreeSet<(Namespace, Owner)>,
     /// Waiters whose lease has ended in this step: nothing can stand under it any more.
@@ -117,7 +122,9 @@ impl LockTable {
             suspended: false,
             freed: Vec::new(),
             to_wake: Candidates::new(),
+            sweeps: Sweeps::default(),
             wakes_left: usize::MAX,
+            collects_left: Budget::new(usize::MAX),
             weakened: BTreeSet::new(),
             orphaned: Vec::new(),
             snapshotting: None,
@@ -155,7 +162,7 @@ impl LockTable {
 
     /// Whether the next tick goes on with what was too much for one turn.
     pub(crate) fn has_turns_left(&self) -> bool {
-        !self.suspended && (!self.ending.is_empty() || !self.to_wake.is_empty())
+        !self.suspended && (!self.ending.is_empty() || self.has_candidates())
     }
 
     pub(crate) fn namespace_idx(&self, name: &Namespace) -> Option<NamespaceIdx> {

@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) locks: u64,
     pub(crate) ttl: Duration,
     pub(crate) latency_max: Duration,
+    /// How long the SDK of each client tries again.
+    pub(crate) patience: Duration,
     pub(crate) store: Store,
     pub(crate) snapshot_bytes: u64,
     /// How long workers work and things go wrong.
@@ -73,6 +75,7 @@ impl Plan {
             snapshot_bytes: rng.spread(300, 20_000),
             length: Duration::from_secs(rng.between(12, 24)),
             faults: Vec::new(),
+            patience: Duration::from_millis(rng.spread(400, 30_000)),
         };
         plan.faults = faults(&plan);
         plan

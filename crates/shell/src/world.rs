@@ -247,6 +247,7 @@ async fn work(
     let client = Client::builder(&address)
         .transport(transport)
         .heartbeat(interval)
+        .patience(plan.patience)
         .clock(Arc::new(SimulatedClock))
         .surroundings(Arc::new(Simulated { stall: stall.clone() }))
         .start()?;

@@ -63,12 +63,11 @@ fn many_worlds_keep_every_promise() {
             "{what}\nto see it happen:\n    cargo run -p leasehold-shell -- --seed {seed} --trace\nalso failed: {others:?}"
         );
     }
-    // A simulation in which something never comes about cannot find anything there. Workers seldom hear that nothing was applied;
-    // single requests hear it all the time.
-    assert!(counts.get("not_applied").is_some_and(|&number| number > seeds / 16), "{counts:?}");
+    // A simulation in which something never comes about cannot find anything there.
     for name in [
         "grants",
         "refusals",
+        "not_applied",
         "unknown",
         "renewals",
         "restarts",

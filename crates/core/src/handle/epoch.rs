@@ -41,7 +41,7 @@ impl LockTable {
             self.forget_place(space, ticket);
         }
         self.freed.clear();
-        self.to_wake.clear();
+        self.forget_candidates();
     }
 
     /// No grace ever cuts a lease short: each runs in full from now.

@@ -12,9 +12,11 @@ mod renew;
 mod sessions;
 mod turns;
 mod waiting;
+mod waking;
 
-pub(crate) use waiting::Candidates;
+pub(crate) use waking::{Candidates, Sweeps};
 
+use crate::budget::Budget;
 use crate::command::Command;
 use crate::effect::{Answer, Outcome, Step};
 use crate::quota::Quotas;
@@ -44,6 +46,7 @@ impl LockTable {
     ) -> Outcome {
         self.now = self.now.max(now);
         self.wakes_left = self.limits.endings_per_step_max.saturating_mul(2);
+        self.collects_left = Budget::new(self.wakes_left);
         if !matches!(command, Command::BeginEpoch(_) | Command::Jump(_)) {
             self.process_due(step);
             if self.has_turns_left() {

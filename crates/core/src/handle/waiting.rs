@@ -1,20 +1,15 @@
-//! Those who wait: how they start to, how they are woken, and how they leave.
-
-use std::collections::BTreeSet;
-use std::ops::ControlFlow;
+//! Those who wait: how they start to, and how they leave.
 
 use crate::budget::{Budget, Cut};
-use crate::command::{Acquire, Cancel, Claim, Under, Wait};
-use crate::conflict::{Asker, Want};
+use crate::command::{Acquire, Cancel, Under, Wait};
 use crate::digest::{digest_of, secret_of};
 use crate::effect::{Answer, Effect, News, Outcome, Queued, Step};
 use crate::graph::Requester;
 use crate::id::{Owner, SecretTicket, Ticket};
-use crate::mode::Mode;
-use crate::namespace::{Known, NamespaceIdx, NamespaceState};
+use crate::namespace::{Known, NamespaceIdx};
 use crate::queue::{Queue, Waiter};
-use crate::refusal::{Invalid, Limit, Refusal};
-use crate::scope::{Key, Scope};
+use crate::refusal::{Limit, Refusal};
+use crate::scope::Scope;
 use crate::table::LockTable;
 use crate::time::{Millis, Timestamp};
 
@@ -22,9 +17,6 @@ use super::places::id_of;
 
 /// How much the deadlock check of one request may look at. A check that would need more refuses the wait.
 const CHECK_STEPS: usize = 12_000;
-
-/// What it takes to grant a waiter, in looks at one.
-const GRANT_STEPS: usize = 3;
 
 impl LockTable {
     /// Puts a request into the queues, unless that would lock up or be one too many.
@@ -329,90 +321,6 @@ impl LockTable {
         Ok(Answer::Cancelled { waiting: true })
     }
 
-    /// Grants every waiter that what has come free allows, lowest ticket first, and no other. If they are too many for
-    /// one step, the next ticks go on.
-    pub(super) fn wake_waiters(&mut self, step: &mut Step) {
-        debug_assert!(
-            self.freed.iter().all(|(space, _)| self.spaces.get(space.0).is_some()),
-            "what came free is in a namespace that is there"
-        );
-        self.refuse_orphans(step);
-        if self.suspended || self.is_strict_grace() {
-            self.freed.clear();
-            self.to_wake.clear();
-            return;
-        }
-        let mut candidates = std::mem::take(&mut self.to_wake);
-        loop {
-            while let Some((space, scope)) = self.freed.pop() {
-                self.space(space).add_candidates(space, &scope, &mut candidates);
-            }
-            if self.wakes_left == 0 {
-                break;
-            }
-            let Some((ticket, space, lane)) = candidates.pop_first() else {
-                break;
-            };
-            let Some(at) = self.spaces.get(space.0) else { continue };
-            let Some(waiter) = at.waiters.get(&ticket) else {
-                continue;
-            };
-            let next = match &lane {
-                Lane::Queue(scope) => at.queue(scope).and_then(|queue| queue.after(ticket)),
-                Lane::Alone => None,
-            };
-            let verdict = at.verdict(waiter, ticket, &lane, self.now);
-            self.wakes_left = self.wakes_left.saturating_sub(1);
-            if verdict == Verdict::Granted {
-                self.wakes_left = self.wakes_left.saturating_sub(GRANT_STEPS);
-                self.grant_waiter(space, ticket, step);
-            }
-            let goes_on = verdict != Verdict::BlockedHere;
-            if let (Some(next), true) = (next, goes_on) {
-                candidates.insert((next, space, lane));
-            }
-        }
-        self.to_wake = candidates;
-    }
-
-    /// A plain lease ends with the last that stands under it, and those who wait to stand under it are told.
-    fn refuse_orphans(&mut self, step: &mut Step) {
-        for (space, ticket) in std::mem::take(&mut self.orphaned) {
-            if self.space(space).waiters.contains_key(&ticket) {
-                self.refuse_waiter(space, ticket, &Refusal::LeaseLost(None), step);
-            }
-        }
-    }
-
-    fn grant_waiter(&mut self, space: NamespaceIdx, ticket: Ticket, step: &mut Step) {
-        if let Under::NewLease { id, .. } = self.space(space).waiters[&ticket].request.under
-            && self.space(space).lease_no(id).is_some()
-        {
-            let refusal = Refusal::Invalid(Invalid::LeaseIdInUse);
-            return self.refuse_waiter(space, ticket, &refusal, step);
-        }
-        if let Err(refusal) = self.check_tokens_left() {
-            return self.refuse_waiter(space, ticket, &refusal, step);
-        }
-        let mut waiter = self.remove_waiter(space, ticket);
-        let grant = self.grant(space, &mut waiter.request, waiter.digest, waiter.since, step);
-        for call in waiter.calls {
-            step.effects.push(Effect::Granted { call, grant: Box::new(grant.clone()) });
-        }
-    }
-
-    /// Everything may have come free: looks at all queues.
-    pub(super) fn free_every_queue(&mut self) {
-        let mut freed = Vec::new();
-        for (space, at) in self.spaces_by_name() {
-            freed.extend(at.queues.keys().map(|key| (space, Scope::Key(key.clone()))));
-            for (&inode, held) in &at.inodes {
-                freed.extend(held.queues.keys().map(|&range| (space, Scope::range(inode, range))));
-            }
-        }
-        self.freed.extend(freed);
-    }
-
     pub(super) fn queued(&self, space: NamespaceIdx, ticket: Ticket) -> Queued {
         let waiter = &self.space(space).waiters[&ticket];
         let position = self.position(space, &waiter.request, ticket);
@@ -436,107 +344,5 @@ impl LockTable {
             Scope::Key(key) => self.space(space).queues.get(key).map_or(0, Queue::len),
             Scope::Range { .. } => self.waiting_for(space, scope, 0, budget).len,
         }
-    }
-}
-
-/// Why a waiter is looked at.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Lane {
-    /// It is next in the queue of a scope that something came free in.
-    Queue(Scope),
-    /// For its own sake.
-    Alone,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Granted,
-    /// Nobody behind it in this queue can go before it.
-    BlockedHere,
-    BlockedElsewhere,
-}
-
-/// Waiters that can perhaps be granted, in the order of their tickets.
-pub(crate) type Candidates = BTreeSet<(Ticket, NamespaceIdx, Lane)>;
-
-impl NamespaceState {
-    /// The first waiter of each queue that what has come free may concern.
-    fn add_candidates(&self, space: NamespaceIdx, freed: &Scope, candidates: &mut Candidates) {
-        if self.waiters.is_empty() {
-            return;
-        }
-        match freed {
-            Scope::Key(key) => {
-                for (other, queue) in self.queues_overlapping(key) {
-                    let lane = Lane::Queue(Scope::Key(Key::clone(other)));
-                    candidates.extend(queue.first().map(|ticket| (ticket, space, lane)));
-                }
-            }
-            Scope::Range { inode, range } => {
-                let Some(at) = self.inodes.get(inode) else {
-                    return;
-                };
-                for (other, queue) in at.queues_overlapping(*range) {
-                    let lane = Lane::Queue(Scope::range(*inode, other));
-                    candidates.extend(queue.first().map(|ticket| (ticket, space, lane)));
-                }
-                let entangled = at.entangled_with(*range);
-                candidates.extend(entangled.map(|(_, ticket)| (ticket, space, Lane::Alone)));
-            }
-        }
-    }
-
-    /// Whether a waiter can be granted, and what that means for those behind it.
-    fn verdict(&self, waiter: &Waiter, ticket: Ticket, lane: &Lane, now: Timestamp) -> Verdict {
-        let gone = self.is_gone(waiter, now) && !planted!("grant-to-expired-waiter");
-        let asker = waiter.asker(ticket);
-        let mut blocked = gone;
-        let claims = &waiter.request.claims;
-        let looked_at = if planted!("set-granted-in-part") { 1 } else { claims.len() };
-        for claim in &claims[..looked_at] {
-            let blocked_here = match self.first_blocker(claim, asker) {
-                ControlFlow::Continue(()) => continue,
-                ControlFlow::Break(here) => here,
-            };
-            blocked = true;
-            if blocked_here && *lane == Lane::Queue(claim.scope.clone()) {
-                return Verdict::BlockedHere;
-            }
-        }
-        if !blocked {
-            return Verdict::Granted;
-        }
-        // Held up by another of its scopes, it still keeps out of this one all but those who share it.
-        let mode_here = match lane {
-            Lane::Queue(scope) => self.queue(scope).and_then(|queue| queue.mode(ticket)),
-            Lane::Alone => None,
-        };
-        match mode_here {
-            Some(Mode::Exclusive) => Verdict::BlockedHere,
-            Some(Mode::Shared | Mode::Permits(_)) | None => Verdict::BlockedElsewhere,
-        }
-    }
-
-    /// Whether a wait, or the session it stands under, is over, though that has not been worked off yet.
-    pub(crate) fn is_gone(&self, waiter: &Waiter, now: Timestamp) -> bool {
-        let session_over = match waiter.request.under {
-            Under::NewLease { .. } => false,
-            Under::Session(id) => {
-                self.live_lease(id).is_none_or(|lease| self.lease(lease).is_due(now))
-            }
-        };
-        waiter.is_due(now) || session_over
-    }
-
-    /// Breaks if the claim is blocked; with `true` if that holds for every waiter behind it in the same queue as well.
-    fn first_blocker(&self, claim: &Claim, asker: Asker) -> ControlFlow<bool> {
-        let blockers = self.blockers(claim, asker, Want::One);
-        if blockers.is_empty() {
-            return ControlFlow::Continue(());
-        }
-        // A reclaim window does not block its own owner, who may stand further back.
-        let over = |lease| self.lease(lease).is_lapsed();
-        let windows = blockers.iter().any(|blocker| blocker.lease().is_some_and(over));
-        ControlFlow::Break(!windows)
     }
 }

@@ -365,3 +365,41 @@ fn no_request_changes_more_of_its_own_ranges_than_a_step_may() {
         "#]],
     );
 }
+
+#[test]
+fn more_queues_than_one_step_looks_at_are_looked_at_in_the_next() {
+    check_with(
+        |limits| limits.endings_per_step_max = 2,
+        "
+        0s z acquire path:/data/**
+        0s a acquire path:/data/1 wait
+        0s b acquire path:/data/2 wait
+        0s c acquire path:/data/3 wait
+        0s d acquire path:/data/4 wait
+        0s e acquire path:/data/5 wait
+        0s f acquire path:/data/5 wait
+        1s z release path:/data/**
+        1s g acquire path:/data/4
+        1s tick
+        1s tick
+        1s tick
+        1s tick
+        ",
+        expect![[r#"
+            0s z granted path:/data/** fence=1 until 10s
+            0s a queued path:/data/1 at 1
+            0s b queued path:/data/2 at 1
+            0s c queued path:/data/3 at 1
+            0s d queued path:/data/4 at 1
+            0s e queued path:/data/5 at 1
+            0s f queued path:/data/5 at 2
+            1s z released path:/data/** held 1s
+            1s a granted path:/data/1 fence=2 until 11s waited 1s
+            1s b granted path:/data/2 fence=3 until 11s waited 1s
+            1s g refused held: path:/data/4 without a holder, 1 waiting
+            1s c granted path:/data/3 fence=4 until 11s waited 1s
+            1s d granted path:/data/4 fence=5 until 11s waited 1s
+            1s e granted path:/data/5 fence=6 until 11s waited 1s
+        "#]],
+    );
+}
