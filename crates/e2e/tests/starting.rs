@@ -52,6 +52,39 @@ async fn hangup_does_not_end_a_server_without_a_terminal() -> Result<()> {
     Ok(())
 }
 
+/// How long an idle server is looked at, and how often it may wake in a second.
+const IDLE: Duration = Duration::from_secs(10);
+const WAKES_A_SECOND_MAX: u64 = 2;
+
+#[tokio::test]
+async fn idle_server_sleeps() -> Result<()> {
+    let server = Server::start().await?;
+    let mut http = Http::new(server.address());
+    let ask =
+        AcquireRequest { owner_id: "a".into(), ttl_ms: Some(60_000), ..AcquireRequest::default() };
+    ensure!(http.post("/v1/locks/kept/acquire", &ask).await?.status == 200);
+    drop(http);
+    // What it does once after the start and after a change is over by then.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let before = wakes(server.pid())?;
+    tokio::time::sleep(IDLE).await;
+    let wakes = wakes(server.pid())? - before;
+    println!("{wakes} wakes in {IDLE:?}");
+    ensure!(wakes <= WAKES_A_SECOND_MAX * IDLE.as_secs(), "{wakes} wakes in {IDLE:?}");
+    Ok(())
+}
+
+/// How often the threads of a process have gone to sleep so far.
+fn wakes(process: u32) -> Result<u64> {
+    let mut wakes = 0;
+    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let status = std::fs::read_to_string(thread?.path().join("status"))?;
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        wakes += count.context("the system counts them")?.trim().parse::<u64>()?;
+    }
+    Ok(wakes)
+}
+
 /// Moves the wall clock of the process that it is loaded into by as many seconds as the file says.
 const SHIM: &str = r#"
 #define _GNU_SOURCE

@@ -13,7 +13,7 @@ const LISTS: [(&str, Place); 3] = [
 ];
 
 /// Where a bug was planted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     Core,
     /// In the engine, a store or the client: only simulated worlds have them all.
@@ -86,6 +86,8 @@ fn find(bugs: &[Bug], name: &str) -> Result<Bug> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const TEXT: &str =
@@ -93,6 +95,40 @@ mod tests {
 
     fn names(bugs: &[Bug]) -> Vec<&str> {
         bugs.iter().map(|bug| bug.name.as_str()).collect()
+    }
+
+    /// The names in the hooks of all sources below a folder.
+    fn hooks(folder: &Path, place: Place, names: &mut BTreeSet<(String, Place)>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                hooks(&path, place, names);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let source = fs::read_to_string(&path).unwrap();
+                let hooks = source.split("planted!(").skip(1);
+                let named = hooks.filter_map(|rest| rest.trim_start().strip_prefix('"'));
+                let named = named.filter_map(|rest| rest.split_once('"'));
+                names.extend(named.map(|(name, _)| (name.to_owned(), place)));
+            }
+        }
+    }
+
+    #[test]
+    fn every_hook_is_described_and_every_description_has_its_hook() {
+        let root = crate::workspace::root();
+        let described: BTreeSet<_> =
+            read(&root).unwrap().into_iter().map(|bug| (bug.name, bug.place)).collect();
+        let mut hooked = BTreeSet::new();
+        for part in fs::read_dir(root.join("crates")).unwrap() {
+            let part = part.unwrap().path();
+            let place = match part.file_name().unwrap().to_str().unwrap() {
+                "core" => Place::Core,
+                "server" | "access" => Place::Server,
+                _ => Place::Around,
+            };
+            hooks(&part.join("src"), place, &mut hooked);
+        }
+        assert_eq!(hooked, described);
     }
 
     #[test]

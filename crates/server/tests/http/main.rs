@@ -17,7 +17,6 @@ mod access;
 mod audit;
 mod cluster;
 mod login;
-mod planted;
 mod quotas;
 mod bad_inputs;
 mod frames;
