@@ -74,7 +74,7 @@ pub enum Code {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Happened {
+pub enum RequestOutcome {
     NotApplied,
     Applied,
     Unknown,
@@ -346,9 +346,9 @@ impl Code {
     }
 
     /// Whether anything came of the request.
-    pub const fn outcome(self) -> Happened {
+    pub const fn outcome(self) -> RequestOutcome {
         match self {
-            Code::Interrupted | Code::Internal => Happened::Unknown,
+            Code::Interrupted | Code::Internal => RequestOutcome::Unknown,
             Code::InvalidRequest
             | Code::InvalidLockName
             | Code::Unauthenticated
@@ -383,7 +383,7 @@ impl Code {
             | Code::NotLeader
             | Code::Draining
             | Code::Overloaded
-            | Code::AuditUnavailable => Happened::NotApplied,
+            | Code::AuditUnavailable => RequestOutcome::NotApplied,
         }
     }
 }
@@ -419,8 +419,8 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_never_called_not_applied() {
-        assert_eq!(Code::Interrupted.outcome(), Happened::Unknown);
-        assert_eq!(Code::Internal.outcome(), Happened::Unknown);
-        assert_eq!(Code::StoreUnavailable.outcome(), Happened::NotApplied);
+        assert_eq!(Code::Interrupted.outcome(), RequestOutcome::Unknown);
+        assert_eq!(Code::Internal.outcome(), RequestOutcome::Unknown);
+        assert_eq!(Code::StoreUnavailable.outcome(), RequestOutcome::NotApplied);
     }
 }

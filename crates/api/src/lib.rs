@@ -39,7 +39,7 @@ pub use auth::{
     LoginRequest, RevokeCertificateRequest, RevokedCertificate, RevokedToken, RoleInfo, RoleList,
     RotateTokenRequest, RotatedKey, TestRightsRequest, TestedRights, TokenInfo, TokenList, WhoAmI,
 };
-pub use code::{Code, GrpcCode, Happened};
+pub use code::{Code, GrpcCode, RequestOutcome};
 pub use cursor::{Cursor, CursorError};
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use fences::{

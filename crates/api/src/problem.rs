@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::code::{Code, Happened};
+use crate::code::{Code, RequestOutcome};
 use crate::graph::WaitEdge;
 use crate::locks::{Gone, Holder};
 use crate::service::Check;
@@ -21,7 +21,7 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub request_id: String,
-    pub outcome: Happened,
+    pub outcome: RequestOutcome,
 
     /// What is wrong with which field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

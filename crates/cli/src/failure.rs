@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use leasehold_api::{Code, Happened, Holder, Problem, WaitEdge};
+use leasehold_api::{Code, Holder, Problem, RequestOutcome, WaitEdge};
 use leasehold_client::Error;
 
 use crate::output::{Output, shown, spelled, talk};
@@ -121,29 +121,29 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-fn unreachable(outcome: Happened, detail: &str) -> Failure {
+fn unreachable(outcome: RequestOutcome, detail: &str) -> Failure {
     let next = match outcome {
-        Happened::NotApplied if detail.contains("signed by an unknown authority") => {
+        RequestOutcome::NotApplied if detail.contains("signed by an unknown authority") => {
             "nothing was changed; `leasehold login` with the join string of `leasehold init` makes its authority known, and --cacert names \
              a file with its certificate"
         }
-        Happened::NotApplied if detail.contains("its certificate has expired") => {
+        RequestOutcome::NotApplied if detail.contains("its certificate has expired") => {
             "nothing was changed; whoever runs the server renews it with `leasehold cert renew`"
         }
-        Happened::NotApplied if detail.contains("its certificate is not for the name") => {
+        RequestOutcome::NotApplied if detail.contains("its certificate is not for the name") => {
             "nothing was changed; --addr must be a name that the certificate is for, and `leasehold init --hosts` says for which"
         }
-        Happened::NotApplied if detail.contains("its certificate") => {
+        RequestOutcome::NotApplied if detail.contains("its certificate") => {
             "nothing was changed; --cacert names the authority that signs the server's certificate, and --addr must \
              be the name that the certificate is for"
         }
-        Happened::Unknown if detail.contains("not from a Leasehold server") => {
+        RequestOutcome::Unknown if detail.contains("not from a Leasehold server") => {
             "is --addr right? It is where `leasehold serve` listens"
         }
-        Happened::NotApplied => {
+        RequestOutcome::NotApplied => {
             "nothing was changed; is the server up, and is --addr right? `leasehold doctor` looks into it"
         }
-        Happened::Applied | Happened::Unknown => {
+        RequestOutcome::Applied | RequestOutcome::Unknown => {
             "the outcome is unknown: look with `leasehold get` before retrying"
         }
     };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-use leasehold_api::Happened;
+use leasehold_api::RequestOutcome;
 
 use crate::error::{Error, Result};
 use crate::lease::Lease;
@@ -83,7 +83,7 @@ impl Client {
         let lost = (lease.state() == State::Lost).then(|| lease.lost_by());
         // A lock that cannot be given back now lapses by itself.
         let _ = wait(lease.release_once());
-        lost.map_or(Ok(done), |by| Err(Error::lost(by, Happened::Applied)))
+        lost.map_or(Ok(done), |by| Err(Error::lost(by, RequestOutcome::Applied)))
     }
 
     /// Gives it back, and says what happened. A dropped lease is given back in the background.

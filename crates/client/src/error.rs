@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_api::{Code, Happened, Problem};
+use leasehold_api::{Code, Problem, RequestOutcome};
 
 /// Why something could not be done. *Refused* is an answer; *unreachable* is the lack of one.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum Error {
     #[error("no server could be reached: {detail}")]
     Unreachable {
         /// Outcome of the request: not applied, or unknown.
-        outcome: Happened,
+        outcome: RequestOutcome,
         detail: String,
     },
     /// The lease that it was about is over.
@@ -23,7 +23,7 @@ pub enum Error {
         by: LostBy,
         /// Of the request that could not be completed: a release that came too late was not applied, an acquire whose
         /// session was closed meanwhile may have been granted.
-        outcome: Happened,
+        outcome: RequestOutcome,
     },
     /// The address cannot be used.
     #[error("{0}")]
@@ -57,11 +57,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// Outcome of the request.
-    pub fn outcome(&self) -> Happened {
+    pub fn outcome(&self) -> RequestOutcome {
         match self {
             Error::Refused(problem) => problem.outcome,
             Error::Unreachable { outcome, .. } | Error::LeaseLost { outcome, .. } => *outcome,
-            Error::Address(_) | Error::Settings(_) | Error::Closed => Happened::NotApplied,
+            Error::Address(_) | Error::Settings(_) | Error::Closed => RequestOutcome::NotApplied,
         }
     }
 
@@ -104,16 +104,16 @@ impl Error {
         self.problem()?.recommended_retry_ms.map(Duration::from_millis)
     }
 
-    pub(crate) fn lost(by: LostBy, outcome: Happened) -> Error {
+    pub(crate) fn lost(by: LostBy, outcome: RequestOutcome) -> Error {
         Error::LeaseLost { by, outcome }
     }
 
     pub(crate) fn unsent(detail: impl Into<String>) -> Error {
-        Error::Unreachable { outcome: Happened::NotApplied, detail: detail.into() }
+        Error::Unreachable { outcome: RequestOutcome::NotApplied, detail: detail.into() }
     }
 
     pub(crate) fn unanswered(detail: impl Into<String>) -> Error {
-        Error::Unreachable { outcome: Happened::Unknown, detail: detail.into() }
+        Error::Unreachable { outcome: RequestOutcome::Unknown, detail: detail.into() }
     }
 }
 
@@ -125,10 +125,10 @@ mod tests {
     fn refused_and_unreachable_are_told_apart() {
         let refused = Error::Refused(Box::new(Problem::new(Code::LockHeld, "held by a")));
         assert!(refused.is_held() && !refused.is_unreachable());
-        assert_eq!(refused.outcome(), Happened::NotApplied);
+        assert_eq!(refused.outcome(), RequestOutcome::NotApplied);
         let gone = Error::unanswered("the connection broke");
         assert!(gone.is_unreachable() && gone.code().is_none());
-        assert_eq!(gone.outcome(), Happened::Unknown);
-        assert_eq!(Error::unsent("refused").outcome(), Happened::NotApplied);
+        assert_eq!(gone.outcome(), RequestOutcome::Unknown);
+        assert_eq!(Error::unsent("refused").outcome(), RequestOutcome::NotApplied);
     }
 }

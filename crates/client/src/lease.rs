@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_api::{Claim, Happened};
+use leasehold_api::{Claim, RequestOutcome};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -178,8 +178,8 @@ impl LeaseHandle {
     pub fn check(&self) -> Result<()> {
         match self.state() {
             State::Valid => Ok(()),
-            State::Jeopardy => Err(Error::lost(LostBy::Jeopardy, Happened::NotApplied)),
-            State::Lost => Err(Error::lost(self.lost_by(), Happened::NotApplied)),
+            State::Jeopardy => Err(Error::lost(LostBy::Jeopardy, RequestOutcome::NotApplied)),
+            State::Lost => Err(Error::lost(self.lost_by(), RequestOutcome::NotApplied)),
         }
     }
 

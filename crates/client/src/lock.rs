@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_api::{Claim, Happened, Metadata, Mode};
+use leasehold_api::{Claim, Metadata, Mode, RequestOutcome};
 use tokio::sync::oneshot;
 
 use crate::client::Client;
@@ -268,11 +268,11 @@ impl LockRequest {
                 let _ = lease.release().await;
                 Ok(done)
             }
-            (Some(_), Some(by)) => Err(Error::lost(by, Happened::Applied)),
+            (Some(_), Some(by)) => Err(Error::lost(by, RequestOutcome::Applied)),
             (None, by) => {
                 let by = by.unwrap_or(LostBy::Jeopardy);
                 drop(lease);
-                Err(Error::lost(by, Happened::Applied))
+                Err(Error::lost(by, RequestOutcome::Applied))
             }
         }
     }

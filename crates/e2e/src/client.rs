@@ -12,7 +12,8 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request, header};
 use hyper_util::rt::TokioIo;
 use leasehold_api::{
-    AcquireRequest, Code, Grant, Happened, Lock, Problem, ReleaseRequest, Released, RenewRequest,
+    AcquireRequest, Code, Grant, Lock, Problem, ReleaseRequest, Released, RenewRequest,
+    RequestOutcome,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -426,7 +427,7 @@ fn is_lost(code: Code) -> bool {
 }
 
 fn is_unknown(problem: &Problem) -> bool {
-    problem.outcome == Happened::Unknown
+    problem.outcome == RequestOutcome::Unknown
 }
 
 fn json(body: &impl Serialize) -> Bytes {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use leasehold_api::{AcquireRequest, Code, Grant, Happened, Problem, RenewRequest, Renewed};
+use leasehold_api::{AcquireRequest, Code, Grant, Problem, RenewRequest, Renewed, RequestOutcome};
 use leasehold_e2e::client::{Ask, Client, Http};
 use leasehold_e2e::history::Recorder;
 use leasehold_e2e::server::Server;
@@ -204,7 +204,7 @@ fn not_yet(answer: &leasehold_e2e::client::Answer) -> Result<()> {
     ensure!(answer.status == 503, "{answer:?}");
     let problem: Problem = answer.json()?;
     ensure!(problem.code == Code::NotLeader, "{problem:?}");
-    ensure!(problem.outcome == Happened::NotApplied, "{problem:?}");
+    ensure!(problem.outcome == RequestOutcome::NotApplied, "{problem:?}");
     ensure!(problem.recommended_retry_ms.is_some(), "{problem:?}");
     Ok(())
 }

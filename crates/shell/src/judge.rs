@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_api::Happened;
+use leasehold_api::RequestOutcome;
 use leasehold_client::{LeaseHandle, State};
 use leasehold_judge::checker::{Fault, Rules, check};
 use leasehold_judge::history::{Acquired, Event, Kept, LockIndex, Mode, Moment, Operation, Token};
@@ -41,7 +41,7 @@ pub(crate) struct Judge {
     /// When requests were answered `not_applied`, by their owners: each request has one of its own.
     not_applied: BTreeMap<String, Duration>,
     /// What was answered to requests by hand, and when.
-    told: Vec<(Duration, Done, Happened)>,
+    told: Vec<(Duration, Done, RequestOutcome)>,
     /// Since when the server was down, each time.
     downs: Vec<Duration>,
     pub(crate) counts: Counts,
@@ -232,18 +232,20 @@ impl Judge {
     }
 
     /// A request by hand was answered.
-    pub(crate) fn told(&mut self, done: Done, happened: Happened) {
+    pub(crate) fn told(&mut self, done: Done, happened: RequestOutcome) {
         self.counts.by_hand += 1;
-        self.counts.by_hand_not_applied += usize::from(happened == Happened::NotApplied);
+        self.counts.by_hand_not_applied += usize::from(happened == RequestOutcome::NotApplied);
         self.told.push((clock::elapsed(), done, happened));
     }
 
     /// What was answered to a request by hand, and is not so.
     fn told_wrong(&self) -> Option<String> {
-        let is_wrong = |(at, done, happened): &&(Duration, Done, Happened)| match happened {
-            Happened::NotApplied => self.log.has_done(done),
-            Happened::Applied => !self.log.has_done(done) && !self.may_be_forgotten(*at, done),
-            Happened::Unknown => false,
+        let is_wrong = |(at, done, happened): &&(Duration, Done, RequestOutcome)| match happened {
+            RequestOutcome::NotApplied => self.log.has_done(done),
+            RequestOutcome::Applied => {
+                !self.log.has_done(done) && !self.may_be_forgotten(*at, done)
+            }
+            RequestOutcome::Unknown => false,
         };
         let (at, done, happened) = self.told.iter().find(is_wrong)?;
         Some(format!("{done:?} was answered {happened:?} after {at:?}, which is not so"))

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leasehold_api::{
-    AcquireRequest, BreakRequest, BreakSessionRequest, Grant, Happened, KeepAliveRequest,
-    OpenRequest, ReleaseRequest, RenewRequest,
+    AcquireRequest, BreakRequest, BreakSessionRequest, Grant, KeepAliveRequest, OpenRequest,
+    ReleaseRequest, RenewRequest, RequestOutcome,
 };
 use leasehold_client::{Api, Client, Error, Method};
 use leasehold_sim::rng::{Purpose, Rng};
@@ -93,7 +93,7 @@ impl RawClient {
     /// Notes what was answered.
     fn told<T>(&self, done: Done, answer: Result<T, Error>) -> Option<T> {
         let happened = match &answer {
-            Ok(_) => Happened::Applied,
+            Ok(_) => RequestOutcome::Applied,
             Err(error) => error.outcome(),
         };
         let mut judge = self.judge.borrow_mut();

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold_api::{Happened, Mode as WireMode};
+use leasehold_api::{Mode as WireMode, RequestOutcome};
 use leasehold_client::{Change, Client, Error, Lease, LeaseHandle, LockRequest, LostBy, Session};
 use leasehold_judge::history::{Kept, LockIndex, Mode};
 use leasehold_sim::rng::{Purpose, Rng};
@@ -229,7 +229,7 @@ impl Worker {
         let session = match self.client.session().owner(&owner).ttl(ttl).open().await {
             Ok(session) => session,
             Err(error) => {
-                if error.outcome() == Happened::NotApplied {
+                if error.outcome() == RequestOutcome::NotApplied {
                     self.judge.borrow_mut().session_not_opened(&owner);
                 }
                 return;
@@ -264,9 +264,10 @@ async fn close(session: Session) -> Kept {
 fn kept(released: &Result<(), Error>) -> Kept {
     match released {
         Ok(()) => Kept::Done,
-        Err(Error::LeaseLost { by: LostBy::Server { .. }, outcome: Happened::NotApplied }) => {
-            Kept::Lost
-        }
+        Err(Error::LeaseLost {
+            by: LostBy::Server { .. },
+            outcome: RequestOutcome::NotApplied,
+        }) => Kept::Lost,
         Err(_) => Kept::Unknown,
     }
 }
@@ -274,8 +275,8 @@ fn kept(released: &Result<(), Error>) -> Kept {
 fn why(error: &Error) -> NotGranted {
     let said = error.to_string();
     match (error, error.outcome()) {
-        (_, Happened::NotApplied) if error.is_held() => NotGranted::Held,
-        (_, Happened::NotApplied) => NotGranted::NotApplied(said),
-        (_, Happened::Applied | Happened::Unknown) => NotGranted::Unknown(said),
+        (_, RequestOutcome::NotApplied) if error.is_held() => NotGranted::Held,
+        (_, RequestOutcome::NotApplied) => NotGranted::NotApplied(said),
+        (_, RequestOutcome::Applied | RequestOutcome::Unknown) => NotGranted::Unknown(said),
     }
 }

@@ -6,7 +6,7 @@ use prost_types::{Struct, Timestamp, Value, value::Kind};
 
 use super::{length, millis};
 use crate::grpc as wire;
-use crate::{Code, FieldError, Happened, Metadata};
+use crate::{Code, FieldError, Metadata, RequestOutcome};
 
 /// A length in milliseconds, as it is sent.
 pub fn ms(millis: u64) -> prost_types::Duration {
@@ -610,9 +610,9 @@ impl From<&crate::Cluster> for wire::ClusterState {
 impl From<&crate::Problem> for wire::Problem {
     fn from(problem: &crate::Problem) -> wire::Problem {
         let outcome = match problem.outcome {
-            Happened::NotApplied => wire::Outcome::NotApplied,
-            Happened::Applied => wire::Outcome::Applied,
-            Happened::Unknown => wire::Outcome::Unknown,
+            RequestOutcome::NotApplied => wire::Outcome::NotApplied,
+            RequestOutcome::Applied => wire::Outcome::Applied,
+            RequestOutcome::Unknown => wire::Outcome::Unknown,
         };
         let error = |error: &FieldError| wire::FieldError {
             field: error.field.clone(),
@@ -651,9 +651,9 @@ impl From<&wire::Problem> for crate::Problem {
         let some_ms = |length: &Option<prost_types::Duration>| length.and_then(millis);
         crate::Problem {
             outcome: match problem.outcome() {
-                wire::Outcome::NotApplied => Happened::NotApplied,
-                wire::Outcome::Applied => Happened::Applied,
-                wire::Outcome::Unspecified | wire::Outcome::Unknown => Happened::Unknown,
+                wire::Outcome::NotApplied => RequestOutcome::NotApplied,
+                wire::Outcome::Applied => RequestOutcome::Applied,
+                wire::Outcome::Unspecified | wire::Outcome::Unknown => RequestOutcome::Unknown,
             },
             errors: problem
                 .errors

@@ -74,9 +74,9 @@ fn detail(kind: &str, message: &impl Message) -> Any {
 /// The short fields, for those who look no further.
 fn error_info(problem: &crate::Problem) -> ErrorInfo {
     let outcome = match problem.outcome {
-        crate::Happened::NotApplied => "not_applied",
-        crate::Happened::Applied => "applied",
-        crate::Happened::Unknown => "unknown",
+        crate::RequestOutcome::NotApplied => "not_applied",
+        crate::RequestOutcome::Applied => "applied",
+        crate::RequestOutcome::Unknown => "unknown",
     };
     let number = |number: Option<u64>| number.map(|number| number.to_string());
     let fields = [

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold_api::{AcquireRequest, AcquireSetRequest, Claim, Code, Happened};
+use leasehold_api::{AcquireRequest, AcquireSetRequest, Claim, Code, RequestOutcome};
 use leasehold_client::Error;
 
 use super::{Answered, default_owner, millis, waiting};
@@ -98,7 +98,7 @@ async fn until_answered<T>(
     let until = Instant::now() + wait;
     loop {
         match ask(until.saturating_duration_since(Instant::now())).await {
-            Err(Error::Unreachable { outcome: Happened::Unknown, .. })
+            Err(Error::Unreachable { outcome: RequestOutcome::Unknown, .. })
                 if Instant::now() + ASK_AGAIN < until =>
             {
                 tokio::time::sleep(ASK_AGAIN).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_api::Happened;
+use leasehold_api::RequestOutcome;
 use tokio::sync::oneshot;
 
 use super::{Arrived, Asked, Driver, Item, ReplySender};
@@ -102,7 +102,7 @@ impl Driver {
 
     fn release(&mut self, now: Moment, key: Key, done: ReplySender<()>) {
         let Some(item) = self.machine.data_mut(key) else {
-            let _ = done.send(Err(Error::lost(LostBy::Lapse, Happened::NotApplied)));
+            let _ = done.send(Err(Error::lost(LostBy::Lapse, RequestOutcome::NotApplied)));
             return;
         };
         item.view.lost(LostBy::Released);
@@ -110,7 +110,7 @@ impl Driver {
         if !self.machine.release(now, key)
             && let Some(done) = self.machine.data_mut(key).and_then(|item| item.released.take())
         {
-            let _ = done.send(Err(Error::lost(LostBy::Lapse, Happened::Unknown)));
+            let _ = done.send(Err(Error::lost(LostBy::Lapse, RequestOutcome::Unknown)));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Delivery of results to callers.
 
-use leasehold_api::{Code, Happened, Problem};
+use leasehold_api::{Code, Problem, RequestOutcome};
 
 use super::{Driver, Got, Item};
 use crate::error::{Error, LostBy};
@@ -57,7 +57,7 @@ impl Driver {
             // A release may be on its way when the session is closed that it stands under.
             Ended::Lost(loss) | Ended::NeverAsked(loss) => {
                 let by = lost_by(loss);
-                (by.clone(), Err(Error::lost(by, Happened::Unknown)))
+                (by.clone(), Err(Error::lost(by, RequestOutcome::Unknown)))
             }
             Ended::Released | Ended::Forgotten => (LostBy::Released, Ok(())),
             Ended::NotReleased(problem) => {
@@ -67,7 +67,7 @@ impl Driver {
                     problem.code,
                     Code::NotHolder | Code::LeaseLost | Code::SessionNotFound
                 );
-                let outcome = if is_over { problem.outcome } else { Happened::Unknown };
+                let outcome = if is_over { problem.outcome } else { RequestOutcome::Unknown };
                 (by.clone(), Err(Error::lost(by, outcome)))
             }
             Ended::ReleaseUnanswered => {
@@ -89,8 +89,8 @@ impl Driver {
         if let Some(acquired) = item.acquired.take() {
             let error = match how {
                 Ended::Refused(problem) => Error::Refused(problem),
-                Ended::Lost(_) => Error::lost(loss, Happened::Unknown),
-                Ended::NeverAsked(_) => Error::lost(loss, Happened::NotApplied),
+                Ended::Lost(_) => Error::lost(loss, RequestOutcome::Unknown),
+                Ended::NeverAsked(_) => Error::lost(loss, RequestOutcome::NotApplied),
                 Ended::Unreachable => self.connect_error.as_error(),
                 Ended::Released
                 | Ended::NotReleased(_)

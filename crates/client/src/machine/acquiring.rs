@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_api::{Code, Happened, Problem};
+use leasehold_api::{Code, Problem, RequestOutcome};
 
 use super::entry::{Abandoned, Acquiring, Ask, Beat, Entry, Held, Phase, Releasing, Wait};
 use super::jitter::doubled;
@@ -324,7 +324,7 @@ impl<T> Machine<T> {
             // This try came to nothing. The outcome of one that was never answered is unknown: it may have been granted, and
             // its lease be over by now.
             if acquiring.is_in_doubt {
-                problem.outcome = Happened::Unknown;
+                problem.outcome = RequestOutcome::Unknown;
             }
             self.end(key, Ended::Refused(problem));
         }
@@ -333,7 +333,7 @@ impl<T> Machine<T> {
     /// The server cannot decide just now: it is asked again, unless that would be too late for the caller.
     fn undecided(&mut self, now: Moment, key: Key, problem: Box<Problem>) {
         let Some((_, acquiring)) = self.acquiring_mut(key) else { return };
-        acquiring.is_in_doubt |= problem.outcome == Happened::Unknown;
+        acquiring.is_in_doubt |= problem.outcome == RequestOutcome::Unknown;
         let pause = Duration::from_millis(problem.recommended_retry_ms.unwrap_or(0));
         // Another server may know more, so its hint does not bind when there is a choice.
         let pause = if problem.code == Code::NotLeader { Duration::ZERO } else { pause };

@@ -1,6 +1,6 @@
 //! Giving a lease back, for as long as it could still stand.
 
-use leasehold_api::{Code, Gone, Happened, Problem};
+use leasehold_api::{Code, Gone, Problem, RequestOutcome};
 
 use super::acquiring::says_nothing_of_the_lease;
 use super::entry::{Ask, Entry, Phase, Releasing};
@@ -113,7 +113,7 @@ impl<T> Machine<T> {
     pub(super) fn release_refused(&mut self, now: Moment, key: Key, problem: Box<Problem>) {
         let Some(releasing) = self.releasing_mut(key) else { return };
         if says_nothing_of_the_lease(&problem) {
-            let is_unknown = problem.outcome == Happened::Unknown;
+            let is_unknown = problem.outcome == RequestOutcome::Unknown;
             let failure = if is_unknown { Failure::Unknown } else { Failure::Unsent };
             self.release_failed(now, key, failure);
             return;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use leasehold_api::{Code, Gone, Happened, Problem};
+use leasehold_api::{Code, Gone, Problem, RequestOutcome};
 
 use super::*;
 
@@ -84,7 +84,7 @@ impl Hands {
                 }
                 Action::End { data, how, .. } => {
                     let how = match how {
-                        Ended::Refused(problem) if problem.outcome == Happened::Unknown => {
+                        Ended::Refused(problem) if problem.outcome == RequestOutcome::Unknown => {
                             format!("refused {} in doubt", problem.code)
                         }
                         Ended::Refused(problem) => format!("refused {}", problem.code),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use leasehold_client::machine::Moment;
-use leasehold_client::wire::{Claim, Code, Cursor, Happened, News};
+use leasehold_client::wire::{Claim, Code, Cursor, News, RequestOutcome};
 use leasehold_client::{
     Change, Client, Clock, Error, HeartbeatInterval, Lease, LeaseHandle, LockRequest, LostBy,
     Method, Retry, Session, Sleep, State, SystemClock, Transport,
@@ -178,7 +178,7 @@ fn lost_by(by: &LostBy) -> &'static str {
 }
 
 fn given_back() -> Error {
-    Error::LeaseLost { by: LostBy::Released, outcome: Happened::NotApplied }
+    Error::LeaseLost { by: LostBy::Released, outcome: RequestOutcome::NotApplied }
 }
 
 fn text<'a>(line: &'a Value, name: &str) -> Result<&'a str> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_api::{FieldError, Happened, Problem};
+use leasehold_api::{FieldError, Problem, RequestOutcome};
 use leasehold_core::{Conflict, HolderState, Invalid, Limit, Refusal, Timestamp};
 use leasehold_engine::CallError;
 
@@ -41,7 +41,7 @@ fn of_engine(now: Timestamp, error: &CallError, problem: Problem) -> Problem {
         CallError::StoreUnavailable { retry_after, outcome_unknown } => {
             let mut problem = problem;
             if *outcome_unknown {
-                problem.outcome = Happened::Unknown;
+                problem.outcome = RequestOutcome::Unknown;
             }
             retried(problem, *retry_after)
         }

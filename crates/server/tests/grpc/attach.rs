@@ -551,7 +551,7 @@ async fn a_wrong_command_is_refused_and_the_stream_goes_on() {
         let said = format!("{ask:?}");
         let id = talk.ask(ask).await;
         let refused = problem(talk.answer(id).await, code);
-        assert_eq!(refused.outcome, leasehold_api::Happened::NotApplied, "{said}");
+        assert_eq!(refused.outcome, leasehold_api::RequestOutcome::NotApplied, "{said}");
     }
     talk.say
         .send(AttachRequest { attach: None, commands: vec![Command { id: 500, ask: None }] })

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_api::{Gone, Happened};
+use leasehold_api::{Gone, RequestOutcome};
 use serde::Serialize;
 
 /// The first line of a vector.
@@ -105,7 +105,7 @@ pub(super) enum Said {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Refusal {
     pub(super) code: String,
-    pub(super) outcome: Happened,
+    pub(super) outcome: RequestOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<Gone>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,7 +145,7 @@ pub(super) enum Output {
         #[serde(skip_serializing_if = "Option::is_none")]
         code: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        outcome: Option<Happened>,
+        outcome: Option<RequestOutcome>,
     },
 }
 

@@ -1,7 +1,7 @@
 //! Small tables beside the machine: names, durations, codes, problems.
 
 use leasehold_api::{
-    Code, Gone, Happened, Holder, LockState, Mode, Problem, WaitEdge, parse_duration,
+    Code, Gone, Holder, LockState, Mode, Problem, RequestOutcome, WaitEdge, parse_duration,
 };
 use leasehold_client::machine::{is_denied, is_undecided, says_nothing_of_the_lease};
 use leasehold_client::path_part;
@@ -153,7 +153,7 @@ struct CodeRow {
     code: &'static str,
     http: u16,
     retryable: bool,
-    outcome: Happened,
+    outcome: RequestOutcome,
     says_nothing_of_the_lock: bool,
     says_nothing_of_the_lease: bool,
     is_denied: bool,
@@ -187,7 +187,7 @@ struct Answer {
 struct Expected {
     kind: &'static str,
     code: Option<&'static str>,
-    outcome: Happened,
+    outcome: RequestOutcome,
     retry_after_ms: Option<u64>,
     reason: Option<Gone>,
 }
@@ -213,8 +213,8 @@ pub(super) fn problems() -> String {
             _ => None,
         };
         let (kind, outcome) = match code {
-            Some(_) => ("refused", Happened::NotApplied),
-            None => ("unreachable", Happened::Unknown),
+            Some(_) => ("refused", RequestOutcome::NotApplied),
+            None => ("unreachable", RequestOutcome::Unknown),
         };
         let error = Expected { kind, code, outcome, retry_after_ms: None, reason: None };
         text += &line(&Answer { status, body: body.into(), error });

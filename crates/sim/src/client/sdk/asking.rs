@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold_api::{Code, Happened, Problem};
+use leasehold_api::{Code, Problem, RequestOutcome};
 use leasehold_client::machine::{Answer, CallId, Key, LinkId, Request, Wait as SdkWait};
 use leasehold_core::{
     Acquire, Adapter, CloseSession, Command, KeepAlive, Namespace, OnDisconnect, OpenSession,
@@ -198,7 +198,7 @@ impl World {
     pub(in crate::client) fn cancelled(&mut self, client: usize, call: u64) -> Result<(), Verdict> {
         let own = self.own(client);
         let mut problem = Problem::new(Code::Interrupted, "cancelled");
-        problem.outcome = Happened::Unknown;
+        problem.outcome = RequestOutcome::Unknown;
         let answer = Answer::Refused(Box::new(problem));
         self.sdk(client).machine.answer(own, CallId::from_u64(call), answer);
         self.drive_sdk(client)

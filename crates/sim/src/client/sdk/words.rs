@@ -1,6 +1,6 @@
 //! What it reads in an answer, and what became of a lease in a few words.
 
-use leasehold_api::{Code, Happened, Problem};
+use leasehold_api::{Code, Problem, RequestOutcome};
 use leasehold_client::machine::{Ended, Loss};
 use leasehold_core::{Refusal, SecretTicket, Ticket};
 use leasehold_engine::CallError;
@@ -52,7 +52,7 @@ pub(super) fn problem_of(error: &CallError) -> Problem {
             problem.recommended_retry_ms = u64::try_from(retry_after.as_millis()).ok();
         }
         CallError::StoreUnavailable { outcome_unknown: true, .. } => {
-            problem.outcome = Happened::Unknown;
+            problem.outcome = RequestOutcome::Unknown;
         }
         CallError::Refused(_)
         | CallError::StoreUnavailable { .. }
