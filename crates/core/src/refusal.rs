@@ -18,9 +18,12 @@ pub enum Refusal {
     Held(Box<Conflict>),
     #[error("{0}; its last owner may still take it back")]
     ReclaimWindow(Box<Conflict>),
-    /// Under a strict policy; the conflict is there to tell of the place that is kept.
+    /// Under a strict policy, only leases from before the restart are renewed.
     #[error("recovery grace active for another {} ms", ends_in.as_millis())]
-    GracePeriod { ends_in: Duration, conflict: Option<Box<Conflict>> },
+    GracePeriod { ends_in: Duration },
+    /// As above, for a request whose place in the queue is kept: the conflict names no holder, only the place.
+    #[error("recovery grace active for another {} ms", ends_in.as_millis())]
+    GracePeriodPlaceKept { ends_in: Duration, conflict: Box<Conflict> },
     #[error("no recovery grace is active")]
     NoGrace,
     #[error("waiting would deadlock: {}", length_said(cycle))]

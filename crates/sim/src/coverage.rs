@@ -280,7 +280,7 @@ fn word_for_refusal(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Held(_) => "held",
         Refusal::ReclaimWindow(_) => "reclaim-window",
-        Refusal::GracePeriod { .. } => "grace-period",
+        Refusal::GracePeriod { .. } | Refusal::GracePeriodPlaceKept { .. } => "grace-period",
         Refusal::NoGrace => "no-grace",
         Refusal::Deadlock { .. } => "deadlock",
         Refusal::LeaseLost(_) => "lease-lost",

@@ -745,8 +745,9 @@ impl LockTable {
         if let Some(grace) = self.grace.filter(|grace| grace.policy.is_strict() && !request.reclaim)
         {
             let ends_in = grace.ends_at.since(self.now);
-            let kept = place.map(|_| Box::new(self.kept_place(space, request, place, since)));
-            return Refusal::GracePeriod { ends_in, conflict: kept };
+            let Some(place) = place else { return Refusal::GracePeriod { ends_in } };
+            let conflict = Box::new(self.kept_place(space, request, place, since));
+            return Refusal::GracePeriodPlaceKept { ends_in, conflict };
         }
         let (mut conflict, reason) = self.conflict(space, request, asker);
         conflict.place = place;
@@ -759,17 +760,18 @@ impl LockTable {
         }
     }
 
-    /// Nobody is in the way, but the caller has to learn of the place that is kept for it.
+    /// A conflict without holders, by which the caller learns of the place that is kept for it.
     fn kept_place(
         &self,
         space: NamespaceIdx,
         request: &Acquire,
-        place: Option<Place>,
+        place: Place,
         since: Timestamp,
     ) -> Conflict {
         let scope = request.claims[0].scope.clone();
         let waiters = self.waiters_for(space, &scope, &mut Budget::new(LOOK_STEPS));
-        Conflict { scope, holders: Vec::new(), waiters, waited: self.now.since(since), place }
+        let waited = self.now.since(since);
+        Conflict { scope, holders: Vec::new(), waiters, waited, place: Some(place) }
     }
 
     /// What kind of "no" the blocked claims make, and who is in the way of the first that makes it so.

@@ -82,7 +82,7 @@ impl LockTable {
     ) -> Result<Tested, Refusal> {
         if let Some(grace) = self.grace.filter(|grace| grace.policy.is_strict()) {
             let ends_in = grace.ends_at.since(self.now);
-            return Err(Refusal::GracePeriod { ends_in, conflict: None });
+            return Err(Refusal::GracePeriod { ends_in });
         }
         let Some(space) = self.namespace_idx(namespace) else {
             return Ok(Tested { free: true, conflict: None, truncated: false });

@@ -10,7 +10,7 @@ impl Model {
     pub(crate) fn why_not(&self, ask: &Acquire, waiter: &Waiter, view: View) -> Refusal {
         if let Some(grace) = self.grace.filter(|_| self.strict_grace() && !ask.reclaim) {
             let ends_in = Timestamp::since(grace.ends_at, self.now);
-            return Refusal::GracePeriod { ends_in, conflict: None };
+            return Refusal::GracePeriod { ends_in };
         }
         let blocked: Vec<(&Claim, Blockers)> = ask
             .claims
@@ -44,14 +44,14 @@ impl Model {
         }
         let first = waiter.ask.claims[0].scope.clone();
         let nobody = Box::new(self.conflict(first, &Blockers::default(), waiter));
-        if let Refusal::GracePeriod { conflict: conflict @ None, .. } = &mut refusal {
-            *conflict = Some(nobody);
+        if let Refusal::GracePeriod { ends_in } = refusal {
+            refusal = Refusal::GracePeriodPlaceKept { ends_in, conflict: nobody };
         } else if refusal == Refusal::Suspended {
             refusal = Refusal::Held(nobody);
         }
         if let Refusal::Held(conflict)
         | Refusal::ReclaimWindow(conflict)
-        | Refusal::GracePeriod { conflict: Some(conflict), .. } = &mut refusal
+        | Refusal::GracePeriodPlaceKept { conflict, .. } = &mut refusal
         {
             conflict.place = Some(self.place(waiter));
         }

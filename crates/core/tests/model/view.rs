@@ -178,7 +178,7 @@ impl Model {
     ) -> Result<Tested, Refusal> {
         if let Some(grace) = self.grace.filter(|_| self.strict_grace()) {
             let ends_in = grace.ends_at.since(self.now);
-            return Err(Refusal::GracePeriod { ends_in, conflict: None });
+            return Err(Refusal::GracePeriod { ends_in });
         }
         let asker = Asker { namespace, owner, lease };
         let in_the_way = self.blockers(asker, claim, Ticket(u64::MAX), View::Arriving);

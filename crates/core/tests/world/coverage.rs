@@ -92,8 +92,8 @@ variants! { answer_name, ANSWERS, Answer, "answer":
 variants! { refusal_name, REFUSALS, Refusal, "refusal":
     Refusal::Held(_) => "held",
     Refusal::ReclaimWindow(_) => "reclaim window",
-    Refusal::GracePeriod { conflict: None, .. } => "grace period",
-    Refusal::GracePeriod { conflict: Some(_), .. } => "grace period, place kept",
+    Refusal::GracePeriod { .. } => "grace period",
+    Refusal::GracePeriodPlaceKept { .. } => "grace period, place kept",
     Refusal::NoGrace => "no grace",
     Refusal::Deadlock { .. } => "deadlock",
     Refusal::LeaseLost(None) => "lease lost",

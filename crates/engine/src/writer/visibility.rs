@@ -53,13 +53,13 @@ impl Engine {
     /// Whether a refusal rests on nothing but what is durable.
     fn is_settled(&self, refusal: &Refusal) -> bool {
         match refusal {
-            Refusal::Held(conflict) => self.is_durable(conflict),
-            Refusal::GracePeriod { conflict, .. } => {
-                conflict.as_ref().is_none_or(|conflict| self.is_durable(conflict))
+            Refusal::Held(conflict) | Refusal::GracePeriodPlaceKept { conflict, .. } => {
+                self.is_durable(conflict)
             }
             // It tells of the last token, which may not be durable yet.
             Refusal::Invalid(Invalid::FenceNotIssued { last, .. }) => *last <= self.durable_fence,
-            Refusal::NoGrace
+            Refusal::GracePeriod { .. }
+            | Refusal::NoGrace
             | Refusal::LimitMismatch { .. }
             | Refusal::TicketNotFound(_)
             | Refusal::Limit(_)

@@ -58,6 +58,12 @@ fn retried(problem: Problem, after: Duration) -> Problem {
     Problem { recommended_retry_ms: Some(retry::jittered(after)), ..problem }
 }
 
+fn in_grace(problem: Problem, ends_in: Duration) -> Problem {
+    let detail = format!("recovery grace active for another {}", spelled(millis(ends_in)));
+    let problem = Problem { detail, grace_ends_in_ms: Some(millis(ends_in)), ..problem };
+    retried(problem, ends_in)
+}
+
 fn refused(now: Timestamp, refusal: &Refusal, problem: Problem) -> Problem {
     match refusal {
         Refusal::Held(conflict) => {
@@ -69,15 +75,9 @@ fn refused(now: Timestamp, refusal: &Refusal, problem: Problem) -> Problem {
             let detail = format!("{held}; only that owner may take it back until then");
             conflicted(now, Problem { detail, ..problem }, conflict)
         }
-        Refusal::GracePeriod { ends_in, conflict } => {
-            let detail = format!("recovery grace active for another {}", spelled(millis(*ends_in)));
-            let problem = Problem { detail, ..problem };
-            let problem = match conflict {
-                Some(conflict) => conflicted(now, problem, conflict),
-                None => problem,
-            };
-            let problem = Problem { grace_ends_in_ms: Some(millis(*ends_in)), ..problem };
-            retried(problem, *ends_in)
+        Refusal::GracePeriod { ends_in } => in_grace(problem, *ends_in),
+        Refusal::GracePeriodPlaceKept { ends_in, conflict } => {
+            in_grace(conflicted(now, problem, conflict), *ends_in)
         }
         Refusal::Deadlock { cycle: edges } => Problem { cycle: Some(cycle(edges)), ..problem },
         Refusal::LeaseLost(why)

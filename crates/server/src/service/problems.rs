@@ -103,7 +103,7 @@ impl Failure {
             Cause::Engine(CallError::Refused(
                 Refusal::Held(conflict)
                 | Refusal::ReclaimWindow(conflict)
-                | Refusal::GracePeriod { conflict: Some(conflict), .. },
+                | Refusal::GracePeriodPlaceKept { conflict, .. },
             )) => conflict.waited,
             Cause::Engine(_) | Cause::Early(_) => Duration::ZERO,
         }
@@ -131,7 +131,7 @@ fn code_of_refusal(refusal: &Refusal) -> Code {
     match refusal {
         Refusal::Held(_) => Code::LockHeld,
         Refusal::ReclaimWindow(_) => Code::ReclaimWindow,
-        Refusal::GracePeriod { .. } => Code::GracePeriod,
+        Refusal::GracePeriod { .. } | Refusal::GracePeriodPlaceKept { .. } => Code::GracePeriod,
         Refusal::NoGrace => Code::NoGrace,
         Refusal::Deadlock { .. } => Code::Deadlock,
         Refusal::LeaseLost(_) => Code::LeaseLost,

@@ -217,7 +217,7 @@ impl Sight {
             match &mut refusal {
                 Refusal::Held(conflict)
                 | Refusal::ReclaimWindow(conflict)
-                | Refusal::GracePeriod { conflict: Some(conflict), .. } => {
+                | Refusal::GracePeriodPlaceKept { conflict, .. } => {
                     self.cover_conflict(conflict);
                 }
                 Refusal::Deadlock { cycle } => *cycle = self.cycle(cycle),
@@ -226,7 +226,7 @@ impl Sight {
                         *current = *asked;
                     }
                 }
-                Refusal::GracePeriod { conflict: None, .. }
+                Refusal::GracePeriod { .. }
                 | Refusal::NoGrace
                 | Refusal::LeaseLost(_)
                 | Refusal::NothingToReclaim(_)

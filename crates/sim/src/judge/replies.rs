@@ -303,8 +303,7 @@ impl Judge {
                 self.all_there(now, asked, conflict)?;
                 self.all_durable(now, conflict)
             }
-            Refusal::ReclaimWindow(conflict) => self.all_durable(now, conflict),
-            Refusal::GracePeriod { conflict: Some(conflict), .. } => {
+            Refusal::ReclaimWindow(conflict) | Refusal::GracePeriodPlaceKept { conflict, .. } => {
                 self.all_durable(now, conflict)
             }
             _ => Ok(()),

@@ -134,10 +134,10 @@ pub(super) fn refusal(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Held(why) => format!("held: {}", conflict(why)),
         Refusal::ReclaimWindow(why) => format!("reclaim_window: {}", conflict(why)),
-        Refusal::GracePeriod { ends_in, conflict: None } => {
+        Refusal::GracePeriod { ends_in } => {
             format!("grace_period: {} more", length(*ends_in))
         }
-        Refusal::GracePeriod { ends_in, conflict: Some(why) } => {
+        Refusal::GracePeriodPlaceKept { ends_in, conflict: why } => {
             format!("grace_period: {} more, {}", length(*ends_in), conflict(why))
         }
         Refusal::NoGrace => "no_grace".into(),

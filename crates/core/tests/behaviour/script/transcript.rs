@@ -190,9 +190,11 @@ impl World {
 
     fn remember_place_of(&mut self, call: CallId, refusal: &Refusal) {
         let conflict = match refusal {
-            Refusal::Held(conflict) | Refusal::ReclaimWindow(conflict) => Some(conflict),
-            Refusal::GracePeriod { conflict, .. } => conflict.as_ref(),
-            Refusal::NoGrace
+            Refusal::Held(conflict)
+            | Refusal::ReclaimWindow(conflict)
+            | Refusal::GracePeriodPlaceKept { conflict, .. } => Some(conflict),
+            Refusal::GracePeriod { .. }
+            | Refusal::NoGrace
             | Refusal::Deadlock { .. }
             | Refusal::LeaseLost(_)
             | Refusal::NotHolder { .. }

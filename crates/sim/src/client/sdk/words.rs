@@ -67,7 +67,7 @@ pub(super) fn code_for(refusal: &Refusal) -> Code {
     match refusal {
         Refusal::Held(_) => Code::LockHeld,
         Refusal::ReclaimWindow(_) => Code::ReclaimWindow,
-        Refusal::GracePeriod { .. } => Code::GracePeriod,
+        Refusal::GracePeriod { .. } | Refusal::GracePeriodPlaceKept { .. } => Code::GracePeriod,
         Refusal::NoGrace => Code::NoGrace,
         Refusal::Deadlock { .. } => Code::Deadlock,
         Refusal::LeaseLost(_) => Code::LeaseLost,
