@@ -1,4 +1,4 @@
-//! Which principal a client's certificate stands for: by exactly one of its names, never by its subject.
+//! The principal of a client's certificate: decided by exactly one of its names, never by its subject.
 //!
 //! A mapping is a template of a URI or a DNS name. A placeholder stands for one whole part, or for the middle of one: `{name}`;
 //! at the end of a URI `{name*}` stands for all that is left. So a name fits a template in one way or not at all.
@@ -10,7 +10,7 @@ use crate::rule::RoleRef;
 
 const PLACEHOLDERS_MAX: usize = 8;
 
-/// What names in certificates come to.
+/// A mapping from one kind of certificate name to a principal and its roles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateMapping {
     kind: Kind,
@@ -59,7 +59,7 @@ pub struct Certified {
 pub enum NotCertified {
     NoName,
     TwoNames,
-    /// What a mapping makes of the name is no principal or role.
+    /// The mapping's result is not a valid principal or role.
     Unusable,
 }
 
@@ -122,7 +122,7 @@ impl CertificateMapping {
         CertificateMapping::new(uri, None, "{name}", &[]).expect("it can be used")
     }
 
-    /// What the placeholders stand for, if the name fits.
+    /// The values of the placeholders by name; `None` if `name` does not match the template.
     fn fit<'a>(&'a self, kind: Kind, name: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
         let separator = kind.separator();
         let mut rest = (kind == self.kind).then_some(name);
@@ -204,7 +204,7 @@ impl Part {
     }
 }
 
-/// What a placeholder may stand for.
+/// Tests whether `text` is allowed as the value of a placeholder.
 fn is_value(text: &str, with_slashes: bool) -> bool {
     let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"._:@-".contains(&b);
     !text.is_empty() && text.bytes().all(|b| is_allowed(b) || (with_slashes && b == b'/'))

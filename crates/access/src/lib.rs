@@ -1,4 +1,4 @@
-//! Who may do what: principals, roles, rules and tokens.
+//! Access control: principals, roles, rules and tokens.
 //!
 //! Rules only allow and add up; nothing is denied, so the order of rules does not matter and it can always be told which
 //! one allowed something. Nothing here reads a clock, a file or a store: the time, random bytes, texts and documents come in as

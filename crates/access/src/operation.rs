@@ -51,7 +51,7 @@ pub enum Operation {
     Public,
 }
 
-/// What must be allowed, and for what object.
+/// A permission to be checked: the verb, and the object it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Need {
     Nothing,

@@ -36,11 +36,11 @@ pub enum PatternError {
     Fault { what: &'static str, given: String, fault: String },
 }
 
-/// Which namespaces.
+/// A pattern of namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NamespacePattern {
     Exactly(Box<str>),
-    /// What begins with this; it ends in `.` or `/`.
+    /// All that begin with this prefix, which ends in `.` or `/`.
     Below(Box<str>),
     All,
 }
@@ -94,11 +94,11 @@ impl std::fmt::Display for NamespacePattern {
     }
 }
 
-/// Which names, of locks or of fence registers.
+/// A pattern of names, of locks or of fence registers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NamePattern {
     Exactly(Box<str>),
-    /// What begins with this; it ends in `/`.
+    /// All that begin with this prefix, which ends in `/`.
     Below(Box<str>),
     /// `flock:` and an inode number: whole-file locks.
     Flock,
@@ -145,7 +145,7 @@ impl NamePattern {
     }
 }
 
-/// Which paths. The texts are canonical ones of scopes: `path:/srv/a`.
+/// A pattern of paths. The texts are canonical ones of scopes: `path:/srv/a`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathPattern {
     Exactly(Box<str>),
@@ -176,7 +176,7 @@ impl PathPattern {
     }
 }
 
-/// Which files: inode numbers, the last one included.
+/// A range of inode numbers, the last one included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InodePattern(pub RangeInclusive<u64>);
 

@@ -1,8 +1,8 @@
-//! Which principals may be named where.
+//! The principals that may be named in each place.
 
 use leasehold_core::{Principal, PrincipalError};
 
-/// What a principal is named for.
+/// The place that names a principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// A token is made for it.

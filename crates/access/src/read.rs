@@ -15,7 +15,7 @@ use crate::token::{SecretHash, TokenId};
 use crate::tree::{Fault, Node, Value};
 use crate::verb::{Verb, Verbs};
 
-/// How many rules a role, and how many patterns of a kind a rule, may have.
+/// The most rules in a role, and the most patterns of a kind in a rule.
 const RULES_MAX: usize = 256;
 const ROLES_OF_TOKEN_MAX: usize = 64;
 const NOTE_LEN_MAX: usize = 256;
@@ -274,7 +274,7 @@ pub(crate) fn token_json(token: &TokenRecord) -> serde_json::Value {
     }))
 }
 
-/// What is not set is left out.
+/// The table without the keys that are not set.
 fn without_nulls(mut table: serde_json::Value) -> serde_json::Value {
     if let Some(fields) = table.as_object_mut() {
         fields.retain(|_, value| !value.is_null());

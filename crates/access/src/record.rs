@@ -1,4 +1,4 @@
-//! What is kept of a token, and how one makes narrower ones of itself.
+//! The stored record of a token, and the narrower tokens that can be made from it.
 
 use std::net::IpAddr;
 
@@ -23,15 +23,15 @@ pub struct TokenRecord {
     pub not_before: Option<UnixSeconds>,
     /// The first moment at which it is no longer good; `None`: it has no end.
     pub expires: Option<UnixSeconds>,
-    /// Where it is good from; empty: everywhere.
+    /// The networks it is accepted from; empty: all.
     pub networks: Vec<Network>,
     /// The token that it was made with: it is good no longer than that one.
     pub parent: Option<TokenId>,
-    /// What it is cut down to.
+    /// The restriction of its rights, for a narrower token.
     pub rules: Option<Vec<Rule>>,
 }
 
-/// What is asked of a narrower token. What is left out is as in the token it is made of.
+/// The request for a narrower token. Fields that are left out are as in the token it is made from.
 #[derive(Clone, Debug, Default)]
 pub struct Narrowing {
     pub roles: Option<Vec<RoleRef>>,

@@ -11,12 +11,12 @@ use crate::rule::{Quota, Role, RoleError, RoleRef, Rule, RuleNamespace};
 use crate::verb::{Verb, Verbs};
 use crate::visible::Visible;
 
-/// What the roles of a principal come to.
+/// The rights of a principal: the rules of all its roles together.
 #[derive(Clone, Debug, Default)]
 pub struct Rights {
     rules: Vec<(Rule, Arc<Source>)>,
     quota: Quota,
-    /// What they are cut down to, in a narrower token.
+    /// The restriction of a narrower token.
     within: Option<Arc<Rights>>,
 }
 
@@ -48,7 +48,7 @@ pub enum Object<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denied {
     pub verbs: Verbs,
-    /// Which of the scopes, for a set.
+    /// The index of the scope in a set.
     pub claim: usize,
 }
 

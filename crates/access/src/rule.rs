@@ -235,7 +235,7 @@ pub(crate) fn check_role_name(name: &str) -> Result<(), RoleError> {
     if is_good { Ok(()) } else { Err(RoleError::Name(name.chars().take(64).collect())) }
 }
 
-/// How much a principal may have; `None` where its roles do not say.
+/// The quotas of a principal; `None` where its roles do not set one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
     pub locks: Option<u64>,

@@ -15,10 +15,10 @@ use crate::rights::Rights;
 use crate::rule::{Role, RoleRef, check_role_name};
 use crate::token::{SecretHash, Token, TokenId};
 
-/// How many tokens may be made of one another in a row.
+/// The longest chain of tokens that were made from one another.
 const GENERATIONS_MAX: usize = 4;
 
-/// Who may do what, as of one generation. It never changes; a newer one takes its place.
+/// All access rules as of one generation. It never changes; a newer one takes its place.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     generation: u64,

@@ -60,7 +60,7 @@ pub struct NotAToken;
 
 impl Token {
     pub const LEN: usize = PREFIX.len() + TokenId::LEN + 1 + SECRET_LEN + CHECK_LEN;
-    /// How many random bytes a token is made from.
+    /// The number of random bytes in a token.
     pub const RANDOM_BYTES: usize = 40;
 
     /// Makes a token of random bytes.
@@ -129,7 +129,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What is kept of a secret.
+/// The stored form of a secret: its hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SecretHash([u8; 32]);
 
@@ -203,7 +203,7 @@ pub(crate) mod tests {
     use super::*;
 
     thread_local! {
-        /// How many secrets were hashed.
+        /// The number of secrets that were hashed.
         pub(crate) static HASHES: Cell<usize> = const { Cell::new(0) };
     }
 

@@ -9,7 +9,7 @@ use toml::value::{Datetime, Offset};
 
 use crate::UnixSeconds;
 
-/// What is wrong, and where. It never repeats anything that could be a secret.
+/// A fault and its place. It never repeats anything that could be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Counted from one; `None` in a document without lines.

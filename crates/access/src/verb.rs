@@ -1,4 +1,4 @@
-//! What can be allowed.
+//! The verbs that a rule can allow.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Which part of an ordered key space may be listed.
+//! The part of an ordered key space that a caller may list.
 //!
 //! Names and paths stand in one order by their canonical text. Each pattern is one run of it, so a list walks only what may be
 //! seen: nothing of its budget goes to what is hidden, and where it stops is never a hidden name.
@@ -65,7 +65,7 @@ impl Visible {
         self.inodes.extend(area.inodes.iter().map(|&(first, last, _)| (first, last)));
     }
 
-    /// What both show.
+    /// The intersection of both.
     #[must_use]
     pub(crate) fn and(&self, other: &Visible) -> Visible {
         let inodes = self.inodes.iter().flat_map(|&(first, last)| {
@@ -164,7 +164,7 @@ fn joined_numbers(sorted: &[(u64, u64)]) -> Vec<(u64, u64)> {
     joined
 }
 
-/// What lies in a run of both; each of them is in order.
+/// The intersection of two runs; each of them is in order.
 fn common(one: &[Run], other: &[Run]) -> Vec<Run> {
     let mut common = Vec::new();
     let (mut i, mut j) = (0, 0);

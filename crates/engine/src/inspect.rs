@@ -14,7 +14,7 @@ pub trait Watch: fmt::Debug + Send {
     /// It has been.
     fn after(&mut self, table: &LockTable, step: &Step);
 
-    /// What no store has kept was undone.
+    /// Decisions that no store has kept were undone.
     fn rolled_back(&mut self, table: &LockTable);
 
     /// A change that was undone turned out to be durable and was made again.

@@ -17,12 +17,12 @@ use leasehold_store::{
 
 use crate::member::{Loading, Recovery, StartError};
 
-/// How long a copy may be silent before a server takes its place.
+/// The time after which a copy that stays silent is replaced by a server.
 const LEASE: Duration = Duration::from_secs(30);
 /// So often it shows that it is there.
 const CONFIRM_EVERY: Duration = Duration::from_secs(5);
 
-/// What was done.
+/// The report of a finished migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migrated {
     pub leases: usize,
@@ -36,7 +36,7 @@ pub struct Migrated {
     pub digest: u64,
 }
 
-/// How far it has come.
+/// The progress of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Waiting to see whether the leader that the store names is still there.
@@ -55,7 +55,7 @@ pub enum Progress {
     },
 }
 
-/// Why it was not done.
+/// The reason why a migration failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
     #[error("a server leads the store to copy {which}: {leader}; stop all servers first")]

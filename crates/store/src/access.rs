@@ -82,7 +82,7 @@ pub struct AccessChange {
 }
 
 impl AccessChange {
-    /// How many documents one change is about at most.
+    /// The most documents in one change.
     pub const LEN_MAX: usize = 64;
 
     /// `None` if a document is named twice, or they are none or too many.
@@ -102,7 +102,7 @@ impl AccessChange {
     }
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// It was made, and gave this version.
@@ -113,10 +113,10 @@ pub enum Changed {
     Full,
 }
 
-/// How many documents there are at most.
+/// The most documents in a store.
 pub const DOCUMENTS_MAX: usize = 20_000;
 
-/// Where access documents are kept. See the top of this file.
+/// The port to stored access documents. See the top of this file.
 pub trait AccessStore: Send + Sync + fmt::Debug {
     /// The version of the documents; 0 before the first change. Cheap enough to be asked several times a second.
     fn version(&self) -> Pending<u64>;

@@ -1,4 +1,4 @@
-//! What every store has to do, as one suite of tests.
+//! The conformance suite: what every store has to do, as tests.
 //!
 //! A store joins with a [`Harness`], which knows how to open it and how to harm it, and one line:
 //! `conformance_tests!(harness, block_on)`. Each case gets a store of its own with nothing in it.
@@ -37,7 +37,7 @@ pub trait Harness: Send + Sync {
     fn corrupt(&self, what: Corruption) -> Step<'_, ()>;
 }
 
-/// What is done to stored bytes.
+/// Damage to stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corruption {
     /// Cuts the record off in its middle.

@@ -8,7 +8,7 @@ use leasehold_core::Epoch;
 use crate::journal::Seq;
 use crate::record::Fault;
 
-/// What lies behind a failure. Shared, since one failure may have to be told to many callers.
+/// The source of a failure. Shared, since one failure may have to be told to many callers.
 pub type Cause = Arc<dyn StdError + Send + Sync>;
 
 /// An error with all that lies behind it, in one line.
@@ -22,7 +22,7 @@ pub fn with_cause(error: &dyn StdError) -> String {
     said
 }
 
-/// Why a store did not do what it was asked.
+/// The reason why a call to the store failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// Another leader has gone on. Nothing was written; whoever sees this is no longer who it thought it was.
@@ -42,7 +42,7 @@ pub enum Error {
         #[source]
         cause: Option<Cause>,
     },
-    /// What was stored cannot be what was written. Nothing was changed; a person has to look, or restore a backup.
+    /// The stored bytes are not what was written. Nothing was changed; a person has to look, or restore a backup.
     #[error("the store is corrupt: {what}")]
     Corrupt {
         what: String,
@@ -65,7 +65,7 @@ pub enum Conflict {
     OutOfSnapshot { as_of: Seq, index: u32 },
 }
 
-/// Why a store could not be opened at all. A person has to act; trying again does not help.
+/// The reason why a store could not be opened at all. A person has to act; trying again does not help.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("{store} is in use by another server{by}")]
@@ -96,7 +96,7 @@ impl Error {
         Error::Corrupt { what: what.into(), cause: None }
     }
 
-    /// What was stored in this place cannot be read.
+    /// The bytes stored in this place cannot be read.
     pub(crate) fn unreadable(place: &str, fault: &Fault) -> Error {
         let what = format!("{place}: {fault}");
         match fault {

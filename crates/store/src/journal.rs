@@ -71,14 +71,14 @@ where
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
-/// Where transitions last. See the top of this file for how the calls go together.
+/// The port to a store of transitions. See the top of this file for how the calls go together.
 ///
 /// At most one append is under way at a time. One call about a snapshot may be under way beside it; no order is promised
 /// between the two.
 pub trait Journal: Send + Sync + fmt::Debug {
     fn caps(&self) -> JournalCaps;
 
-    /// Who leads, or led last; `None` if nobody does: there never was a leader, or the last one has resigned.
+    /// The leader, or the last one; `None` if there never was a leader, or the last one has resigned.
     fn leader(&self) -> Pending<Option<Leader>>;
 
     /// Asks to lead. Won if nobody leads, or if the leader and its beat still are those that `overdue` names. A
@@ -137,7 +137,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
         None
     }
 
-    /// How many groups the store's namespaces are spread over. The first server to ask says how many; from then on it
+    /// The number of groups that the store's namespaces are spread over. The first server to ask sets it; from then on it
     /// is so, whatever others want. Asked of the journal of the first group.
     fn groups(&self, wanted: u32) -> Pending<u32> {
         ready(Ok(wanted))
@@ -161,12 +161,12 @@ pub trait Journal: Send + Sync + fmt::Debug {
     }
 }
 
-/// What kind of store it is, for the engine's choices and for people.
+/// The kind of the store, for the engine's choices and for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalCaps {
     /// As it is spelled in the configuration: `sqlite`, `memory`.
     pub name: &'static str,
-    /// What was written is there after a restart.
+    /// Records are there after a restart.
     pub lasting: bool,
     /// Several servers can have it open, and one of them leads.
     pub shared: bool,
@@ -174,18 +174,18 @@ pub struct JournalCaps {
     pub record_bytes_max: usize,
 }
 
-/// Who asks to lead.
+/// A candidate for leadership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// For people: tells this server from the others.
     pub name: String,
-    /// Where the others send what is for the leader.
+    /// The address to which the others forward requests for the leader.
     pub address: String,
-    /// How long it may lead without a confirmation.
+    /// The time it may lead without a heartbeat.
     pub lease: Duration,
 }
 
-/// What became of a campaign.
+/// The result of a campaign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Campaign {
     Won(Leadership),
@@ -197,7 +197,7 @@ pub enum Campaign {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leadership {
     pub epoch: Epoch,
-    /// How long it lasts without a confirmation, counted from before the campaign or confirmation was sent. `None`:
+    /// The time it lasts without a heartbeat, counted from before the campaign or heartbeat was sent. `None`:
     /// for as long as the store is open, because nobody else can open it.
     pub lease: Option<Duration>,
 }
@@ -228,7 +228,7 @@ pub struct Peer {
     pub count: u64,
 }
 
-/// How far a load has come.
+/// The position of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Position {
     #[default]
@@ -243,7 +243,7 @@ pub enum Position {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     pub items: Vec<Loaded>,
-    /// Where to go on; `None` when this was all.
+    /// The position to go on from; `None` when this was all.
     pub next: Option<Position>,
 }
 
@@ -255,7 +255,7 @@ pub enum Loaded {
     /// The last record is there, but its bytes are not what was written: a crash or the disk has cut it off. It is left
     /// out, and the next append takes its number.
     ///
-    /// Whoever goes on has to jump the fence counter by `fence_jump` first. Each grant in the lost record took more
+    /// The next leader has to jump the fence counter by `fence_jump` first. Each grant in the lost record took more
     /// than a byte of it, so no fence it may have handed out is higher than that.
     Torn {
         seq: Seq,

@@ -1,4 +1,4 @@
-//! What lasts: the journal that every change goes through before it is seen.
+//! The store: the journal that every change goes through before it is seen.
 //!
 //! - [`Journal`] is the port. The engine appends one record a batch and loads them again after a restart; the store
 //!   sees to it that only the leader of the day can write. `journal.rs` tells how the calls go together.

@@ -1,4 +1,4 @@
-//! Where a store is, as one line of text: the only place that understands it.
+//! The location of a store, as one line of text: the only place that understands it.
 //!
 //! ```text
 //! memory                                                   forgotten when the process ends
@@ -19,12 +19,12 @@ use std::time::Duration;
 use parts::Parts;
 pub(crate) use parts::Secret;
 
-/// How long a store behind a network may take for an answer before another way is tried.
+/// The time that a store behind a network may take for an answer before another way is tried.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const TIMEOUT_MIN: Duration = Duration::from_millis(100);
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
-/// Where locks are kept.
+/// The kind and place of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// In this process, and forgotten when it ends.
@@ -68,7 +68,7 @@ pub struct EtcdLocation {
     pub timeout: Duration,
 }
 
-/// How the way to the server is protected.
+/// The protection of the connection to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tls {
     Off,
@@ -88,7 +88,7 @@ pub struct TlsFiles {
     pub key: Option<PathBuf>,
 }
 
-/// Why a text does not tell where a store is. It never quotes what could be a secret.
+/// The reason why a text is not a location. It never quotes what could be a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
     #[error(

@@ -45,14 +45,14 @@ pub const CHUNK_BYTES: usize = 64 * 1024;
 
 const SEAL_BYTES: usize = 6;
 
-/// What a record holds; its second byte.
+/// The content of a record; its second byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Batch = 1,
     Chunk = 2,
 }
 
-/// Why bytes are not a record that can be read.
+/// The reason why bytes are not a record that can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     #[error("it is only {len} bytes long")]

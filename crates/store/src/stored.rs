@@ -1,4 +1,4 @@
-//! What bytes that come out of a store are taken for: the same in every store.
+//! Checks of bytes that come out of a store: the same in every store.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::journal::{Loaded, Page, Position, Seq};
 use crate::record::{Batch, Chunk, Fault};
 
-/// How much one page of a load holds.
+/// The size of one page of a load.
 pub(crate) const PAGE_BYTES: usize = 1 << 20;
 
 /// A record has to be larger than this before its own size decides how far fences jump when it is lost.

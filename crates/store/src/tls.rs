@@ -16,7 +16,7 @@ use rustls::{
 
 use crate::location::{Tls, TlsFiles};
 
-/// How we show who we are and look at who the server is.
+/// The client's TLS settings: its own identity, and the certificates that it trusts.
 pub(crate) fn config(tls: Tls, files: &TlsFiles) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = verifier(tls, files, &provider)?;

@@ -1,4 +1,4 @@
-//! What can be asked of an engine, and what comes back.
+//! The calls of an engine, and their replies.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use leasehold_core::{
     Stats, Tested, TokenView, Tree, TreeQuery,
 };
 
-/// What one caller asks.
+/// One caller's request.
 #[derive(Clone, Debug)]
 pub enum Call {
     Command(Command),
@@ -92,7 +92,7 @@ impl Query {
     }
 }
 
-/// What a query found.
+/// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     Lock(Box<LockView>),
@@ -110,14 +110,14 @@ pub enum View {
     Stats(Box<Stats>),
 }
 
-/// What a call came to.
+/// The reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Answer(Answer),
     View(View),
 }
 
-/// Why a call was not answered as asked.
+/// The reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The rules say no.

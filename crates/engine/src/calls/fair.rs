@@ -22,7 +22,7 @@ pub(crate) struct FairQueue<T> {
 struct Queue<T> {
     items: VecDeque<(usize, T)>,
     cost: usize,
-    /// What may still be spent.
+    /// The cost that it may still spend in its turn.
     credit: usize,
 }
 
@@ -40,7 +40,7 @@ impl<T> FairQueue<T> {
         self.cost
     }
 
-    /// How many items are queued.
+    /// The number of queued items.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

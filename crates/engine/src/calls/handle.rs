@@ -17,7 +17,7 @@ use crate::events::{Commits, Counts, Cursor, Notice, Publisher, Remembered, Tota
 use crate::runner::{Condition, Status};
 use crate::writer::Undo;
 
-/// How an engine is spoken to.
+/// The way to send calls to an engine. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(crate) inbox: InboxSender,
@@ -32,7 +32,7 @@ pub struct Handle {
     pub(crate) controls: mpsc::UnboundedSender<Control>,
 }
 
-/// What the rest of this server wants of its part in a group.
+/// Orders from the rest of this server about its part in a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Control {
     StepDown,
@@ -151,7 +151,7 @@ impl Handle {
         let _ = self.controls.send(Control::RefreshLeader);
     }
 
-    /// How the engine is doing now.
+    /// The state of the engine at this moment.
     pub fn status(&self) -> Status {
         self.status.borrow().clone()
     }
@@ -191,7 +191,7 @@ impl Handle {
         self.publisher.history.deadlocks(wanted, len_max)
     }
 
-    /// What has happened since the start.
+    /// Counts of all events since the start.
     pub fn counts(&self) -> Counts {
         self.publisher.counts()
     }
@@ -201,12 +201,12 @@ impl Handle {
         self.publisher.totals()
     }
 
-    /// What the store was asked to keep since the start.
+    /// Counts of all writes to the store since the start.
     pub fn commits(&self) -> Commits {
         self.commits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What was refused because of too many calls, or calls that waited too long.
+    /// Counts of calls shed because of too many calls, or because they waited too long.
     pub fn shed(&self) -> ShedCounts {
         self.shed.counts()
     }
@@ -240,7 +240,7 @@ impl Handle {
 /// Leaves the queue when the caller goes before its answer has come, and takes back what came at the last moment.
 struct Leaving<'a> {
     handle: &'a Handle,
-    /// How it leaves the queue, if it may stand in one.
+    /// The command that takes it out of the queue, if it may stand in one.
     cancel: Option<Cancel>,
     reply: oneshot::Receiver<ReplyEnvelope>,
 }

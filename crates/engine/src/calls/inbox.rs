@@ -17,16 +17,16 @@ use super::load::{Load, Shed, Shedding};
 use super::{Account, Call, CallError, Query, Reply, ReplyQueue};
 use crate::writer::Undo;
 
-/// How much may lie in a channel, and in the queues of its class, before callers are told that the server is busy.
+/// The most calls in a channel, and in the queues of its class, before callers are told that the server is busy.
 const URGENT_LEN_MAX: usize = 100_000;
 const ORDINARY_LEN_MAX: usize = 250_000;
-/// How much one account may have queued in a class; the anonymous one is everybody and may have all.
+/// The most calls that one account may have queued in a class. The anonymous account has no such limit.
 const ACCOUNT_LEN_MAX: usize = 20_000;
 
-/// What one account may have carried out in its turn: calls, or for reads the steps that they take.
+/// The share of one account in a turn: calls, or for reads the steps that they take.
 const QUANTUM: usize = 64;
 const READS_QUANTUM: usize = 1000;
-/// How much of each class is taken at a time.
+/// The most of each class that is taken at a time.
 const URGENT_AT_ONCE: usize = 8192;
 const ORDINARY_AT_ONCE: usize = 1024;
 const READ_STEPS_AT_ONCE: usize = 20_000;
@@ -90,13 +90,13 @@ pub(crate) struct ReplyEnvelope {
 pub(crate) struct CallBatch {
     pub(crate) replies_to: Arc<ReplyQueue>,
     pub(crate) calls: Vec<(u32, Call)>,
-    /// What the port wants to hear of from now on, and what no longer.
+    /// The leases that the port follows from now on, and those it no longer does.
     pub(crate) follow: Vec<leasehold_core::LeaseId>,
     pub(crate) forget: Vec<leasehold_core::LeaseId>,
 }
 
 impl Content {
-    /// How many calls it brings.
+    /// The number of calls in it.
     fn len(&self) -> usize {
         match self {
             Content::Call(_) => 1,
@@ -105,7 +105,7 @@ impl Content {
         }
     }
 
-    /// What it counts for in its class: calls, or the steps that its reads may take.
+    /// Its cost in its class: calls, or the steps that its reads may take.
     fn cost(&self) -> usize {
         let cost = match self {
             Content::Call(envelope) => cost_of(&envelope.call),
@@ -170,7 +170,7 @@ pub(crate) struct Inbox {
     queues: Queues,
 }
 
-/// What has come in and is not carried out yet.
+/// The calls that have come in and are not carried out yet.
 #[derive(Debug)]
 struct Queues {
     urgent: FairQueue<Queued>,
@@ -225,7 +225,7 @@ impl Inbox {
         true
     }
 
-    /// What is refused without having been carried out.
+    /// The calls that are refused without having been carried out.
     pub(crate) fn refused(&mut self) -> &mut Vec<Inbound> {
         &mut self.queues.refused
     }
@@ -277,7 +277,7 @@ impl Queues {
             Class::Reads => queue.len_of(account) + 1,
         };
         let is_full = queued > ACCOUNT_LEN_MAX && !inbound.from.is_anonymous();
-        // The anonymous account is everybody: it waits for itself, as long as there is room.
+        // All callers without a credential share the anonymous account: it is never shed, and full only with the queue.
         let is_shed = match (class, self.load.shedding()) {
             _ if inbound.from.is_anonymous() => false,
             (Class::Urgent, _) | (_, Shedding::Nothing) | (Class::Ordinary, Shedding::Reads) => {

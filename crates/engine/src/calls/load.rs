@@ -1,4 +1,4 @@
-//! How long calls have lain in the inbox, and what is refused for it.
+//! The delay of calls in the inbox, and the levels at which calls are shed because of it.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,7 +11,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 const LEVELS: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
 
-/// What is refused because calls wait too long. Each level refuses what those below it do.
+/// A level of shedding. Each level refuses what those below it do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shedding {
     #[default]
@@ -29,7 +29,7 @@ pub(crate) enum Shedding {
 pub(crate) struct Load {
     since: Option<Instant>,
     calls: u64,
-    /// How many of them were delayed by more than the beginning of each level.
+    /// For each level, the number of calls that were delayed by more than its threshold.
     above: [u64; LEVELS.len()],
     shedding: Shedding,
 }
@@ -77,7 +77,7 @@ impl Load {
     }
 }
 
-/// What was refused in the inbox since the start, and what would be now.
+/// Counts of calls refused in the inbox since the start, and the level of shedding now.
 #[derive(Debug, Default)]
 pub(crate) struct Shed {
     full: AtomicU64,

@@ -17,17 +17,17 @@ use crate::writer::Undo;
 
 /// The mark of calls that came through a port.
 const PORT: u64 = 1 << 63;
-/// How many notices that somebody waits may lie unread. One that does not read them does not want to know.
+/// The most unread notices that a request waits. Further ones are dropped: the port does not read them.
 pub(crate) const WANTED_LEN_MAX: usize = 1024;
 
-/// What a port gets back.
+/// An event for a port: a reply, or a notice about a lease it follows.
 #[derive(Debug)]
 pub enum PortEvent {
     Reply {
         /// The number that the call was asked with.
         number: u32,
         reply: Result<Reply, CallError>,
-        /// How to take it back, if it turns out that nobody will hear of it.
+        /// The compensation to send if the reply cannot be delivered.
         undo: Option<Undo>,
     },
     /// A call waits, and has a ticket: its reply comes later.
@@ -40,7 +40,7 @@ pub enum PortEvent {
     Notice { lease: LeaseId, notice: Notice },
 }
 
-/// Where a port's replies lie until it takes them.
+/// The queue of a port's replies until it takes them.
 #[derive(Debug)]
 pub(crate) struct ReplyQueue {
     pub(crate) port: u32,
@@ -50,7 +50,7 @@ pub(crate) struct ReplyQueue {
 #[derive(Debug, Default)]
 struct ReplyQueueState {
     delivered: VecDeque<PortEvent>,
-    /// How many of them only say that somebody waits.
+    /// The number of those that only say that a request waits.
     wanted: usize,
     waker: Option<Waker>,
     closed: bool,
@@ -171,7 +171,7 @@ impl Port {
         calls.push((number, call));
     }
 
-    /// What is sent from now on is sent on behalf of this account.
+    /// Sets the account on whose behalf further calls are sent.
     pub fn set_account(&mut self, account: &Arc<Account>) {
         self.account = account.clone();
     }
@@ -274,7 +274,7 @@ impl Drop for Port {
 }
 
 impl PortEvent {
-    /// How to take it back, if that has to be possible.
+    /// The compensation, if it has to be possible.
     pub fn into_undo(self) -> Option<Undo> {
         match self {
             PortEvent::Reply { undo, .. } => undo,

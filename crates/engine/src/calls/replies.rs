@@ -1,4 +1,4 @@
-//! Who awaits which answer, and how it gets there.
+//! The callers that await answers, and the way back to them.
 
 use std::collections::{HashMap, HashSet, VecDeque, hash_set};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,13 +21,13 @@ const FORGOTTEN_AT_ONCE: usize = 1000;
 pub(crate) struct Replies {
     callers: HashMap<CallId, oneshot::Sender<ReplyEnvelope>, OwnIds>,
     ports: HashMap<u32, OpenPort, OwnIds>,
-    /// Which port hears what becomes of a lease.
+    /// The port that follows each lease.
     followed: HashMap<LeaseId, u32, OwnIds>,
-    /// What ports that are gone followed, as far as it is not forgotten yet.
+    /// The leases that ports which are gone followed, as far as they are not forgotten yet.
     gone: Vec<(u32, hash_set::IntoIter<LeaseId>)>,
     /// The ports that something was gathered for.
     touched: Vec<u32>,
-    /// What watchers are told next.
+    /// The events that watchers are told next.
     events: Vec<Published>,
 }
 

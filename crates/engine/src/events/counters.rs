@@ -11,7 +11,7 @@ use crate::writer::Published;
 /// fill the memory.
 const NAMESPACES_MAX: usize = 100;
 
-/// What has happened since the engine started. It never grows beyond a few kilobytes.
+/// Counts of events since the engine started. It never grows beyond a few kilobytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub totals: Totals,
@@ -24,7 +24,7 @@ pub struct Counts {
     named: BTreeSet<Namespace>,
 }
 
-/// What has happened in all namespaces together.
+/// Counts of all namespaces together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub granted: u64,
@@ -105,7 +105,7 @@ impl Counted<'_> {
 }
 
 impl Counts {
-    /// What has happened in another group counts as well.
+    /// Adds the counts of another group.
     pub fn add(&mut self, other: &Counts) {
         for ((namespace, mode), count) in &other.granted {
             let name = namespace.as_ref().and_then(|namespace| self.name(namespace));
@@ -128,7 +128,7 @@ impl Totals {
     }
 }
 
-/// How long commits take and how much each carries: counts by upper bound, and the sum.
+/// Histograms of the duration of commits and of their size: counts by upper bound, and the sum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     /// Upper bounds, ascending; what is above all of them counts in the last place.
@@ -156,21 +156,21 @@ impl Histogram {
     }
 }
 
-/// What the store was asked to keep.
+/// Counts of writes to the store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commits {
     pub seconds: Histogram,
     /// Transitions per record.
     pub batch_size: Histogram,
     pub failures: u64,
-    /// How long it took to end what was due, each time something was.
+    /// The time it took to end what was due, each time something was.
     pub sweep_seconds: Histogram,
     /// When the last snapshot was complete.
     pub snapshot: Option<Instant>,
 }
 
 impl Commits {
-    /// What was written for another group counts as well.
+    /// Adds the writes of another group.
     pub fn add(&mut self, other: &Commits) {
         let Commits { seconds, batch_size, failures, sweep_seconds, snapshot } = other;
         self.seconds.add(seconds);

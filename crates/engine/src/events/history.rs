@@ -1,4 +1,4 @@
-//! What has ended lately, and which deadlocks were refused: a bounded memory for people who come after the fact.
+//! Leases that ended lately, and deadlocks that were refused: a bounded memory for people who come after the fact.
 //!
 //! It is kept apart from the events for watchers: there a busy minute pushes out a deadlock of an hour ago.
 
@@ -10,10 +10,10 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::writer::Published;
 
-/// How many are copied at a time, so that a reader never keeps the engine waiting.
+/// The number of entries that are copied at a time, so that a reader never keeps the engine waiting.
 const CHUNK_LEN: usize = 256;
 
-/// How much is remembered.
+/// The number of entries that are remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryLimits {
     /// Grants that ended.
@@ -41,13 +41,13 @@ struct Ring {
     /// The oldest first.
     entries: VecDeque<Published>,
     len_max: usize,
-    /// How many were ever put in: the number of the newest one.
+    /// The number of entries ever put in: the number of the newest one.
     count: u64,
     /// When the last one was that is no longer remembered.
     forgotten: Option<Timestamp>,
 }
 
-/// What was remembered of what was asked for, the newest first.
+/// The entries found, the newest first.
 #[derive(Clone, Debug, Default)]
 pub struct Remembered {
     pub events: Vec<Published>,

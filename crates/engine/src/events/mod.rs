@@ -1,4 +1,4 @@
-//! What watchers see and what is counted. Never blocks the writer.
+//! Events for watchers, and counters. Never blocks the writer.
 //!
 //! - `publisher.rs`: the ring of events, and who follows it.
 //! - `history.rs`: what has ended lately. `counters.rs`: figures for metrics. `lock_log.rs`: lines in the log.

@@ -1,4 +1,4 @@
-//! What watchers are told: a bounded memory of events, and all who follow them.
+//! The stream of events: a bounded memory of them, and its subscribers.
 //!
 //! The events lie in one ring for all, and each watcher has a place in it. The engine never waits for a watcher: one that
 //! falls too far behind is told so and has to look at the table again.
@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use super::{Counts, History, HistoryLimits, LockLog, Totals};
 use crate::writer::Published;
 
-/// How many notices a session may leave unread before they are dropped.
+/// The most unread notices of a session before they are dropped.
 const NOTICES_LEN_MAX: usize = 1024;
 /// So many events a watcher takes at a time.
 const TAKEN_LEN_MAX: usize = 64;
@@ -29,16 +29,16 @@ pub(crate) struct Publisher {
     log: Arc<Mutex<LockLog>>,
 }
 
-/// Who hears what the holder of a lease should.
+/// The subscribers to what the holder of a lease has to know.
 type Followers = HashMap<(Namespace, LeaseId), mpsc::Sender<Notice>>;
 
 #[derive(Debug)]
 struct Memory {
     events: VecDeque<Published>,
     len_max: usize,
-    /// How many events there ever were: the number of the next one.
+    /// The number of events there ever were: the number of the next one.
     next: u64,
-    /// How often another server has taken over. A watcher sees the events of one life only.
+    /// The number of takeovers by another server. A watcher sees the events of one life only.
     life: u64,
     /// The number of the first event of this life.
     life_began: u64,
@@ -84,7 +84,7 @@ pub struct Watch {
     taken: VecDeque<Published>,
 }
 
-/// What a watcher gets next.
+/// The next item of a watcher.
 #[derive(Clone, Debug)]
 pub enum Watched {
     Event(Published),

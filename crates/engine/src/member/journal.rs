@@ -1,4 +1,4 @@
-//! What a member asks of its store, and what comes back.
+//! The requests of a member to its store, and their results.
 //!
 //! The questions of one [`Lane`] come one after the other; the lanes go on beside each other. So a slow append does not
 //! keep a leader from showing that it is there.
@@ -37,7 +37,7 @@ pub enum Request {
     },
     Append {
         batch: Batch,
-        /// How many transitions it carries.
+        /// The number of its transitions.
         transitions: usize,
     },
     ReadBack {
@@ -53,7 +53,7 @@ pub enum Request {
     Prune(Epoch),
 }
 
-/// What became of a request, in the same order.
+/// The result of each kind of request, in the same order.
 #[derive(Clone, Debug)]
 pub enum Response {
     Leader(Result<Option<Leader>, Error>),
@@ -74,7 +74,7 @@ pub type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 /// A row of questions of which at most one is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
-    /// Who leads.
+    /// The leader of the group, as the store has it.
     Leadership,
     /// The records.
     Journal,

@@ -1,4 +1,4 @@
-//! Who leads: looking, asking, confirming, and giving up.
+//! Leadership: polling the leader, campaigning, heartbeats, and stepping down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::{Lane, Loading, Member, Request, StartError};
 use crate::calls::CallError;
 use crate::writer::{Failed, Output};
 
-/// How long a server that is to stop tries to write what is left.
+/// The time that a stopping server has to write what is left.
 const DRAIN_MAX: Millis = Millis::from_secs(3);
-/// How long it then tries to say that it has stopped leading.
+/// The time that it then has to resign.
 const RESIGN_MAX: Millis = Millis::new(500);
-/// How long callers are told to wait while nobody is known to lead.
+/// The time after which callers are told to retry while no leader is known.
 const LEADER_RETRY: Duration = Duration::from_millis(250);
 
 impl Member {

@@ -31,12 +31,12 @@ use crate::calls::{Call, CallError};
 use crate::runner::{Phase, Status};
 use crate::writer::{Engine, Output, Undo};
 
-/// How often a store that failed is asked again.
+/// The interval at which a store that failed is asked again.
 pub(super) const RETRY_AFTER: Millis = Millis::new(200);
 /// With so many transitions unwritten, requests that would add to them wait outside.
 const UNWRITTEN_LEN_MAX: usize = 16 * 1024;
 
-/// What a member is told once.
+/// The settings of a member.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Its name is like no other server's.
@@ -52,17 +52,17 @@ pub struct Member {
     pub(super) plan: Plan,
     pub(super) caps: JournalCaps,
     pub(super) role: Role,
-    /// What is under way with the store, by lane.
+    /// The requests under way with the store, by lane.
     pub(super) lanes: [Option<UnderWay>; 3],
     pub(super) next_id: u64,
     /// Nothing is asked about leadership before this.
     pub(super) leadership_at: Timestamp,
-    /// Nobody is outlived before this: the store has just failed.
+    /// No silent leader is replaced before this: the store has just failed.
     pub(super) campaign_at: Timestamp,
     /// No record is asked for or written before this: the store has just failed.
     pub(super) journal_at: Timestamp,
     pub(super) stopping: bool,
-    /// How long others may ask first when nobody leads.
+    /// The pause before a campaign when there is no leader, so that other servers can go first.
     pub(super) campaign_delay: Millis,
     pub(super) store_failure: Option<Arc<str>>,
     pub(super) fault: Option<StartError>,
@@ -113,7 +113,7 @@ pub(super) struct Leading {
     pub(super) snapshots: Snapshots,
     /// Bytes of the record under way.
     pub(super) appending_bytes: usize,
-    /// Nobody knows whether the record under way was written.
+    /// The outcome of the record under way is unknown.
     pub(super) outcome_unknown: bool,
     /// Since when something unwritten waits for another record to ride with.
     pub(super) piggyback_since: Option<Timestamp>,
@@ -312,7 +312,7 @@ impl Member {
         }
     }
 
-    /// How many callers wait for an answer: for something to be written, or in a queue.
+    /// The number of callers that wait for an answer: for something to be written, or in a queue.
     pub fn callers_len(&self) -> usize {
         match &self.role {
             Role::Leading(lead) => lead.work.engine.callers_len(),
@@ -325,7 +325,7 @@ impl Member {
         matches!(self.role, Role::Stopped)
     }
 
-    /// Why it stopped, if nobody told it to.
+    /// The reason why it stopped, if it was not told to.
     pub fn fault(&self) -> Option<&StartError> {
         self.fault.as_ref()
     }

@@ -1,4 +1,4 @@
-//! What a leader has written: records, and snapshots that take their place.
+//! The records that a leader writes, and the snapshots that take their place.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::member::{Lead, Leading, RETRY_AFTER, Role};
 use super::{Lane, Loading, Member, Request, Snapshots};
 use crate::writer::{Engine, Failed, Output, Settings};
 
-/// How long what is unwritten may wait for something else to be written with.
+/// The longest time that transitions which no caller waits for stay unwritten.
 const PIGGYBACK_WAIT_MAX: Millis = Millis::new(2);
 /// With so many transitions unwritten they are written, whether or not a caller waits.
 const PIGGYBACK_LEN_MAX: usize = 1024;
-/// How long callers are told to wait when the store is away.
+/// The time after which callers are told to retry when the store is away.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl Member {

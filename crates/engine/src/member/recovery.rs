@@ -10,7 +10,7 @@ use leasehold_store::{Fault, Journal, Loaded, Page, Position, Seq};
 
 use crate::events::Beginning;
 
-/// Why a server could not take over what is stored.
+/// The reason why a server could not take over what is stored.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -30,21 +30,21 @@ pub struct Recovered {
     pub next_seq: Seq,
     pub unwritten: Vec<Transition>,
     pub beginning: Beginning,
-    /// How many leases wait for their holders.
+    /// The number of leases that wait for their holders.
     pub recovering: usize,
     pub loaded: LoadedBytes,
 }
 
-/// How much a journal had.
+/// The size of a loaded journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadedBytes {
     pub snapshot: u64,
     pub records: u64,
-    /// How many records those are.
+    /// The number of those records.
     pub records_len: u64,
 }
 
-/// How the first moments of an epoch are to be.
+/// The settings for the beginning of an epoch.
 #[derive(Clone, Debug)]
 pub struct Recovery {
     pub limits: Limits,

@@ -16,13 +16,13 @@ const RECORD_MIN: u64 = 256;
 /// To remove records costs as much for a few as for many snapshots, so it waits for so many times as much, if that is no more
 /// than the most.
 const PRUNE_EVERY: u64 = 8;
-/// How many entries are taken from the table at a time: a short pause each.
+/// The number of entries that are taken from the table at a time: a short pause each.
 const ENTRIES_AT_ONCE: usize = 256;
 /// What has changed is in a snapshot after so long, so that who reads the store with other means finds it there...
 const AGE_MAX: Millis = Millis::from_secs(60);
 /// ...but not before the records are worth it: this part of what the last snapshot took.
 const WORTH: u64 = 8;
-/// How long after one that failed the next one begins.
+/// The pause after a snapshot that failed.
 const RETRY_AFTER: Millis = Millis::from_secs(5);
 
 /// The life of one snapshot after another.
@@ -144,7 +144,7 @@ impl Snapshots {
         }
     }
 
-    /// What to ask of the store next, if anything. `durable` is the last record that is.
+    /// The next request to the store, if any. `durable` is the last record that is.
     pub(crate) fn next_request(
         &mut self,
         table: &mut LockTable,
@@ -270,7 +270,7 @@ mod tests {
         assert!(!is_due(false, half, half), "nobody takes over from this one");
     }
 
-    /// How many of ten snapshots of a small table under load are followed by a pruning.
+    /// The number of ten snapshots of a small table under load that are followed by a pruning.
     fn prunings_of_ten(bytes_max: u64, is_shared: bool) -> usize {
         let loaded = LoadedBytes::default();
         let mut snapshots = Snapshots::new(bytes_max, is_shared, NOW, loaded);

@@ -24,16 +24,16 @@ use crate::writer::Output;
 
 use super::spin::{Spin, spin_until};
 
-/// How a server is to run its engine.
+/// The settings of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     pub candidate: Candidate,
     pub recovery: Recovery,
     /// After so many bytes of records a snapshot is taken, at the latest.
     pub snapshot_bytes: u64,
-    /// How many events are remembered for watchers that come back.
+    /// The number of events that are remembered for watchers that come back.
     pub events_len_max: usize,
-    /// How much is remembered of what has ended.
+    /// The number of endings that are remembered.
     pub history: HistoryLimits,
 }
 
@@ -150,14 +150,14 @@ impl Stop {
     }
 }
 
-/// What the loop woke for.
+/// The reason for a turn of the loop.
 enum LoopEvent {
     Answered(u64, Response),
     Calls,
     Time,
     Control(Control),
     Stop,
-    /// Nobody can call any more.
+    /// All handles are gone.
     Orphaned,
 }
 
@@ -169,9 +169,9 @@ struct Runner {
     status: watch::Sender<Status>,
     condition: watch::Sender<Condition>,
     replies: Replies,
-    /// What is being shown; empty most of the time.
+    /// The views being built; empty most of the time.
     outputs: Vec<Output>,
-    /// What the store was asked, by lane.
+    /// The requests to the store, by lane.
     under_way: [Option<(u64, Answering)>; Lane::ALL.len()],
     appending: Option<Appending>,
     spin: Spin,

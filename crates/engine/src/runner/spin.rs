@@ -14,7 +14,7 @@ const PACE_MAX: Duration = Duration::from_micros(400);
 /// So many callers have to wait for an answer, in a queue or for the commit.
 const CALLERS_MIN: usize = 2;
 
-/// How long to spin, by how long commits take.
+/// The longest spin, by the duration of commits.
 #[derive(Debug)]
 pub(super) struct Spin {
     /// The time that the quickest of the last few commits took.

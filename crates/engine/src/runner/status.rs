@@ -1,4 +1,4 @@
-//! How the engine is doing, for health checks and people.
+//! The state of the engine, for health checks and people.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct Status {
     pub store: &'static str,
     /// The last failure of the store, while it lasts.
     pub store_failure: Option<Arc<str>>,
-    /// Who leads instead, while this server does not.
+    /// The leader, while this server is not.
     pub leader: Option<Arc<Leader>>,
 }
 

@@ -9,7 +9,7 @@ use super::{Engine, Failed, Output};
 #[derive(Debug)]
 pub(super) struct Draft {
     writer: BatchWriter,
-    /// How many transitions it has.
+    /// The number of its transitions.
     len: usize,
 }
 

@@ -1,4 +1,4 @@
-//! How what a caller never hears of is taken back.
+//! Compensation for grants that their callers never hear of.
 
 use leasehold_core::{CloseSession, Command, Grant, Namespace, Opened, Withdraw};
 
@@ -14,7 +14,7 @@ pub enum Undo {
     RetryableSession(Box<CloseSession>),
 }
 
-/// What an answer will be about, so that it can be taken back.
+/// The subject of an answer to come, so that it can be compensated.
 #[derive(Debug)]
 pub(super) enum Compensation {
     Grant { namespace: Namespace, known: bool },

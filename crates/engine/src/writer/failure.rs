@@ -51,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// How many of the unwritten transitions are never undone: the beginning of the epoch.
+    /// The number of unwritten transitions that are never undone: the beginning of the epoch.
     pub(super) fn stays_len(&self) -> usize {
         let len = usize::try_from(self.begun.0.saturating_sub(self.durable.0));
         len.unwrap_or(usize::MAX).min(self.unwritten.len())
@@ -161,7 +161,7 @@ impl Engine {
         since
     }
 
-    /// What was in doubt is durable. Gives what takes back what callers do not know of.
+    /// Takes the record in doubt as durable. Gives the compensations for what callers do not know of.
     pub(super) fn show_limbo(&mut self, limbo: Limbo) -> Vec<Undo> {
         self.ready.extend(limbo.outputs);
         limbo.undo

@@ -1,4 +1,4 @@
-//! What may be shown before everything that was decided is durable.
+//! Visibility: the answers that may be shown before everything that was decided is durable.
 
 use leasehold_core::{
     Answer, CallId, Conflict, Gone, Invalid, LeaseId, Refusal, Revision, Step, Timestamp, planted,

@@ -27,12 +27,12 @@ use super::failure::Limbo;
 use crate::calls::{Call, CallError, Query, Reply};
 use crate::events::Beginning;
 
-/// What an engine is told once.
+/// The settings of a writer.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How large a record may get, as the store says.
+    /// The largest record that the store takes.
     pub record_bytes_max: usize,
-    /// How long callers are told to wait when the store is away.
+    /// The time after which callers are told to retry when the store is away.
     pub store_retry_after: Duration,
 }
 
@@ -42,7 +42,7 @@ pub struct Engine {
     pub(super) settings: Settings,
     pub(super) table: LockTable,
     pub(super) epoch: Epoch,
-    /// What requests for something new are told, once nothing is granted any more.
+    /// The answer to requests for something new, once nothing is granted any more.
     pub(super) closed: Option<CallError>,
 
     /// Decided and applied, but not durable yet.
@@ -52,7 +52,7 @@ pub struct Engine {
     /// No higher fence can have been seen by a client.
     pub(super) durable_fence: FencingToken,
     pub(super) next_seq: Seq,
-    /// How many of the unwritten transitions are in the record that is being written.
+    /// The number of unwritten transitions that are in the record being written.
     pub(super) in_flight: Option<usize>,
     pub(super) draft: Option<Draft>,
     /// The store does not keep anything for now.
@@ -66,16 +66,16 @@ pub struct Engine {
 
     /// Waits until everything up to the revision is durable, in order.
     pub(super) held_back: VecDeque<(Revision, Output)>,
-    /// How many of those a caller waits for.
+    /// The number of those that a caller waits for.
     pub(super) awaited: usize,
     pub(super) ready: Vec<Output>,
-    /// What ended in unwritten transitions: nobody may be told yet that it is free.
+    /// The scopes freed by unwritten transitions: they may not be shown as free yet.
     pub(super) ended: VecDeque<(Revision, Namespace, Scope)>,
-    /// Where leases ended as a whole in unwritten transitions: any lock there may have been theirs.
+    /// The namespaces in which leases ended as a whole in unwritten transitions: any lock there may have been theirs.
     pub(super) ending: VecDeque<(Revision, Namespace)>,
     /// Leases whose ttl was changed in unwritten transitions: nobody may be told yet how long they are.
     pub(super) ttls: VecDeque<(Revision, LeaseId)>,
-    /// What the calls that wait will be answered about.
+    /// The subjects of the answers to waiting calls.
     pub(super) waiting: BTreeMap<CallId, Compensation>,
     pub(super) step: Step,
     #[cfg(feature = "inspect")]
@@ -123,7 +123,7 @@ pub struct Published {
     pub last_of_revision: bool,
 }
 
-/// What is known of a record that the store did not say it has written.
+/// The state of a record that the store did not say it has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
     Unwritten,
@@ -195,12 +195,12 @@ impl Engine {
         self.table.next_deadline()
     }
 
-    /// How many transitions wait to be written.
+    /// The number of transitions to be written.
     pub fn unwritten_len(&self) -> usize {
         self.unwritten.len()
     }
 
-    /// How many transitions the store has perhaps kept, so that they may yet be made again below all since.
+    /// The number of transitions the store has perhaps kept, so that they may yet be made again below all since.
     pub fn in_doubt_len(&self) -> usize {
         self.limbo.as_ref().map_or(0, |limbo| limbo.transitions.len())
     }
@@ -225,7 +225,7 @@ impl Engine {
         self.awaited
     }
 
-    /// How many callers wait: for what is unwritten, or in a queue.
+    /// The number of callers that wait: for what is unwritten, or in a queue.
     pub(crate) fn callers_len(&self) -> usize {
         self.awaited + self.waiting.len()
     }

@@ -15,7 +15,7 @@ use crate::journal::{
 };
 use crate::record::{Batch, Chunk};
 
-/// What becomes of a call.
+/// The fate of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
     /// The store refuses it, and nothing is written.
@@ -28,7 +28,7 @@ pub enum InjectedFault {
     Stalled,
 }
 
-/// What a call has done to the journal behind, whatever was answered.
+/// The effect of a call on the journal behind, whatever was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalEffect {
     Appended(Batch),
@@ -70,7 +70,7 @@ impl FaultyJournal {
         self.changed.notify_waiters();
     }
 
-    /// What has taken effect since the last time, in order.
+    /// Takes the effects since the last time, in order.
     pub fn take_effects(&self) -> Vec<JournalEffect> {
         std::mem::take(&mut self.state().effects)
     }

@@ -28,7 +28,7 @@ pub(super) fn candidate(name: &str) -> Candidate {
     }
 }
 
-/// What is left of a leader that has fallen silent.
+/// The last heartbeat of the leader, which has fallen silent.
 pub(super) async fn silent_leader(store: &Store) -> Option<Heartbeat> {
     let leader: Option<Leader> = store.leader().await.expect("the leader can be read");
     leader.map(|leader| leader.beat)
@@ -178,7 +178,7 @@ pub(super) async fn load(store: &Store, epoch: Epoch) -> Result<(Vec<Loaded>, us
     panic!("the load does not end")
 }
 
-/// What a load has to give, in short.
+/// The expected result of a load, in short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     Chunk { as_of: u64, index: u32 },

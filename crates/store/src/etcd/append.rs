@@ -56,7 +56,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Why a comparison failed. Nothing was written, whatever comes of this.
+    /// Finds out why a comparison failed. Nothing was written, whatever comes of this.
     async fn why_refused(&self, batch: &Batch, mandate: &Mandate, torn: Option<Seq>) -> Error {
         let mut records = last(self.keys.record(Seq(0)), self.keys.records_end());
         records.keys_only = true;

@@ -58,12 +58,12 @@ struct Credentials {
     token: Mutex<Option<String>>,
 }
 
-/// What became of a request that failed.
+/// The outcome of a request that failed.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
     /// It was never sent, or etcd says that it did nothing.
     Nothing { what: String, cause: Option<Cause> },
-    /// Nobody knows.
+    /// Unknown: etcd may have carried it out.
     Unknown { what: String, cause: Option<Cause> },
     /// The revision that was asked for has been forgotten.
     Compacted,
@@ -309,7 +309,7 @@ impl Client {
         Ok(MetadataValue::try_from(token).ok())
     }
 
-    /// What an answer of etcd means.
+    /// Reads an answer of etcd.
     fn judge(&self, status: Status) -> Attempt {
         let said = status.message().to_string();
         let (code, cause): (Code, Option<Cause>) = (status.code(), Some(Arc::new(status)));
@@ -378,7 +378,7 @@ fn authentication(connection: Connection) -> AuthClient<Connection> {
     AuthClient::with_origin(connection, origin)
 }
 
-/// What became of one try.
+/// The outcome of one try.
 enum Attempt {
     /// Another try would not help.
     Final(Failure),

@@ -12,7 +12,7 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::codegen::http::{Request, Response, Uri};
 
-/// How much may be on its way to us.
+/// The HTTP/2 window: the most bytes on their way to us.
 const WINDOW_BYTES: u32 = 8 << 20;
 
 /// Clones are the same connection, which ends with the last of them.

@@ -16,7 +16,7 @@ pub(super) struct Keys {
     pub(super) snapshot: Vec<u8>,
     pub(super) groups: Vec<u8>,
     pub(super) access_version: Vec<u8>,
-    /// What the keys of access documents begin with, for all groups.
+    /// The prefix of the keys of access documents, for all groups.
     pub(super) access: String,
     servers: String,
     records: String,
@@ -86,7 +86,7 @@ impl Keys {
         (self.chunks.clone().into_bytes(), end_of(self.chunks.as_bytes()))
     }
 
-    /// Which snapshot a key of a chunk belongs to, and which chunk it is.
+    /// The snapshot and the number of a chunk, from its key.
     pub(super) fn chunk_of<'a>(&self, key: &'a [u8]) -> Option<(&'a str, u32)> {
         let rest = std::str::from_utf8(key.strip_prefix(self.chunks.as_bytes())?).ok()?;
         let mut parts = rest.split('/');

@@ -1,4 +1,4 @@
-//! Who writes: one key, moved by comparing it.
+//! Leadership: one key, moved by comparing it.
 //!
 //! The value of the key is the mandate: it names the epoch, which never comes twice. That the key still holds it is
 //! what all calls of a leader compare. An append compares more: the revision at which the key was last written, which
@@ -24,14 +24,14 @@ use crate::error::{Conflict, Error, OpenError};
 use crate::journal::{Campaign, Candidate, Heartbeat, Leader, Leadership, Loaded, Seq};
 use crate::stored::{check_jump, stored_batch};
 
-/// How often a campaign looks again, when the keys move under it.
+/// The number of times a campaign looks again, when the keys move under it.
 const TRIES: usize = 5;
 
 /// The right to write, as it stands in the store.
 #[derive(Clone, Debug)]
 pub(super) struct Mandate {
     pub(super) epoch: Epoch,
-    /// What the leader's key holds.
+    /// The value of the leader's key.
     pub(super) value: Vec<u8>,
     /// When it was last written.
     pub(super) revision: i64,
@@ -41,7 +41,7 @@ pub(super) struct Mandate {
 struct LeaderKeys {
     leader: Option<(StoredLeader, i64)>,
     beat: i64,
-    /// How far the records had come, at least; 0 if nobody has said so.
+    /// The position of the records, at least; 0 if it was never told.
     written: Seq,
 }
 
@@ -321,7 +321,7 @@ impl Inner {
     }
 }
 
-/// What a beat says of the records. Those of older servers say nothing.
+/// The position of the records in a heartbeat. Older servers leave it out.
 fn parse_written(beat: &[u8]) -> Seq {
     let number = std::str::from_utf8(beat).ok().and_then(|text| text.parse().ok());
     Seq(number.unwrap_or(0))
@@ -331,7 +331,7 @@ pub(super) fn revision(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
 }
 
-/// What the operation at this place has found.
+/// The result of the operation at this place.
 pub(super) fn kvs(answer: &TxnResponse, at: usize) -> &[KeyValue] {
     found(answer, at).map_or(&[], |found| &found.kvs)
 }

@@ -213,7 +213,7 @@ impl Inner {
     }
 }
 
-/// Why a page could not be read.
+/// The reason why a page could not be read.
 enum Stopped {
     Compacted,
     Error(Error),

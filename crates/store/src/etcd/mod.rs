@@ -87,22 +87,22 @@ struct Inner {
     known: Mutex<Known>,
 }
 
-/// What this server knows of the journal it leads.
+/// The state of the journal that this server leads.
 #[derive(Clone, Debug, Default)]
 struct Known {
     mandate: Option<Mandate>,
-    /// How far the records have come, as far as is known.
+    /// The position of the records, as far as is known.
     written: Seq,
     /// The first record that was not removed, if some were.
     oldest: Option<Seq>,
     /// The last record, if its bytes do not hold, and the revision it was written at: the next append replaces it.
     torn: Option<(Seq, i64)>,
     open: Option<OpenSnapshot>,
-    /// How many snapshots were begun under this mandate.
+    /// The number of snapshots that were begun under this mandate.
     begun: u32,
     /// The revision that a load reads at, from its first page to its last.
     loading_at: i64,
-    /// How many keys a page of the load has.
+    /// The number of keys in a page of the load.
     page_len: i64,
     /// Up to this revision etcd may forget, when the next snapshot has been pruned for.
     forget_to: i64,

@@ -14,7 +14,7 @@ use crate::error::{Conflict, Error};
 use crate::journal::{Pruned, Seq};
 use crate::record::Chunk;
 
-/// How much one call of `prune` removes at most.
+/// The most that one call of `prune` removes.
 const PRUNED_RECORDS: u64 = 512;
 
 /// A snapshot that is being written.

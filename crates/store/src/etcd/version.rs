@@ -4,7 +4,7 @@
 /// The first versions in which all that is listed below is put right.
 const GOOD: [(u32, u32, u32); 3] = [(3, 4, 44), (3, 5, 30), (3, 6, 11)];
 
-/// What to say about a version, if anything.
+/// The warning or error about a version, if any.
 pub(super) fn warning(version: &str) -> Option<String> {
     let found = parse(version)?;
     let (major, minor, _) = found;

@@ -77,7 +77,7 @@ impl Inner {
         )
     }
 
-    /// Why there was nothing to move.
+    /// Finds out why there was nothing to move.
     async fn not_appended(&self, batch: &Batch, attempt: i64) -> Error {
         let leader_row = match self.leader_row("the journal cannot be read").await {
             Ok(leader_row) => leader_row,

@@ -26,21 +26,21 @@ use crate::error::{Cause, Error, OpenError};
 use crate::location::{PostgresLocation, Tls};
 use crate::tls;
 
-/// How to connect.
+/// The settings of a connection.
 pub(super) struct Connector {
     config: Config,
     protection: Option<Protection>,
     pub(super) timeout: Duration,
-    /// What each transaction that writes begins with.
+    /// The statements that each transaction that writes begins with.
     settings: String,
 }
 
-/// What became of a call that failed.
+/// The outcome of a call that failed.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
     /// It was never sent, or the server says that it did nothing.
     Nothing { what: String, cause: Cause },
-    /// Nobody knows.
+    /// Unknown: the server may have carried it out.
     Unknown { what: String, cause: Cause },
 }
 
@@ -107,7 +107,7 @@ impl Connector {
         connected.map_err(|error| Failure::nothing(reason_not_connected(&error), error))
     }
 
-    /// How long a call may wait for others before the server gives up.
+    /// The longest time a call may wait for others before the server gives up.
     pub(super) fn lock_timeout_ms(&self) -> i32 {
         // Nothing would be for ever.
         i32::try_from(self.timeout.as_millis() * 2 / 5).unwrap_or(i32::MAX).max(1)

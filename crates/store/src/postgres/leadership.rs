@@ -1,4 +1,4 @@
-//! Who writes: one row, moved by comparing it.
+//! Leadership: one row, moved by comparing it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::error::{Conflict, Error};
 use crate::journal::{Campaign, Candidate, Heartbeat, Leader, Leadership, Loaded, Seq};
 use crate::stored::{check_jump, stored_batch};
 
-/// How often a campaign looks again, when the row moves under it.
+/// The number of times a campaign looks again, when the row moves under it.
 const TRIES: usize = 5;
 
 /// The row of the group, as it was at some moment.
@@ -87,7 +87,7 @@ impl Inner {
         })
     }
 
-    /// Why a statement found nothing to move; `otherwise` if not for want of leadership.
+    /// The reason why a statement found nothing to move; `otherwise` if not for want of leadership.
     pub(super) async fn refused(&self, epoch: Epoch, otherwise: Conflict) -> Error {
         match self.leader_row("the leader cannot be read").await {
             Ok(leader_row) => match leader_row.check_leader(epoch) {

@@ -60,7 +60,7 @@ struct Inner {
     name: String,
     group: i32,
     tables: Tables,
-    /// How long an append may wait for others.
+    /// The longest time an append may wait for others.
     wait_ms: i32,
     /// So that a long load or a large chunk never stands before an append.
     appends: Lane,
@@ -70,7 +70,7 @@ struct Inner {
     known: Mutex<Known>,
 }
 
-/// What this server knows of the journal it leads.
+/// The state of the journal that this server leads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// The last record, if its bytes do not hold: the next append replaces it.

@@ -8,9 +8,9 @@ use crate::error::OpenError;
 /// The schema that this build writes, and the highest it can read.
 pub const SCHEMA: u32 = 1;
 
-/// What a row may have on a page.
+/// The most bytes of a row on a page.
 const PAGE_BYTES: u32 = 8160;
-/// How often the tables are tried to be made, when another server makes them in the same moment.
+/// The number of tries to make the tables, when another server makes them in the same moment.
 const TRIES: usize = 5;
 
 /// The names of the tables, ready to be put into a statement.

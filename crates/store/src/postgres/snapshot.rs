@@ -12,7 +12,7 @@ use crate::error::{Conflict, Error};
 use crate::journal::{Pruned, Seq};
 use crate::record::Chunk;
 
-/// How much one call of `prune` removes at most.
+/// The most that one call of `prune` removes.
 const PRUNED_RECORDS: i64 = 512;
 const PRUNED_CHUNKS: i64 = 64;
 

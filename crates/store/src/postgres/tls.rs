@@ -14,7 +14,7 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// How connections are protected.
+/// The protection of connections.
 #[derive(Clone)]
 pub(super) struct Protection {
     config: Arc<ClientConfig>,

@@ -16,7 +16,7 @@ mod tag {
     pub(super) const REGISTER_OF: u8 = 4;
 }
 
-/// What a lease, grant or piece has beyond the usual; one bit each.
+/// The optional fields of a lease, grant or piece; one bit each.
 mod has {
     pub(super) const SESSION: u8 = 1;
     pub(super) const LAPSED: u8 = 2;

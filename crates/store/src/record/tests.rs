@@ -1,4 +1,4 @@
-//! What is written comes back, and nothing else passes for it.
+//! Records come back as they were written, and nothing else passes for one.
 
 mod any;
 mod format;

@@ -44,7 +44,7 @@ mod ending {
     pub(super) const RECLAIMED: u8 = 10;
 }
 
-/// What a grant has beyond the usual; one bit each.
+/// The optional fields of a grant; one bit each.
 mod granted {
     pub(super) const OPENS: u8 = 1;
     pub(super) const WINDOW: u8 = 2;
@@ -55,7 +55,7 @@ mod granted {
     pub(super) const ALL: u8 = 31;
 }
 
-/// What a session has beyond the usual.
+/// The optional fields of a session.
 mod terms {
     pub(super) const METADATA: u8 = 1;
     pub(super) const REQUEST: u8 = 2;
@@ -336,7 +336,7 @@ impl Decoder<'_> {
         })
     }
 
-    /// What a transition about a lease begins with.
+    /// Reads the beginning of a transition about a lease: its namespace and its id.
     fn of_lease(&mut self, tag: u8) -> Result<(Namespace, LeaseId), Fault> {
         let start = self.at();
         let namespace = self.namespace()?;

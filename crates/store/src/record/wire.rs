@@ -177,7 +177,7 @@ impl<'a> Decoder<'a> {
         self.at >= self.bytes.len()
     }
 
-    /// What is said of a value that begins at `at` and makes no sense.
+    /// The error for a value that begins at `at` and makes no sense.
     pub(super) fn fault(&self, what: &'static str, at: usize) -> Fault {
         Fault::Value { what, at }
     }

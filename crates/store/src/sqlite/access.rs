@@ -80,7 +80,7 @@ impl Writer {
     }
 }
 
-/// How many documents there would be if nothing were removed.
+/// The number of documents there would be if nothing were removed.
 fn len_after(transaction: &Transaction<'_>, change: &AccessChange) -> rusqlite::Result<usize> {
     let len: i64 = transaction.query_row("SELECT count(*) FROM access", [], |row| row.get(0))?;
     let mut len = usize::try_from(len).unwrap_or(usize::MAX);

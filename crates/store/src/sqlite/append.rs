@@ -81,7 +81,7 @@ impl Writer {
         }
     }
 
-    /// Why the statement found nothing to write.
+    /// The reason why the statement found nothing to write.
     fn conflict(&mut self, batch: &Batch) -> Error {
         let torn = self.torn;
         let read = self.read(batch.epoch(), "the journal cannot be read", last_seq);

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::journal::{Loaded, Seq};
 use crate::stored::{stored_batch, stored_chunk};
 
-/// What was found in a file that holds.
+/// The report on a file without faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Audit {
     /// The last record that holds.

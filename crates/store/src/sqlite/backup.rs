@@ -14,7 +14,7 @@ use super::writer::wall_clock_ms;
 use crate::error::Error;
 use crate::journal::Seq;
 
-/// What is in a backup.
+/// The summary of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backup {
     /// The last record in it.

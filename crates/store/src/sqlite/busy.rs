@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often SQLite has found the file locked, in this process.
+/// The number of times SQLite has found the file locked, in this process.
 static MET: AtomicU64 = AtomicU64::new(0);
 
 /// The pauses between two tries in milliseconds; the last one is repeated.
@@ -11,7 +11,7 @@ const PAUSES: [u64; 9] = [1, 2, 5, 10, 15, 20, 25, 50, 100];
 /// After so many tries it was about a second.
 const TRIES_MAX: i32 = 16;
 
-/// How often SQLite has answered `SQLITE_BUSY` in this process, whether or not the next try went through.
+/// The number of `SQLITE_BUSY` answers in this process, whether or not the next try went through.
 pub fn busy_total() -> u64 {
     MET.load(Ordering::Relaxed)
 }

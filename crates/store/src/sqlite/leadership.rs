@@ -1,4 +1,4 @@
-//! Who writes. The lock file has settled that already; the epoch is what lasts of it.
+//! Leadership. The lock file has settled it already; the epoch is what lasts of it.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ use crate::stored::{PAGE_BYTES, PageWriter, stored_batch, stored_chunk};
 /// A row as it was read: its number and its bytes.
 type Stored = (i64, Arc<[u8]>);
 
-/// What was read of a page before the bytes are checked.
+/// A page as it was read, before the bytes are checked.
 struct Rows {
     rows: Vec<Stored>,
     /// There are no more after these.

@@ -43,7 +43,7 @@ impl FileLock {
     }
 }
 
-/// Nobody else may read the lease ids in the file.
+/// Permissions for the owner alone: the file has lease ids.
 #[cfg(unix)]
 pub(super) fn private(options: &mut OpenOptions) {
     use std::os::unix::fs::OpenOptionsExt;
@@ -59,7 +59,7 @@ fn lock_path(database: &Path) -> PathBuf {
     name.into()
 }
 
-/// Who wrote itself into the lock file: a help for people, nothing relies on it.
+/// The server that wrote itself into the lock file: a help for people, nothing relies on it.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.take(64).read_to_string(&mut text));

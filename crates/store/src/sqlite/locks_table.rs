@@ -7,14 +7,14 @@ use rusqlite::{CachedStatement, Transaction, params};
 
 use super::writer::signed;
 
-/// How many rows there are so far, and how many locks did not fit in.
+/// The number of rows so far, and of locks that did not fit in.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LockRows {
     pub(super) written: u32,
     pub(super) left_out: u32,
 }
 
-/// What a grant and a piece of a file have in common.
+/// The columns that a grant and a piece of a file have in common.
 struct Lock<'a> {
     scope: String,
     owner: &'a Owner,

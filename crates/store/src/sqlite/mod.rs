@@ -62,17 +62,17 @@ pub struct SqliteJournal {
     path: PathBuf,
     /// `None` only while dropping.
     jobs: Option<mpsc::Sender<Job>>,
-    /// How many microseconds the writer polls for the next job before it sleeps.
+    /// The number of microseconds the writer polls for the next job before it sleeps.
     spin_micros: Arc<AtomicU32>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What can be chosen.
+/// The settings of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The file grows no larger than that; beyond it the store is unavailable, as when the disk is full.
     pub size_max: Option<u64>,
-    /// How many rows the table of locks for plain SQL has at most; 0 for none. It costs about as much to write as the
+    /// The most rows of the table of locks for plain SQL; 0 for none. It costs about as much to write as the
     /// snapshot that it comes from.
     pub locks_rows_max: u32,
     /// The write-ahead log is worked off into the file when it has so many pages; the default is 4 MiB.
@@ -247,7 +247,7 @@ impl fmt::Debug for SqliteJournal {
     }
 }
 
-/// What was asked before is finished, the file is closed and its lock is free when this returns.
+/// Waits for what was asked before; the file is closed and its lock is free when this returns.
 impl Drop for SqliteJournal {
     fn drop(&mut self) {
         drop(self.jobs.take());

@@ -2,7 +2,7 @@
 //!
 //! After the backup was taken the server went on: it granted locks, and handed out fences that the backup knows
 //! nothing of. A server that starts from the backup must only hand out higher ones, and lead under a higher epoch.
-//! How many there were nobody can tell, but there is a bound: fences are handed out by one writer, and time has
+//! Their number is unknown, but there is a bound: fences are handed out by one writer, and time has
 //! passed. So the restore counts
 //!
 //! ```text
@@ -40,7 +40,7 @@ const EPOCH_JUMP_MIN: u64 = 1 << 10;
 const EPOCHS_PER_SECOND: u64 = 1 << 10;
 const AGE_MAX: Duration = Duration::from_secs(400 * 24 * 60 * 60);
 
-/// Where a restored store goes on.
+/// The position from which a restored store goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// Epochs and fences go on above these.
@@ -48,11 +48,11 @@ pub struct Restored {
     pub fence: FencingToken,
     /// The last record of the backup.
     pub last: Seq,
-    /// How old the backup is, by the wall clock.
+    /// The age of the backup, by the wall clock.
     pub age: Duration,
 }
 
-/// How many tokens a backup holds: whoever restores it has to say whether they are good again.
+/// The number of tokens in a backup: whoever restores it has to say whether they are good again.
 pub fn tokens_in(from: &Path) -> Result<u64, Error> {
     let failed = |error| Error::unavailable("the backup cannot be read").because(error);
     let connection =
@@ -68,7 +68,7 @@ pub fn tokens_in(from: &Path) -> Result<u64, Error> {
     }
 }
 
-/// What a restore does with the tokens of a backup: some may have been revoked since.
+/// The treatment of the tokens of a backup: some may have been revoked since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OldTokens {
     Keep,

@@ -1,4 +1,4 @@
-//! What is in the file, and the settings without which it would not be durable.
+//! The tables of the file, and the settings without which it would not be durable.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -333,7 +333,7 @@ pub(super) fn failed_to_open(
     }
 }
 
-/// What an error of SQLite means when it is certain that nothing was written.
+/// The meaning of an SQLite error when it is certain that nothing was written.
 pub(super) fn failed(what: &str, error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {

@@ -9,7 +9,7 @@ use crate::error::{Conflict, Error};
 use crate::journal::{Pruned, Seq};
 use crate::record::Chunk;
 
-/// How much one call of `prune` removes at most: a few milliseconds of work.
+/// The most that one call of `prune` removes: a few milliseconds of work.
 const PRUNED_RECORDS: i64 = 512;
 const PRUNED_CHUNKS: i64 = 16;
 const PRUNED_LOCK_ROWS: i64 = 2000;

@@ -33,7 +33,7 @@ pub(super) struct Writer {
     /// The number after the last record that this connection has written.
     pub(super) next: Option<Seq>,
     pub(super) open_snapshot: Option<OpenSnapshot>,
-    /// How many pages the write-ahead log has, as the last commit told.
+    /// The number of pages in the write-ahead log, as the last commit told.
     wal_pages: Arc<AtomicU32>,
     wal_pages_due: u32,
     /// Last, so that the file is closed before another server may open it.
@@ -164,7 +164,7 @@ impl Writer {
         done.map_err(|error| self.failed(what, error))
     }
 
-    /// What an error means for work that was not committed, or may be done twice.
+    /// The meaning of an error for work that was not committed, or may be done twice.
     pub(super) fn failed(&mut self, what: &str, error: rusqlite::Error) -> Error {
         if !is_refusal(&error) {
             self.disconnect();
@@ -201,7 +201,7 @@ impl Writer {
     }
 }
 
-/// What tells a file from another that has its name.
+/// The identity of a file: tells it from another that has its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId(Option<(u64, u64)>);
 

@@ -47,7 +47,7 @@ pub(super) struct Process {
     pid: Option<u32>,
 }
 
-/// Whom servers run as that refuse to run as root.
+/// The user for servers that refuse to run as root.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
     uid: u32,
@@ -192,7 +192,7 @@ pub(super) fn free_port() -> u16 {
     }
 }
 
-/// Where a program lies, also one that is on nobody's path.
+/// The path of a program, also of one that is not in `PATH`.
 pub(super) fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();

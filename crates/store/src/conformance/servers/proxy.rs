@@ -14,7 +14,7 @@ pub struct Proxy {
     wire: Arc<Wire>,
 }
 
-/// What gets through.
+/// The state of the way through the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Open,
@@ -32,7 +32,7 @@ pub enum Way {
 struct Wire {
     to: u16,
     way: AtomicU8,
-    /// How often the way was changed: tells older connections from newer ones.
+    /// The number of changes of the way: tells older connections from newer ones.
     changes: AtomicU64,
     over: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
@@ -42,7 +42,7 @@ struct Wire {
     changed: Condvar,
 }
 
-/// How long the server may take with what arrives late.
+/// The time the server has for what arrives late.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Proxy {
