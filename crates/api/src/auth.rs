@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Who a credential stands for, and what it may do.
+/// The caller's principal, and its rights.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WhoAmI {
     pub principal: String,
-    /// How the principal is known: `token`, or `none` while authentication is off.
+    /// The kind of credential: `token`, or `none` while authentication is off.
     pub credential: String,
     /// The public id of the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,7 +94,7 @@ pub struct CreateTokenRequest {
     /// `reader`, or a template with its namespaces: `client:billing`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roles: Option<Vec<String>>,
-    /// How long it is good; 90 days if left out.
+    /// The time it is valid; 90 days if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// It has no end.
@@ -165,12 +165,12 @@ pub struct RevokedToken {
     pub revoked: bool,
 }
 
-/// How a token is replaced.
+/// The request to replace a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct RotateTokenRequest {
-    /// How long the old one stays good; 24 hours if left out.
+    /// The time the old one stays valid; 24 hours if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap_ms: Option<u64>,
 }

@@ -21,7 +21,7 @@ const SECOND: u128 = 1_000_000_000;
 /// More digits behind the point than this are less than a nanosecond, whatever the unit.
 const FRACTION_DIGITS_MAX: usize = 18;
 
-/// Why a text is not a duration.
+/// The reason why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     #[error("is empty: write a duration such as 30s, 1m30s or 1500ms")]

@@ -1,4 +1,4 @@
-//! Who waits for whom.
+//! The wait-for graph.
 
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +50,7 @@ pub struct LockNode {
     pub holders: u64,
 }
 
-/// Where something is drawn: its upper left corner, and its size.
+/// The place of a node in the drawing: its upper left corner, and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Place {

@@ -1,10 +1,10 @@
-//! What was: past holders and refused deadlocks, as far as the server remembers.
+//! History: past holders and refused deadlocks, as far as the server remembers.
 
 use serde::{Deserialize, Serialize};
 
 use crate::locks::Mode;
 
-/// What is remembered, the newest first.
+/// The entries found, the newest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct History {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What ended with the file.
+/// Everything that ended with the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Removed {

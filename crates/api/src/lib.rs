@@ -1,4 +1,4 @@
-//! What Leasehold speaks: the JSON messages of its HTTP interface, and the one public list of problem codes.
+//! The wire contract: the JSON messages of the HTTP interface, and the one public list of problem codes.
 //!
 //! With the feature `grpc` also the messages and services of `leasehold.v1`, made from the .proto file: see [`grpc`].
 //!

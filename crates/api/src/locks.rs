@@ -7,7 +7,7 @@ use crate::history::PastHolder;
 /// Whatever a holder wants others to see with its grant; the service never looks at it.
 pub type Metadata = serde_json::Map<String, serde_json::Value>;
 
-/// How a lock is held.
+/// The mode of a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -28,11 +28,11 @@ pub enum Mode {
 pub struct AcquireRequest {
     #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::Name))]
     pub owner_id: String,
-    /// How long the lease stands without a renewal. Needed unless `session_id` is given.
+    /// The duration of the lease without a renewal. Needed unless `session_id` is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000))]
     pub ttl_ms: Option<u64>,
-    /// How long to wait if it is not free; over HTTP at most 50 s of it are waited in one request.
+    /// The longest time to wait if it is not free; over HTTP at most 50 s of it are waited in one request.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(maximum = 50_000))]
     pub wait_ms: u64,
@@ -50,7 +50,7 @@ pub struct AcquireRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::Name>))]
     pub request_id: Option<String>,
-    /// How long after the lease lapsed only this owner may take the lock back.
+    /// The time after the lease expired in which only this owner may acquire the lock again.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(maximum = 86_400_000))]
     pub reclaim_ms: u64,
@@ -170,7 +170,7 @@ pub struct Unlocked {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Holder {
-    /// What it holds: the lock asked about, or one that overlaps it.
+    /// The lock it holds: the one asked about, or one that overlaps it.
     pub lock: String,
     pub owner_id: String,
     pub mode: Mode,
@@ -189,7 +189,7 @@ pub struct Holder {
     pub session: Option<u64>,
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub metadata: Metadata,
-    /// Who holds it, by its credential; left out for callers without one, and where it may not be seen.
+    /// The holder's principal; left out for callers without one, and where it may not be seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
     /// It may not be seen: only its mode, its state and its times are told.
@@ -349,13 +349,13 @@ pub struct TokenView {
     /// The namespace of the grant.
     pub namespace: String,
     pub state: TokenState,
-    /// What is held with it, the first hundred: one lock, those of a set, or parts of a file.
+    /// The locks held with it, the first hundred: one lock, those of a set, or parts of a file.
     pub holders: Vec<Holder>,
-    /// What of it has ended, newest first; at most a hundred.
+    /// The grants with it that have ended, newest first; at most a hundred.
     pub ended: Vec<PastHolder>,
 }
 
-/// How it stands with a fencing token.
+/// The state of a fencing token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -387,7 +387,7 @@ pub struct BreakRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Broken {
     pub lock: String,
-    /// How many grants ended.
+    /// The number of grants that ended.
     pub broken: u64,
     /// Not all of them were ended, as there are too many or the server was interrupted: ask again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

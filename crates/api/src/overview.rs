@@ -1,4 +1,4 @@
-//! What an operator looks at first: numbers, the longest waits, the next ends; and names as a tree.
+//! The overview for operators: numbers, the longest waits, the next expiries; and names as a tree.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ pub struct Totals {
     pub grants: u64,
     pub expired: u64,
     pub deadlocks: u64,
-    /// How long requests waited, of the last thousand that had to; missing if none had.
+    /// Percentiles of the waits, of the last thousand requests that had to wait; missing if none had.
     pub wait_p50_ms: Option<u64>,
     pub wait_p99_ms: Option<u64>,
 }
@@ -84,7 +84,7 @@ pub struct Branch {
     pub is_partial: bool,
 }
 
-/// How much of anything the server takes.
+/// The limits of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Limits {

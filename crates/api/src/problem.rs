@@ -1,4 +1,4 @@
-//! What every error looks like: problem details (RFC 9457) with our code in it.
+//! The shape of every error: problem details (RFC 9457) with our code in it.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub struct Problem {
     pub request_id: String,
     pub outcome: RequestOutcome,
 
-    /// What is wrong with which field.
+    /// The faults by field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,7 +49,7 @@ pub struct Problem {
     /// The highest token that the register has seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high_water: Option<u64>,
-    /// Why the lease or the token that was shown is not good, with `lease_lost`, `not_holder` and `session_not_found`.
+    /// The reason why the lease or token is not good, with `lease_lost`, `not_holder` and `session_not_found`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Gone>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,21 +61,21 @@ pub struct Problem {
     /// `registers`, `namespaces` or `watches`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<String>,
-    /// Whose quota it is: `principal`, `namespace` or `server`.
+    /// The party that the quota limits: `principal`, `namespace` or `server`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// How much the quota allows.
+    /// The most that the quota allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
     /// The server that decides, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
-    /// How each part of the server is, if it is not ready.
+    /// The state of each part of the server, if it is not ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
 }
 
-/// What is wrong with one field of a request.
+/// A fault in one field of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FieldError {

@@ -20,7 +20,7 @@ text!(
     pattern = r"^[^\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]+$"
 );
 text!(
-    /// How the name of a lock begins.
+    /// The prefix of the names of locks.
     LockPrefix,
     max_length = 512,
     pattern = r"^[^\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]*$"

@@ -11,7 +11,7 @@ pub struct Version {
     pub api: Vec<String>,
 }
 
-/// How well the server is, and why.
+/// The health of the server, and the reasons for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Health {
@@ -34,7 +34,7 @@ pub struct Check {
 pub struct Cluster {
     /// This server's name, as the others see it.
     pub name: String,
-    /// Where the others find it.
+    /// The address at which the others reach it.
     pub address: String,
     /// Its part in the first group.
     pub role: Role,
@@ -78,7 +78,7 @@ pub struct Group {
 pub struct ServerView {
     pub name: String,
     pub address: String,
-    /// How long ago it last showed that it is there.
+    /// The time since its last heartbeat.
     pub seen_ms_ago: u64,
 }
 

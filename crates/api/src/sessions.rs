@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::locks::Metadata;
 
-/// What becomes of a session when the stream it is bound to breaks.
+/// The policy for a session whose stream breaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -86,7 +86,7 @@ pub struct KeptAlive {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Closed {
     pub closed: bool,
-    /// How many grants ended with it.
+    /// The number of grants that ended with it.
     pub released: u64,
     /// It was closed before; `released` is what was said then.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What watchers are told.
+//! Events for watchers.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ pub enum News {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         permits: Option<u32>,
         fencing_token: u64,
-        /// How long it was held.
+        /// The time it was held.
         #[serde(default)]
         held_ms: u64,
         reason: String,
@@ -120,7 +120,7 @@ impl News {
     }
 }
 
-/// What a long poll brings.
+/// The answer to a long poll.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventPage {

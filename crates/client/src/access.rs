@@ -58,7 +58,7 @@ pub(crate) enum Protocol {
     Http2,
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectError {
     pub(crate) said: String,

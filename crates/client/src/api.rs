@@ -29,7 +29,7 @@ pub struct Api<'a> {
     client: &'a Client,
 }
 
-/// Which locks are listed.
+/// A filter of a list of locks.
 #[derive(Clone, Debug, Default)]
 pub struct ListQuery {
     pub prefix: Option<String>,

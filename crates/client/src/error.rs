@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_api::{Code, Problem, RequestOutcome};
 
-/// Why something could not be done. *Refused* is an answer; *unreachable* is the lack of one.
+/// The reason why something could not be done. *Refused* is an answer; *unreachable* is the lack of one.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server said no.

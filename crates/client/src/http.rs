@@ -190,7 +190,7 @@ impl Http {
     }
 }
 
-/// Why no connection was made, if that is what the error is about.
+/// The reason why no connection was made, if that is what the error is about.
 fn connection_failure<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> Option<&'a ConnectError> {

@@ -169,7 +169,7 @@ impl LeaseHandle {
         self.lost_by()
     }
 
-    /// Why it is over, or about to be.
+    /// The reason why it is over, or about to be.
     pub fn lost_by(&self) -> LostBy {
         self.inner.view.lost_by()
     }

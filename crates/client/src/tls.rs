@@ -21,14 +21,14 @@ use crate::surroundings::Bytes;
 
 pub(crate) type Protected = Box<TlsStream<Box<dyn Bytes>>>;
 
-/// Whom we trust, for each protocol that may be spoken.
+/// The trusted authorities, for each protocol that may be spoken.
 #[derive(Clone, Debug)]
 pub(crate) struct Tls {
     http1: Arc<ClientConfig>,
     http2: Arc<ClientConfig>,
 }
 
-/// Whom we trust and as whom we come, as it was configured.
+/// The trusted authorities and the client's own certificate, as configured.
 #[derive(Clone, Default)]
 pub(crate) struct TlsSettings {
     /// Certificates of authorities in PEM; those of the system if there are none.
@@ -136,7 +136,7 @@ fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Why the handshake failed, in words that say what to do about it.
+/// The reason why the handshake failed, in words that say what to do about it.
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is rare is said in the words of rustls")]
 fn connect_error(server: &str, error: &io::Error) -> ConnectError {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());

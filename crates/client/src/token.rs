@@ -17,7 +17,7 @@ const BYTES_MAX: u64 = 64 * 1024;
 /// A function that gives the token to show now.
 pub type TokenProvider = dyn Fn() -> io::Result<String> + Send + Sync;
 
-/// Where tokens come from.
+/// The source of tokens.
 #[derive(Clone)]
 pub(crate) enum TokenSource {
     Fixed(String),
@@ -35,7 +35,7 @@ impl fmt::Debug for TokenSource {
     }
 }
 
-/// What tells one version of a file from the next without reading it.
+/// The version of a file, told from the next without reading it.
 type Stamp = (u64, u64, i64, i64, u64);
 
 /// The token that is shown, and where the next one comes from.

@@ -61,7 +61,7 @@ pub(crate) struct Way {
     pub(crate) patience: Duration,
 }
 
-/// Why a connection came to its end.
+/// The reason why a connection ended.
 enum Broken {
     /// It is worth another try.
     Passing(Error),

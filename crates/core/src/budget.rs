@@ -1,7 +1,7 @@
 //! A bound on the work of one search. Time cannot be measured here, so steps are counted: each looks at one holder or
 //! waiter and takes well under a microsecond.
 
-/// How much a look at locks looks at: holders, waiters, queues.
+/// The budget of a look at locks, in steps: holders, waiters, queues.
 pub(crate) const LOOK_STEPS: usize = 10_000;
 
 /// The steps that a search may still take.

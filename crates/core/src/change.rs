@@ -1,4 +1,4 @@
-//! How each transition changes the table: the only place where what lasts is touched.
+//! The effect of each transition on the table: the only place where what lasts is touched.
 
 use crate::command::Claim;
 use crate::effect::{News, Step};
@@ -19,7 +19,7 @@ use crate::time::{Millis, Timestamp};
 use crate::tokens::Tokens;
 use crate::transition::{Ending, Granted, SessionOpened, Transition};
 
-/// Who hears what a change means to watchers.
+/// The receiver of events for watchers.
 pub(crate) enum Listener<'a> {
     Step(&'a mut Step),
     /// It was told when it happened; now it is replayed.
@@ -284,7 +284,7 @@ impl LockTable {
         listener.hear(self, &granted.namespace, told);
     }
 
-    /// What a retry of the request will be known by.
+    /// Remembers the id and the digest by which a retry of the request is recognised.
     fn remember_request(
         &mut self,
         space: NamespaceIdx,
@@ -393,7 +393,7 @@ impl LockTable {
         }
     }
 
-    /// What the owner may take back of these bytes in a reclaim window, it has now taken back.
+    /// Ends the owner's own reclaim windows on bytes that it has acquired again.
     fn take_bytes_back(
         &mut self,
         space: NamespaceIdx,
@@ -694,7 +694,7 @@ impl LockTable {
         }
     }
 
-    /// What has no reclaim window ends; the rest stays for its last owner to take back.
+    /// Ends what has no reclaim window; the rest stays for its last owner to take back.
     fn lapse(
         &mut self,
         space: NamespaceIdx,
@@ -906,7 +906,7 @@ pub(crate) enum Window {
     Piece(OwnerIdx, u64, ByteRange),
 }
 
-/// What there is to say of something that ended.
+/// The event for a grant that ended.
 struct Ended {
     mode: crate::mode::Mode,
     fence: FencingToken,

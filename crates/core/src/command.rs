@@ -82,7 +82,7 @@ pub struct Claim {
 /// Asks for one scope or a set of them, all or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acquire {
-    /// Where the answer goes if it has to wait.
+    /// The call to answer if it has to wait.
     pub call: CallId,
     pub namespace: Namespace,
     pub owner: Owner,
@@ -94,7 +94,7 @@ pub struct Acquire {
     /// Comes back for a place that was kept, or that is about to be.
     pub ticket: Option<SecretTicket>,
     pub request_id: Option<RequestId>,
-    /// How long after the lease lapsed only this owner may take the scope back.
+    /// The time after the lease expired in which only this owner may acquire the scope again.
     pub reclaim_window: Duration,
     /// Takes up, during a recovery grace, what the owner held before it under the lease that is named.
     pub reclaim: bool,
@@ -103,7 +103,7 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    /// What it comes to once it is granted.
+    /// The request's cost against quotas once it is granted.
     pub(crate) fn need(&self) -> Need {
         Need::of(&self.claims, self.metadata.as_deref())
     }
@@ -118,7 +118,7 @@ pub enum Under {
     Session(LeaseId),
 }
 
-/// How long a request is ready to wait.
+/// The longest time a request is ready to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     Never,
@@ -140,7 +140,7 @@ pub struct Renew {
 }
 
 impl Renew {
-    /// What it shows, as a release would.
+    /// The proof of holding, as for a release.
     pub(crate) fn shown(&self) -> Release {
         Release {
             namespace: self.namespace.clone(),
@@ -220,7 +220,7 @@ pub struct OpenSession {
     pub metadata: Option<Arc<str>>,
 }
 
-/// What becomes of a session when the stream it is bound to breaks.
+/// The policy for a session whose stream breaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnDisconnect {
     /// Everything is released at once: the NFS habit.
@@ -348,7 +348,7 @@ pub struct BeginEpoch {
     pub grace_length: Duration,
 }
 
-/// What is refused while holders of the last epoch may still come back.
+/// The requests that are refused while holders of the last epoch may still come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GracePolicy {
     /// Only what conflicts with a grant that has not come back yet.

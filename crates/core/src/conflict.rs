@@ -21,7 +21,7 @@ use crate::queue::{InQueue, Queue};
 use crate::range::ByteRange;
 use crate::scope::{Key, Scope, ScopeKind};
 
-/// Who asks, and from which place in the order of arrival.
+/// The requester, and its place in the order of arrival.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker {
     /// `None` when nothing in the namespace mentions the owner yet.
@@ -62,7 +62,7 @@ impl Blocker {
         }
     }
 
-    /// What a holder holds; `None` for a waiter.
+    /// The scope that a holder holds; `None` for a waiter.
     pub(crate) fn scope(&self) -> Option<Scope> {
         match self {
             Blocker::Grant { key, .. } => Some(Scope::Key(key.clone())),
@@ -79,7 +79,7 @@ impl Blocker {
     }
 }
 
-/// What stands in the way of one claim.
+/// The holders and waiters that block one claim.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blockers {
     /// Each of these keeps the claim out.
@@ -109,7 +109,7 @@ impl Blockers {
     }
 }
 
-/// How many blockers are wanted.
+/// The number of blockers that are wanted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want {
     /// Whether there are any.
@@ -139,7 +139,7 @@ impl NamespaceState {
         !self.blockers(claim, asker, Want::One).is_empty()
     }
 
-    /// What stands in the way of a claim; at least as many as wanted, if there are so many.
+    /// The blockers of a claim; at least as many as wanted, if there are so many.
     pub(crate) fn blockers(&self, claim: &Claim, asker: Asker, want: Want) -> Blockers {
         let mut found = Blockers::default();
         match &claim.scope {
@@ -215,7 +215,7 @@ impl NamespaceState {
         }
     }
 
-    /// How many holders of permits there are besides the asker's own windows.
+    /// The number of holders of permits besides the asker's own windows.
     fn users_among(&self, key: &Key, holders: &Holders, asker: Asker) -> usize {
         let own = asker.owner.map_or(0, |owner| self.windows_of(key, owner).len());
         holders.len() - own
@@ -511,7 +511,7 @@ impl NamespaceState {
         ended
     }
 
-    /// How others use a key's permits: the mode of its holders or waiters, if there are any.
+    /// The mode of a key's holders or waiters, if there are any: the use of its permits by others.
     pub(crate) fn mode_in_use(&self, key: &Key) -> Option<Mode> {
         let held = self.held.get(key).map(|holders| holders.mode());
         held.or_else(|| self.queues.get(key).and_then(Queue::any_mode))

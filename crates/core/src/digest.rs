@@ -35,7 +35,7 @@ fn entry_digest(mut entry: Entry) -> u64 {
     hasher.finish()
 }
 
-/// What makes two requests the same one. How long the caller waits, and by which connection, does not.
+/// A digest of the fields that make two requests the same. The wait and the connection are not among them.
 pub(crate) fn digest_of(request: &Acquire) -> u64 {
     let mut hasher = Fnv::default();
     request.namespace.hash(&mut hasher);

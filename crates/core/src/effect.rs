@@ -1,4 +1,4 @@
-//! What must happen next: the answers that others were waiting for, and what watchers are told.
+//! Effects: the answers that others were waiting for, and events for watchers.
 //!
 //! Nothing of this may be seen before the transitions of the same step are durable.
 
@@ -25,12 +25,12 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
-/// What a command achieved.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Granted(Box<Grant>),
     Renewed(Renewed),
-    /// How long it was held, and whether it was released before, by the same owner under the same lease.
+    /// The time it was held, and whether it was released before, by the same owner under the same lease.
     Released {
         held: Duration,
         replayed: bool,
@@ -44,7 +44,7 @@ pub enum Answer {
         waiting: bool,
     },
     SessionOpened(Box<Opened>),
-    /// How many grants ended with it, and whether it was closed before.
+    /// The number of grants that ended with it, and whether it was closed before.
     SessionClosed {
         grants: usize,
         replayed: bool,
@@ -55,7 +55,7 @@ pub enum Answer {
     FenceAccepted {
         high_water: FencingToken,
     },
-    /// What the register had seen.
+    /// The high-water mark that the register had.
     FenceDeleted {
         high_water: FencingToken,
     },
@@ -143,7 +143,7 @@ pub struct Renewed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queued {
     pub ticket: SecretTicket,
-    /// How many waiters stand before it in its longest queue, plus one.
+    /// The number of waiters before it in its longest queue, plus one.
     pub position: usize,
 }
 
@@ -250,7 +250,7 @@ pub enum News {
     },
 }
 
-/// What came of one command besides its outcome.
+/// The effects of one command besides its outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     pub transitions: Vec<Transition>,

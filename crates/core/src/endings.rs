@@ -20,7 +20,7 @@ use crate::time::Timestamp;
 use crate::tokens::Tokens;
 use crate::transition::Ending;
 
-/// How many endings of one token, lease or file a search looks at.
+/// The most endings of one token, lease or file that a search looks at.
 const LOOKED_AT_MAX: usize = 256;
 
 /// The memory of one table.
@@ -76,7 +76,7 @@ struct Kept {
     older: [Option<u64>; CHAINS.len()],
 }
 
-/// What an ending can be found by.
+/// The keys by which an ending is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chain {
     Token,
@@ -197,7 +197,7 @@ impl Endings {
         }
     }
 
-    /// What was undone and not made again has never happened.
+    /// Forgets endings that were undone and not made again: they never happened.
     pub(crate) fn forget_undone(&mut self) {
         self.undone.clear();
         self.undone_len = 0;
@@ -216,14 +216,14 @@ impl Endings {
         }
     }
 
-    /// What ended of the grants with this token, newest first.
+    /// The endings of the grants with this token, newest first.
     pub(crate) fn of_token(&self, fence: FencingToken) -> impl Iterator<Item = &Ended> {
         let hash = self.hash_of_token(fence);
         let is_it = move |ended: &Ended| ended.fence() == fence;
         self.chain(Chain::Token, hash, is_it)
     }
 
-    /// What ended of a lease, newest first.
+    /// The endings of a lease, newest first.
     pub(crate) fn of_lease<'a>(
         &'a self,
         namespace: &'a Namespace,
@@ -332,7 +332,7 @@ impl Endings {
 }
 
 impl Gone {
-    /// What an ending means to whoever shows the token or the lease.
+    /// The reason that an ending gives to a caller who shows the token or the lease.
     pub fn by(ending: &Ending) -> Gone {
         match ending {
             Ending::Released

@@ -11,7 +11,7 @@ impl FencingToken {
     pub const ZERO: FencingToken = FencingToken(0);
     /// The largest integer that JSON readers and JavaScript keep exactly.
     pub const MAX: FencingToken = FencingToken((1 << 53) - 1);
-    /// How many tokens are left at least where a counter is put ahead on purpose: over an hour of a million a second.
+    /// The fewest tokens that are left where a counter is put ahead on purpose: over an hour at a million a second.
     pub const HEADROOM: u64 = 1 << 32;
     /// The highest token that a counter may be put to by an operator.
     pub const JUMP_MAX: FencingToken =

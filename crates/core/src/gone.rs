@@ -20,7 +20,7 @@ use crate::table::LockTable;
 use crate::time::Timestamp;
 use crate::transition::Ending;
 
-/// How many holds and endings a view of one token names.
+/// The most holds and endings that a view of one token names.
 const NAMED_MAX: usize = 100;
 
 impl LockTable {
@@ -66,7 +66,7 @@ impl LockTable {
         marked.map_or(held.deadline, |marked| marked.at)
     }
 
-    /// What is held under a lease and shown with a token; the first of it if there is much.
+    /// The grants under a lease with a token; the first of them if there are many.
     fn shown_with(
         &self,
         space: NamespaceIdx,
@@ -98,7 +98,7 @@ impl LockTable {
         found.iter().any(|grant| grant.scope().is_some_and(|held| is_about(&held, scope)))
     }
 
-    /// Why a lease that cannot be used cannot be used. To other principals none was ever known.
+    /// The reason why a lease cannot be used. To other principals none was ever known.
     pub(crate) fn why_lease_is_gone(
         &self,
         namespace: &Namespace,
@@ -117,7 +117,7 @@ impl LockTable {
         newest.map_or(Gone::Unknown, |ended| Gone::by(&ended.ending))
     }
 
-    /// Why this owner, lease and token are not those of a grant on the scope.
+    /// The reason why this owner, lease and token are not those of a grant on the scope.
     pub(crate) fn why_not_holder(&self, shown: &Release) -> Gone {
         let Release { namespace, scope, owner, lease, fence } = shown;
         let ended = self.endings.of_token(*fence).filter(|ended| {
@@ -152,7 +152,7 @@ impl LockTable {
         })
     }
 
-    /// How long it was held, if this owner has released it before, under the same lease.
+    /// The time it was held, if this owner has released it before, under the same lease.
     pub(crate) fn released_before(&self, release: &Release) -> Option<Duration> {
         let is_own = |ended: &&Ended| {
             ended.lease == release.lease
@@ -177,7 +177,7 @@ impl LockTable {
         }
     }
 
-    /// How many grants were closed with a session, or a lease, that was closed before.
+    /// The number of grants closed with a session, or a lease, that was closed before.
     pub(crate) fn closed_before(
         &self,
         namespace: &Namespace,
@@ -207,7 +207,7 @@ impl LockTable {
         newest.is_some_and(|ended| ended.owner == unlock.owner && ended.ending == Ending::Released)
     }
 
-    /// Why a token is not good for a scope on which no such grant is held.
+    /// The reason why a token is not good for a scope on which no such grant is held.
     pub(crate) fn why_not_held(
         &self,
         namespace: &Namespace,

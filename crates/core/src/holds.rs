@@ -1,10 +1,10 @@
-//! How much one owner holds under which lease.
+//! The count of an owner's holds by lease.
 
 use std::collections::BTreeMap;
 
 use crate::lease::LeaseIdx;
 
-/// How many grants and pieces an owner has under each lease. Nearly always under one, so that one costs no allocation.
+/// The number of an owner's grants and pieces under each lease. Nearly always under one, so that one costs no allocation.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Holds {
     #[default]

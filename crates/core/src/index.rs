@@ -91,7 +91,7 @@ impl Index {
         if at + 1 == self.entries.len() { 0 } else { at + 1 }
     }
 
-    /// How many places `to` lies behind `from`, around the end if need be.
+    /// The distance from `from` to `to`, around the end if need be.
     fn distance(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.entries.len() - from }
     }

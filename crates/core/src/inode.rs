@@ -39,14 +39,14 @@ impl Party {
 pub(crate) struct Inode {
     /// By holder and first byte.
     pub(crate) pieces: BTreeMap<(Party, u64), Piece>,
-    /// Where the shared pieces are, and where the others: a shared request need not look at the former.
+    /// The shared pieces, and the others: a shared request need not look at the former.
     shared: Spans<Party>,
     unshared: Spans<Party>,
     /// All pieces as they are listed.
     listed: BTreeSet<(ByteRange, FencingToken, Party)>,
     /// The waiters, by the range they want.
     pub(crate) queues: BTreeMap<ByteRange, Queue>,
-    /// Where all the queues are.
+    /// The index of all queues.
     queued: Spans<()>,
     /// Waiters whose owner holds bytes of this file or waits for more of it. Their own pieces and waiters do not
     /// block them, so that the queue in front of them does not tell whether they can be granted.
@@ -66,7 +66,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// What it counts as.
+    /// The kind it is counted as.
     pub(crate) fn hold(&self, inode: u64) -> Hold {
         let bytes = self.metadata.as_ref().map_or(0, |metadata| metadata.len());
         Hold { kind: Scope::range(inode, self.range).kind(), mode: self.mode, bytes }
@@ -114,7 +114,7 @@ impl Inode {
             .map(|(found, party)| (party, self.at(party, found)))
     }
 
-    /// Where a request in this mode meets pieces, of whomever, that are not shared with it.
+    /// The pieces of any owner that a request in this mode overlaps and that are not shared with it.
     pub(crate) fn in_conflict(
         &self,
         range: ByteRange,

@@ -431,7 +431,7 @@ pub fn invariant_a_waiter_has_a_live_session_and_caller(table: &LockTable) -> Ch
     Ok(())
 }
 
-/// What stands in the queues are the waiters, and nothing else: that is another invariant.
+/// The queues hold all waiters, and nothing else: that is another invariant.
 pub fn invariant_a_kept_place_is_no_waiter(table: &LockTable) -> Checked {
     for (_, space) in spaces(table) {
         for ticket in space.kept.keys() {
@@ -595,7 +595,7 @@ pub fn invariant_limits_are_kept(table: &LockTable) -> Checked {
     ensure(kept, "limits are kept", || format!("{limits:?}"))
 }
 
-/// What is counted for quotas is what one finds by counting again.
+/// The counts for quotas equal a recount.
 pub fn invariant_usage_is_counted(table: &LockTable) -> Checked {
     const PROMISE: &str = "what a quota is about is counted";
     let mut all = Usage::default();
@@ -629,7 +629,7 @@ pub fn invariant_usage_is_counted(table: &LockTable) -> Checked {
     ensure(*table.registers.made() == made, PROMISE, || format!("registers {made:?}"))
 }
 
-/// What each owner in a namespace has; nothing, for one that has only a place kept.
+/// The holdings of each owner in a namespace; nothing, for one that has only a place kept.
 fn usages(space: &NamespaceState) -> Vec<(OwnerIdx, Usage)> {
     let mut usages: Vec<_> =
         space.owners.iter().map(|(owner, _)| (owner, Usage::default())).collect();

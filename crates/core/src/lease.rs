@@ -27,7 +27,7 @@ pub(crate) struct Lease {
     pub(crate) state: LeaseState,
     /// When it lapses; of a lapsed lease, when it did.
     pub(crate) deadline: Timestamp,
-    /// Where it stands among the timers. A renewal leaves this behind: the timer finds out when it fires.
+    /// Its place among the timers. A renewal leaves this behind: the timer finds out when it fires.
     pub(crate) timer: Timestamp,
     pub(crate) session: Option<Box<Session>>,
     pub(crate) held: Held,
@@ -44,7 +44,7 @@ pub(crate) enum LeaseState {
     Ending,
 }
 
-/// How a lapsed lease came to its end.
+/// The way in which an expired lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lapse {
     Expired,
@@ -86,7 +86,7 @@ pub(crate) struct Session {
     pub(crate) kept: bool,
 }
 
-/// What stands under a lease. Most leases carry one grant, so that one costs no allocation.
+/// The grants and pieces under a lease. Most leases carry one grant, so that one costs no allocation.
 #[derive(Clone, Debug)]
 pub(crate) enum Held {
     Nothing,
@@ -97,7 +97,7 @@ pub(crate) enum Held {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Many {
     pub(crate) grants: BTreeMap<(FencingToken, Key), Grant>,
-    /// Where the pieces of files are: inode, owner, first byte.
+    /// The keys of the pieces of files: inode, owner, first byte.
     pub(crate) pieces: BTreeSet<(u64, OwnerIdx, u64)>,
     /// The same by the token that each is shown with.
     pub(crate) shown: BTreeSet<(FencingToken, u64, OwnerIdx, u64)>,
@@ -105,7 +105,7 @@ pub(crate) struct Many {
     pub(crate) sets: BTreeMap<FencingToken, SetRanges>,
     /// The requests with an id that were granted bytes of files, by the token of their grant.
     pub(crate) requests: BTreeMap<FencingToken, ByteRequest>,
-    /// How many grants and pieces have a reclaim window of which length.
+    /// The number of grants and pieces by the length of their reclaim window.
     windows: BTreeMap<Millis, usize>,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct ByteRequest {
     pub(crate) request: Request,
     pub(crate) granted_at: Timestamp,
     pub(crate) ranges: Vec<(u64, ByteRange)>,
-    /// How many pieces under the lease remember its token.
+    /// The number of pieces under the lease that remember its token.
     pub(crate) pieces: usize,
 }
 
@@ -187,7 +187,7 @@ pub(crate) struct Grant {
     pub(crate) extra: Option<Box<Extra>>,
 }
 
-/// What few grants have.
+/// The fields that few grants have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extra {
     pub(crate) request: Option<Request>,
@@ -212,7 +212,7 @@ pub(crate) fn metadata_of(extra: Option<&Extra>) -> Option<Arc<str>> {
 }
 
 impl Grant {
-    /// What it counts as.
+    /// The kind it is counted as.
     pub(crate) fn hold(&self) -> Hold {
         let metadata = self.extra.as_ref().and_then(|extra| extra.metadata.as_ref());
         let bytes = self.key.as_str().len() + metadata.map_or(0, |metadata| metadata.len());
@@ -247,7 +247,7 @@ impl Lease {
         self.deadline < now || planted!("expires-on-the-deadline", self.deadline == now)
     }
 
-    /// How long it is kept if nothing more is heard of its holder.
+    /// The time it is kept if its holder does not come back.
     pub(crate) fn kept_for(&self) -> Millis {
         let keep = self.session.as_ref().map_or(Millis::ZERO, |session| session.terms.kept_for());
         self.ttl.max(keep)

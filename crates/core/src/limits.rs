@@ -1,4 +1,4 @@
-//! How much of anything one table takes.
+//! The limits of one table.
 
 use std::time::Duration;
 
@@ -29,17 +29,17 @@ pub struct Limits {
     /// Fence registers in all namespaces.
     pub registers_max: usize,
     pub namespaces_max: usize,
-    /// How long a place in the queue is kept for a caller that may come back.
+    /// The time for which a place in the queue is kept for a caller that may come back.
     pub ticket_kept: Duration,
-    /// How many places are kept at a time. One more and the oldest is forgotten.
+    /// The most places that are kept at a time. One more and the oldest is forgotten.
     pub kept_places_max: usize,
-    /// How many endings of grants are remembered, to tell why a token or a lease is no longer good.
+    /// The number of ended grants that are remembered, to tell why a token or a lease is no longer good.
     pub endings_max: usize,
-    /// How many deadlines one command works off at most, so that a million at once do not stop the service.
+    /// The most deadlines that one command works off, so that a million at once do not stop the service.
     pub deadlines_per_step_max: usize,
-    /// How many grants, and how many waiters, one command ends at most; what is left ends by the commands that follow.
+    /// The most grants, and the most waiters, that one command ends; the rest end by the commands that follow.
     pub endings_per_step_max: usize,
-    /// What a lease under which something has a reclaim window may hold and wait for: it lapses in one step.
+    /// The most that a lease with a reclaim window may hold and wait for: it expires in one step.
     pub windowed_locks_per_session_max: usize,
     /// Ranges of its own that a lease may lock over, unlock or release with one request.
     pub own_ranges_per_step_max: usize,

@@ -1,9 +1,9 @@
-//! How a scope is held, and which ways of holding it go together.
+//! The modes of a lock, and their compatibility.
 
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// How a scope is asked for or held.
+/// The mode in which a scope is requested or held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
     /// By one holder alone.

@@ -41,11 +41,11 @@ pub(crate) struct NamespaceState {
     pub(crate) subtrees_held: BTreeSet<Key>,
     pub(crate) inodes: BTreeMap<u64, Inode>,
     pub(crate) grants_len: usize,
-    /// What is counted for quotas.
+    /// The counts for quotas.
     pub(crate) usage: Usage,
-    /// How many of them are of each kind.
+    /// The number of them by kind.
     pub(crate) kinds: [usize; ScopeKind::ALL.len()],
-    /// How many of them stand under a lease that is not over, by kind and kind of mode.
+    /// The number of them under a lease that is not over, by kind and kind of mode.
     pub(crate) standing: [[usize; Mode::KINDS.len()]; ScopeKind::ALL.len()],
     /// Leases that are over but for their reclaim windows.
     pub(crate) lapsed_len: usize,
@@ -60,7 +60,7 @@ pub(crate) struct NamespaceState {
     pub(crate) waits: BTreeSet<(OwnerIdx, Ticket)>,
     /// The waiters whose grant is to stand under a lease that is there.
     pub(crate) waits_under: BTreeSet<(LeaseIdx, Ticket)>,
-    /// How many that are, and how much they may come to hold, by lease.
+    /// The number of those, and the most they may come to hold, by lease.
     pub(crate) wanted_under: BTreeMap<LeaseIdx, WantedUnder>,
     pub(crate) calls: BTreeMap<CallId, Ticket>,
     /// Places of callers who are away; none of them is a waiter.
@@ -70,7 +70,7 @@ pub(crate) struct NamespaceState {
     pub(crate) requests: BTreeMap<(OwnerIdx, RequestId), Known>,
 }
 
-/// What a request id that came before led to.
+/// The result of a request whose id came before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     Granted { lease: LeaseIdx, fence: FencingToken, digest: u64 },
@@ -83,7 +83,7 @@ pub(crate) enum Known {
 #[derive(Clone, Debug)]
 pub(crate) struct UnderWay {
     pub(crate) ending: Ending,
-    /// How much stood under it when it ended.
+    /// The number of grants under it when it ended.
     pub(crate) grants: usize,
 }
 
@@ -92,11 +92,11 @@ pub(crate) struct UnderWay {
 pub(crate) struct WantedUnder {
     pub(crate) waiters: usize,
     pub(crate) room: usize,
-    /// How many of them ask for a reclaim window.
+    /// The number of them that ask for a reclaim window.
     pub(crate) windows: usize,
 }
 
-/// How many grants and pieces the claims can leave behind. Locking bytes inside an own range can leave two more.
+/// The most grants and pieces the claims can leave behind. Locking bytes inside an own range can leave two more.
 pub(crate) fn room_for(claims: &[Claim]) -> usize {
     let each = claims.iter().map(|claim| match claim.scope {
         Scope::Key(_) => 1,
@@ -105,7 +105,7 @@ pub(crate) fn room_for(claims: &[Claim]) -> usize {
     each.sum()
 }
 
-/// Who holds one name, path or subtree; all in the same mode. Nearly always one, so that one takes 16 bytes.
+/// The holders of one name, path or subtree; all in the same mode. Nearly always one, so that one takes 16 bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Holders {
     One { fence: FencingToken, lease: LeaseIdx, mode: PackedMode },

@@ -18,7 +18,7 @@ pub(crate) struct Waiter {
     pub(crate) lease: Option<LeaseIdx>,
     pub(crate) request: Acquire,
     pub(crate) digest: u64,
-    /// What its ticket must be shown with.
+    /// The secret to be shown with its ticket.
     pub(crate) secret: u64,
     /// Every call that awaits the answer: a retry with the same request id joins the first call.
     pub(crate) calls: Vec<CallId>,
@@ -67,7 +67,7 @@ pub(crate) struct Queue {
     all: BTreeMap<Ticket, InQueue>,
     /// Those that a shared request must not overtake.
     unshared: BTreeSet<Ticket>,
-    /// How many of them stand in other queues too.
+    /// The number of them that stand in other queues too.
     sets: usize,
 }
 
@@ -145,7 +145,7 @@ impl Queue {
         self.between(Ticket(0), ticket, mode == Mode::Shared)
     }
 
-    /// How many stand before `ticket`, plus one.
+    /// The number of waiters before `ticket`, plus one.
     pub(crate) fn position(&self, ticket: Ticket) -> usize {
         match self.all.last_key_value() {
             // Who has just come stands last: no need to count.

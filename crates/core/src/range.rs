@@ -71,7 +71,7 @@ impl ByteRange {
         ByteRange::inclusive(self.start.max(other.start), self.last.min(other.last))
     }
 
-    /// What is left of this range before and after `hole`.
+    /// The parts of this range before and after `hole`.
     pub fn without(self, hole: ByteRange) -> (Option<ByteRange>, Option<ByteRange>) {
         let before = match hole.start.checked_sub(1) {
             Some(last) => ByteRange::inclusive(self.start, last.min(self.last)),

@@ -89,7 +89,7 @@ impl Gone {
     }
 }
 
-/// How long a cycle is; of a long one the middle is left out.
+/// The length of a cycle; of a long one the middle is left out.
 fn length_said(cycle: &[WaitEdge]) -> String {
     let len = cycle.len();
     let is_whole = cycle.windows(2).all(|steps| steps[0].blocker == steps[1].waiter);
@@ -120,7 +120,7 @@ fn why_said(why: Option<Gone>) -> &'static str {
     }
 }
 
-/// Why a request cannot be granted now.
+/// The reason why a request cannot be granted now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{scope} is held by {} until {}",
     holders.first().map_or("an earlier waiter", |holder| holder.owner.as_str()),
@@ -130,7 +130,7 @@ pub struct Conflict {
     pub scope: Scope,
     /// Those in the way; the first few if they are many.
     pub holders: Vec<Holder>,
-    /// How many requests wait for that scope.
+    /// The number of requests that wait for that scope.
     pub waiters: usize,
     pub waited: Duration,
     /// Set when a place in the queue is kept for the caller.
@@ -138,7 +138,7 @@ pub struct Conflict {
 }
 
 impl Conflict {
-    /// How many holders a conflict names at most.
+    /// The most holders that a conflict names.
     pub const HOLDERS_MAX: usize = 16;
 }
 
@@ -146,7 +146,7 @@ impl Conflict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub ticket: SecretTicket,
-    /// How many waiters stand before it, plus one.
+    /// The number of waiters before it, plus one.
     pub position: usize,
 }
 
@@ -189,7 +189,7 @@ pub enum Limit {
     Tokens,
 }
 
-/// What is wrong with a request in itself.
+/// A fault in the request itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     #[error("ttl is {} ms; it must be {} to {} ms", ttl.as_millis(), min.as_millis(), max.as_millis())]

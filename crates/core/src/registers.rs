@@ -13,7 +13,7 @@ use crate::read::view::RegisterView;
 pub(crate) struct Registers {
     /// No namespace here is without a register.
     by_namespace: BTreeMap<Namespace, BTreeMap<RegisterName, Register>>,
-    /// How many each principal has made, by namespace. None is without any.
+    /// The number that each principal has made, by namespace. None is without any.
     by_principal: BTreeMap<Principal, Made>,
     len: usize,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Registers {
 /// One register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Register {
-    /// Who made it.
+    /// The principal that made it.
     pub(crate) principal: Principal,
     pub(crate) high_water: FencingToken,
 }
@@ -105,12 +105,12 @@ impl Registers {
         self.by_namespace.get(namespace).map_or(0, BTreeMap::len)
     }
 
-    /// What a principal has made; `None` if that is nothing.
+    /// The registers that a principal has made; `None` if there are none.
     pub(crate) fn made_by(&self, principal: &Principal) -> Option<&Made> {
         self.by_principal.get(principal)
     }
 
-    /// What each principal has made.
+    /// The registers that each principal has made.
     pub(crate) fn made(&self) -> &BTreeMap<Principal, Made> {
         &self.by_principal
     }

@@ -1,4 +1,4 @@
-//! What a lock covers, and the one spelling of it.
+//! Scopes: the things that a lock covers, and the one spelling of each.
 //!
 //! | scope      | canonical text                          | covers                          |
 //! |------------|-----------------------------------------|---------------------------------|
@@ -22,7 +22,7 @@ const PATH: &str = "path:";
 const INODE: &str = "inode:";
 const SUBTREE: &str = "/**";
 
-/// What a lock covers inside a namespace.
+/// The part of a namespace that a lock covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// A name, path or subtree.
@@ -51,7 +51,7 @@ impl ScopeKind {
         [ScopeKind::Named, ScopeKind::Path, ScopeKind::Subtree, ScopeKind::Inode, ScopeKind::Range];
 }
 
-/// Why a text is not a scope.
+/// The reason why a text is not a scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
     #[error("lock {0}")]

@@ -1,4 +1,4 @@
-//! What has to be remembered of a table to judge the step that follows: far less than a copy of it.
+//! A sketch of a table, enough to judge the step that follows: far less than a copy of it.
 
 use crate::fencing_token::FencingToken;
 use crate::id::{Epoch, LeaseId, Namespace, Owner, RegisterName, RequestId, Revision, Ticket};

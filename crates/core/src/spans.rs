@@ -1,4 +1,4 @@
-//! Which of many byte ranges overlap a given one.
+//! An index of byte ranges that finds those which overlap a given one.
 //!
 //! Ranges are sorted by size class (powers of two), then by start. A range of class k is shorter than 2^k bytes past
 //! its first, so those of that class which overlap `start..=last` begin between `start - 2^k` and `last`: one short
@@ -87,7 +87,7 @@ impl Bounds for crate::id::Ticket {
     const MOST: Self = crate::id::Ticket(u64::MAX);
 }
 
-/// How many bits the distance from the first byte to the last needs.
+/// The number of bits that the distance from the first byte to the last needs.
 fn class_of(range: ByteRange) -> u8 {
     let bits = u64::BITS - (range.last() - range.start()).leading_zeros();
     u8::try_from(bits).expect("at most 64")

@@ -25,7 +25,7 @@ use crate::time::{Millis, Timestamp};
 use crate::transition::Transition;
 use crate::undo::UndoLog;
 
-/// Who holds what, and who waits for it.
+/// The lock table: all holders and all waiters.
 ///
 /// Invariants (see `invariant.rs`): grants on overlapping scopes are all shared, or within a limit, or one owner's
 /// bytes; every waiter conflicts with a grant or with a waiter ahead of it; no fence is handed out twice.
@@ -44,13 +44,13 @@ pub struct LockTable {
     pub(crate) spaces: Slab<NamespaceState>,
     by_name: BTreeMap<Namespace, NamespaceIdx>,
     pub(crate) registers: Registers,
-    /// What each principal has.
+    /// The counts of each principal.
     pub(crate) principals: Principals,
-    /// What all of them have together.
+    /// The counts of all of them together.
     pub(crate) usage: Usage,
-    /// How many wait, in all namespaces.
+    /// The number of waiters, in all namespaces.
     pub(crate) waiters_len: usize,
-    /// How many sessions each adapter has open.
+    /// The number of open sessions of each adapter.
     pub(crate) sessions: BTreeMap<Adapter, usize>,
 
     pub(crate) lease_timers: BTreeSet<(Timestamp, NamespaceIdx, LeaseIdx)>,
@@ -66,24 +66,24 @@ pub struct LockTable {
     /// No grants are made: the store cannot keep them.
     pub(crate) suspended: bool,
 
-    /// What has come free in this step: where to look for waiters that can be granted.
+    /// The scopes that have come free in this step: places to look for waiters that can be granted.
     pub(crate) freed: Vec<(NamespaceIdx, Scope)>,
     /// Waiters that are still to be looked at: they were too many for one turn.
     pub(crate) to_wake: Candidates,
     /// Namespaces in which so much came free that all who wait are looked at.
     pub(crate) sweeps: Sweeps,
-    /// How many waiters may still be looked at in this step.
+    /// The number of waiters that may still be looked at in this step.
     pub(crate) wakes_left: usize,
-    /// How many more may be found in this step that are worth a look.
+    /// The number of waiters worth a look that may still be found in this step.
     pub(crate) collects_left: Budget,
-    /// Who waits and has lost bytes of its own in this step: others may stand in its way now that did not before.
+    /// The waiters that have lost bytes of their own in this step: others may stand in their way now that did not before.
     pub(crate) weakened: BTreeSet<(Namespace, Owner)>,
     /// Waiters whose lease has ended in this step: nothing can stand under it any more.
     pub(crate) orphaned: Vec<(NamespaceIdx, Ticket)>,
-    /// What has ended lately. It does not last.
+    /// The grants that have ended lately. They do not last.
     pub(crate) endings: Endings,
     pub(crate) snapshotting: Option<Snapshotting>,
-    /// How to undo what is not settled yet, if that is to be possible.
+    /// The undo log of what is not settled yet, if that is to be possible.
     pub(crate) undo: Option<UndoLog>,
 }
 

@@ -27,7 +27,7 @@ impl Timestamp {
         Timestamp(self.0.saturating_add(length.0 as u64))
     }
 
-    /// How long ago `earlier` was; zero if it was not.
+    /// The time since `earlier`; zero if it is later.
     pub const fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

@@ -47,7 +47,7 @@ pub enum Transition {
         lease: LeaseId,
         ending: Ending,
     },
-    /// What was granted with this fence ended; the rest of the lease stands.
+    /// The grant with this fencing token ended; the rest of the lease stands.
     GrantEnded {
         namespace: Namespace,
         lease: LeaseId,
@@ -96,7 +96,7 @@ pub struct SessionOpened {
     pub terms: SessionTerms,
 }
 
-/// What makes a lease a session.
+/// The fields that make a lease a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SessionTerms {
     /// A number for people and lists: the revision at which it was opened.
@@ -122,7 +122,7 @@ pub struct Granted {
     pub metadata: Option<Arc<str>>,
 }
 
-/// What a retry is known by.
+/// The keys by which a retry is recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     pub id: RequestId,
@@ -130,7 +130,7 @@ pub struct Request {
     pub digest: u64,
 }
 
-/// Whose doing an ending was.
+/// The cause of an ending.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
     Released,
@@ -146,7 +146,7 @@ pub enum Ending {
     FileRemoved,
     /// The same owner locked over it.
     Replaced,
-    /// Nobody ever learned of it.
+    /// The grant was undone before any caller learned of it.
     Withdrawn,
     /// The reclaim window passed unused.
     WindowOver,

@@ -76,7 +76,7 @@ struct Image {
     entry: LeaseEntry,
     /// The bytes that the change touches, by file and owner. `None`: the entry is the whole lease.
     part: Option<Vec<(u64, Owner, ByteRange)>>,
-    /// How many pieces under the lease remembered the token of each request in the entry.
+    /// The number of pieces under the lease that remembered the token of each request in the entry.
     remembered: Vec<usize>,
     state: LeaseState,
     deadline: Timestamp,
@@ -97,7 +97,7 @@ impl LockTable {
         log.0.drain(..len);
     }
 
-    /// How many lasting changes can be undone.
+    /// The number of lasting changes that can be undone.
     pub fn undo_len(&self) -> usize {
         self.undo.as_ref().map_or(0, |log| log.0.len())
     }
@@ -466,7 +466,7 @@ impl LockTable {
 }
 
 impl NamespaceState {
-    /// Why a waiting request would be refused if it came now.
+    /// The refusal that a waiting request would get if it came now.
     fn unfit_after_undo(&self, ticket: Ticket, waiter: &Waiter) -> Option<Refusal> {
         for claim in &waiter.request.claims {
             if let Scope::Key(key) = &claim.scope
@@ -695,7 +695,7 @@ mod tests {
             self.table.handle(Timestamp::ZERO, command, &mut Step::new())
         }
 
-        /// How many grants, pieces and requests the newest change keeps to be undone.
+        /// The number of grants, pieces and requests that the newest change keeps to be undone.
         fn kept(&self) -> usize {
             let len = |image: &Image| {
                 let LeaseEntry { grants, pieces, requests, .. } = &image.entry;

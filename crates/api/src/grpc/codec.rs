@@ -1,4 +1,4 @@
-//! How messages become bytes and back: a whole message at a time, in one piece of memory.
+//! Encoding and decoding of messages: a whole message at a time, in one piece of memory.
 //!
 //! Read and written through the layers of buffers that a stream has, a message of many small fields costs several times
 //! as much.

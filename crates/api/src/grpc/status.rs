@@ -59,7 +59,7 @@ pub fn status(problem: &crate::Problem) -> tonic::Status {
     tonic::Status::with_details(code, problem.detail.clone(), rich.encode_to_vec().into())
 }
 
-/// What a status says in our words; `None` if it is not from us, a broken connection for instance.
+/// The problem in a status; `None` if it is not from a Leasehold server, a broken connection for instance.
 pub fn problem_of(status: &tonic::Status) -> Option<crate::Problem> {
     let rich = RichStatus::decode(status.details()).ok()?;
     let ours = rich.details.iter().find(|detail| detail.type_url == PROBLEM)?;

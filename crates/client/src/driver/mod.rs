@@ -51,7 +51,7 @@ pub(crate) struct Item {
     pub(crate) released: Option<ReplySender<()>>,
 }
 
-/// Where the result of a request goes.
+/// The receiver of a request's result.
 pub(crate) type ReplySender<T> = oneshot::Sender<Result<T, Error>>;
 
 /// Result of an acquire.
@@ -131,7 +131,7 @@ pub(crate) struct Driver {
     link: LinkId,
     connecting: Option<AbortHandle>,
     is_up: bool,
-    /// Why the last connection failed.
+    /// The reason why the last connection failed.
     connect_error: ConnectError,
     /// End of the wait for the first connection.
     up_until: Moment,

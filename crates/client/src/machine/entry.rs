@@ -57,12 +57,12 @@ pub(super) struct Entry<T> {
     pub(super) is_in_line: bool,
     /// Grants under it, if it is a session.
     pub(super) members: BTreeSet<Key>,
-    /// Why the last renewal was not let in. If nothing better comes, that is how the lease was lost.
+    /// The reason why the last renewal was rejected. If no other is accepted, that is how the lease was lost.
     pub(super) denied: Option<Box<Problem>>,
 }
 
 impl<T> Entry<T> {
-    /// How the lease ends when its ttl is over.
+    /// The ending of the lease when its ttl is over.
     pub(super) fn lapse(&mut self) -> Loss {
         self.denied.take().map_or(Loss::Lapsed, Loss::Told)
     }
@@ -96,7 +96,7 @@ pub(super) struct Acquiring {
     pub(super) tries: u32,
     /// Moment of the next try: after a failure, or because the answer is overdue.
     pub(super) next: Option<Moment>,
-    /// Why the last try failed.
+    /// The reason why the last try failed.
     pub(super) last: Option<Box<Problem>>,
 }
 

@@ -142,7 +142,7 @@ pub enum Answer {
     Refused(Box<Problem>),
 }
 
-/// Why no answer came.
+/// The reason why no answer came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The request never left.

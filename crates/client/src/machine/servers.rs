@@ -1,4 +1,4 @@
-//! Which server to talk to.
+//! The choice of the server to talk to.
 
 /// Bound of the memory that a server can fill by naming leaders; no group has as many servers.
 const LEARNED_MAX: usize = 16;

@@ -20,13 +20,13 @@ pub(super) struct Finishing<'a> {
     space: &'a NamespaceState,
     waiting: OwnerSet,
     finished: OwnerSet,
-    /// How much keeps each owner from finishing.
+    /// For each owner, the number of waits that keep it from finishing.
     unmet: BTreeMap<OwnerIdx, usize>,
-    /// Who waits for an owner itself.
+    /// For each owner, those that wait for it.
     dependents: BTreeMap<OwnerIdx, Vec<OwnerIdx>>,
     lines: Vec<Line>,
     line_of: BTreeMap<(QueueOf<'a>, Kind), usize>,
-    /// Where each owner stands.
+    /// The positions of each owner in the lines.
     places: BTreeMap<OwnerIdx, Vec<(usize, usize)>>,
 }
 

@@ -32,7 +32,7 @@ use crate::range::ByteRange;
 use crate::refusal::WaitEdge;
 use crate::scope::{Key, Scope};
 
-/// How many steps of a cycle are told.
+/// The most steps of a cycle that are told.
 const TOLD_MAX: usize = 64;
 
 /// A request that is about to wait: not in the queues yet.

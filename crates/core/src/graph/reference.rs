@@ -23,7 +23,7 @@ struct Need {
     ticket: Ticket,
     scope: Scope,
     blockers: Vec<OwnerIdx>,
-    /// How many of them must go: all, or with permits perhaps fewer.
+    /// The number of them that must go: all, or with permits perhaps fewer.
     count: usize,
 }
 
@@ -52,7 +52,7 @@ impl NamespaceState {
         Some(circle)
     }
 
-    /// Whom the owner would have to wait for at each claim.
+    /// For each claim, the owners that this one would have to wait for.
     fn needs_of(&self, asker: Asker, claims: &[Claim]) -> Vec<Need> {
         let ticket = asker.ticket;
         let mut needs = Vec::new();
@@ -120,7 +120,7 @@ impl Graph<'_> {
         Cycle(links)
     }
 
-    /// Whom an owner waits for, sorted by name and scope so that the answer does not depend on numbers.
+    /// The owners that one waits for, sorted by name and scope so that the answer does not depend on numbers.
     fn neighbours(
         &mut self,
         waiter: OwnerIdx,

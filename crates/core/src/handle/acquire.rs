@@ -26,7 +26,7 @@ use crate::table::LockTable;
 use crate::time::{Millis, Timestamp};
 use crate::transition::{Ending, Granted, Request, Transition};
 
-/// What it takes to end a lease, in the steps of a search.
+/// The cost of ending a lease, in the steps of a search.
 const DUE_STEPS: usize = 20;
 
 impl LockTable {
@@ -669,7 +669,7 @@ impl LockTable {
         self.space(space).lease_no(id).expect("a grant stands under its lease")
     }
 
-    /// How many of the owner's own windows the grant would end: they are counted as held until then.
+    /// The number of the owner's own windows that the grant would end: they are counted as held until then.
     fn windows_taken_back(&self, space: NamespaceIdx, request: &Acquire) -> u64 {
         let at = self.space(space);
         if at.lapsed_len == 0 {
@@ -683,7 +683,7 @@ impl LockTable {
         request.claims.iter().filter(has_window).count() as u64
     }
 
-    /// What the owner may take back, it has now taken back: the oldest hold in the same mode, or all in another.
+    /// Ends the reclaim window that the owner has used: the oldest hold in the same mode, or all in another.
     fn end_own_windows(&mut self, space: NamespaceIdx, request: &Acquire, step: &mut Step) {
         if self.space(space).lapsed_len == 0 {
             return;
@@ -733,7 +733,7 @@ impl LockTable {
         gained
     }
 
-    /// Why the request cannot be granted now.
+    /// The refusal of a request that cannot be granted now.
     pub(super) fn refusal_for(
         &self,
         space: NamespaceIdx,
@@ -774,7 +774,7 @@ impl LockTable {
         Conflict { scope, holders: Vec::new(), waiters, waited, place: Some(place) }
     }
 
-    /// What kind of "no" the blocked claims make, and who is in the way of the first that makes it so.
+    /// The conflict of the blocked claims and its kind, with the holders in the way of the first claim that decides it.
     fn conflict(&self, space: NamespaceIdx, request: &Acquire, asker: Asker) -> (Conflict, Reason) {
         let at = self.space(space);
         let want = Want::Some(Conflict::HOLDERS_MAX);
@@ -831,7 +831,7 @@ impl LockTable {
     }
 }
 
-/// What kind of "no" the blockers add up to; of several, the last in this list.
+/// The kind of refusal that the blockers add up to; of several, the last in this list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reason {
     Nothing,

@@ -1,4 +1,4 @@
-//! What the passing of time brings about: waits that run out, leases that lapse, windows and graces that end.
+//! Deadlines: waits that run out, leases that expire, reclaim windows and the recovery grace that end.
 //!
 //! Nothing is ever swept: the timers are one ordered set, and a command works off a bounded number of them, so that a
 //! million leases lapsing at once do not stop the service. A lease that is due but not yet worked off is over all the

@@ -24,7 +24,7 @@ use crate::refusal::Refusal;
 use crate::table::LockTable;
 use crate::time::Timestamp;
 
-/// What a command's own code comes to; waiting is the third way out, for `acquire` alone.
+/// The result of a command's own code; waiting is the third way out, for `acquire` alone.
 type Handled = Result<Answer, Refusal>;
 
 impl LockTable {

@@ -1,4 +1,4 @@
-//! What operators and file systems do over the holders' heads: break locks, remove files.
+//! Commands of operators and file systems on others' grants: break locks, remove files.
 
 use std::collections::BTreeSet;
 

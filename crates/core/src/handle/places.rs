@@ -1,6 +1,6 @@
 //! Places in line that are kept for callers who are away and may come back.
 //!
-//! Whoever is away is no waiter: the place stands in no queue, is in nobody's way, counts against no limit on waiters and
+//! A caller that is away is no waiter: its place stands in no queue, blocks no other, counts against no limit on waiters and
 //! is granted nothing. It is found again by its ticket, which is secret, or by the request id.
 
 use crate::command::{Acquire, Under};

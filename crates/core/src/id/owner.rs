@@ -89,7 +89,7 @@ impl FromStr for Principal {
     }
 }
 
-/// Who asks: one thread of control of one client of one principal. Conflicts and deadlocks are between owners.
+/// The party to conflicts and deadlocks: one thread of control of one client of one principal.
 ///
 /// `as_str` and `Display` give the owner id alone; order, equality and hash use the principal too.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -21,14 +21,14 @@ pub struct Holder {
     /// When the lease lapses, or, in a reclaim window, when that ends.
     pub deadline: Timestamp,
     pub state: HolderState,
-    /// How long its scope stays reserved for the owner once the lease has expired.
+    /// The time for which its scope stays reserved for the owner once the lease has expired.
     pub reclaim_window: Millis,
     /// The number of the session it stands under, if it is one.
     pub session: Option<u64>,
     pub metadata: Option<Arc<str>>,
 }
 
-/// How firmly a grant stands.
+/// The state of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HolderState {
     Held,

@@ -104,7 +104,7 @@ impl LockTable {
     }
 }
 
-/// What a list tells of one lock.
+/// The entry of one lock in a list.
 #[derive(Default)]
 struct Summed {
     holders: Vec<Holder>,

@@ -30,12 +30,12 @@ use view::{
     Tested, WaiterView,
 };
 
-/// How much a look at the graph may look at.
+/// The budget of a look at the graph, in steps.
 const GRAPH_STEPS: usize = 16_000;
-/// How many grants it shows at most.
+/// The most grants it shows.
 const GRAPH_HOLDS_MAX: usize = 2_000;
 
-/// How many holders and waiters a view of one lock names.
+/// The most holders and waiters that a view of one lock names.
 const NAMED_MAX: usize = 100;
 
 impl LockTable {
@@ -139,7 +139,7 @@ impl LockTable {
         Check { valid: false, why: Some(why), holder, truncated: !is_all }
     }
 
-    /// What is held of the scope with this token, by token and place, and whether that is all. Without the lease only the
+    /// The grants of the scope with this token, by token and place, and whether those are all. Without the lease only the
     /// token that bytes are shown with is good for them.
     pub(crate) fn grants_with(
         &self,
@@ -286,7 +286,7 @@ impl LockTable {
         graph
     }
 
-    /// What is held of these scopes.
+    /// Adds the holders of these scopes.
     fn add_holds(
         &self,
         space: NamespaceIdx,
@@ -441,7 +441,7 @@ impl LockTable {
         }
     }
 
-    /// What is held of a scope, reclaim windows too; of it the first `named_max` by token.
+    /// The holders of a scope, reclaim windows too; the first `named_max` of them by token.
     pub(crate) fn holding(
         &self,
         space: NamespaceIdx,
@@ -552,7 +552,7 @@ impl LockTable {
     }
 }
 
-/// What is held of a scope, as far as a look goes.
+/// The holders of a scope, as far as a look goes.
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
     /// The first of it, by token.
@@ -573,7 +573,7 @@ pub(crate) struct Waiting {
 }
 
 impl NamespaceState {
-    /// How many of the holders of a key count, as far as the budget goes.
+    /// The number of the holders of a key that count, as far as the budget goes.
     fn counted(&self, holders: &Holders, budget: &mut Budget) -> usize {
         if self.ending.is_empty() {
             return holders.len();

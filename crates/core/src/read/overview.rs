@@ -1,4 +1,4 @@
-//! What one looks at first: how much is held, who waits longest, whose lease ends next.
+//! The overview: the number of grants, the longest waits, the next expiries.
 //!
 //! Nothing here looks at everything. Those who came first wait longest, and the timers are in order; only a lease that
 //! was renewed stands too early among them, so a few more are looked at than are named.
@@ -10,7 +10,7 @@ use crate::read::view::Overview;
 use crate::table::LockTable;
 use crate::time::Timestamp;
 
-/// How many timers are looked at.
+/// The number of timers that are looked at.
 const LOOKED_AT_MAX: usize = 10_000;
 
 impl LockTable {

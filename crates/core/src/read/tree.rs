@@ -1,4 +1,4 @@
-//! What is held, as a tree: names part at their slashes. Whole branches are stepped over, not walked through.
+//! The held locks as a tree: names part at their slashes. Whole branches are stepped over, not walked through.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 

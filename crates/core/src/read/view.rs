@@ -1,4 +1,4 @@
-//! What can be read off the table without changing it.
+//! Queries: all that can be read off the table without changing it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,9 +79,9 @@ pub struct Check {
 pub struct TokenView {
     pub fence: FencingToken,
     pub namespace: Namespace,
-    /// What is held with it, reclaim windows too; the first few.
+    /// The grants with it, reclaim windows too; the first few.
     pub holders: Vec<Holder>,
-    /// What of it has ended lately, newest first; the first few.
+    /// Its grants that have ended lately, newest first; the first few.
     pub ended: Vec<EndedGrant>,
 }
 
@@ -97,7 +97,7 @@ pub struct EndedGrant {
     pub ending: Ending,
 }
 
-/// Which locks to list, and from where on.
+/// The filter of a list of locks, and the position to go on from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListQuery {
     pub namespace: Namespace,
@@ -112,7 +112,7 @@ pub struct ListQuery {
     /// Only what lies in these parts of the order; `None`: everything.
     pub within: Option<Arc<Parts>>,
     pub len_max: usize,
-    /// How many locks may be looked at for one page; a page may be short, or even empty, and yet not be the last.
+    /// The most locks that may be looked at for one page; a page may be short, or even empty, and yet not be the last.
     pub looked_at_max: usize,
 }
 
@@ -125,7 +125,7 @@ pub struct Parts {
     pub inodes: Vec<(u64, u64)>,
 }
 
-/// Where a listing goes on: the last lock of the page before.
+/// The position in a listing: the last lock of the page before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListCursor {
     pub scope: Scope,
@@ -176,7 +176,7 @@ pub struct RegisterView {
     pub high_water: FencingToken,
 }
 
-/// Who holds what, and who waits for whom.
+/// The wait-for graph: holders, waiters, and the edges between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
     pub holds: Vec<Holder>,
@@ -199,7 +199,7 @@ pub struct GraphWait {
     pub waited: Duration,
 }
 
-/// What one looks at first in one namespace.
+/// The overview of one namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overview {
     pub grants: usize,
@@ -214,7 +214,7 @@ pub struct Overview {
     pub revision: Revision,
 }
 
-/// Which part of the tree of names to list, and from where on.
+/// The part of the tree of names to list, and the position to go on from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeQuery {
     pub namespace: Namespace,
@@ -223,7 +223,7 @@ pub struct TreeQuery {
     /// The last branch of the page before.
     pub after: Option<String>,
     pub len_max: usize,
-    /// How many locks may be counted for one page.
+    /// The most locks that may be counted for one page.
     pub looked_at_max: usize,
 }
 
@@ -233,7 +233,7 @@ pub struct Branch {
     /// A lock's canonical text, or the beginning of several, up to and including the next `/`.
     pub text: String,
     pub is_lock: bool,
-    /// How many are held.
+    /// The number of held locks.
     pub locks: usize,
     /// There are more than were counted.
     pub is_partial: bool,

@@ -119,7 +119,7 @@ class Calls(Generic[R]):
         return self._ask("GET", self._with("/v1/events", query))
 
     def graph(self) -> R:
-        """Who waits for whom."""
+        """The wait-for graph."""
         return self._ask("GET", f"/v1/graph{self._query}")
 
     def history(self, **query: Any) -> R:
