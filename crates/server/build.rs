@@ -46,7 +46,7 @@ fn gather(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// What a browser takes a file for; anything else is not part of the console.
+/// The media type of a file; anything else is not part of the console.
 fn kind(name: &str) -> Option<&'static str> {
     Some(match name.rsplit('.').next()? {
         "html" => "text/html; charset=utf-8",

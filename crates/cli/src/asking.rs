@@ -63,7 +63,7 @@ impl Server {
         &self.global.namespace
     }
 
-    /// How we came here, for a `leasehold` that asks on our behalf.
+    /// The environment in which another `leasehold` asks the same server with the same credentials.
     pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or(path.into()).into();
         let file = |name, path: &Option<_>| path.as_deref().map(|path| (name, absolute(path)));

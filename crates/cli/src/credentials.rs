@@ -1,4 +1,4 @@
-//! What we show to a server, and whom we take for one.
+//! The credentials of this command, and the servers that it trusts.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use crate::args::Global;
 use crate::failure::{EXIT_CONFIG, Failure};
 use crate::output::Output;
 
-/// Where the environment has the token, or names a file with it.
+/// The environment variables that have the token, or name a file with it.
 pub(crate) const TOKENS: [&str; 2] = [TOKEN, "LEASEHOLD_TOKEN_FILE"];
 
 const TOKEN: &str = "LEASEHOLD_TOKEN";

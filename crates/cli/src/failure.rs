@@ -1,4 +1,4 @@
-//! Why a command could not be done: what, why, what to do next, and the exit code that goes with it.
+//! Failures of a command: the reason, what to do next, and the exit code.
 
 use std::process::ExitCode;
 
@@ -22,9 +22,9 @@ pub(crate) const EXIT_CONFIG: u8 = 78;
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) said: String,
-    /// What to do next, if we know.
+    /// The next thing to try, if it is known.
     pub(crate) next: Option<String>,
-    /// What the server said, for `-o json`.
+    /// The server's answer, for `-o json`.
     pub(crate) problem: Option<Box<Problem>>,
 }
 
@@ -209,7 +209,7 @@ fn what_next(problem: &Problem) -> Option<String> {
     }
 }
 
-/// What a refusal means to a script.
+/// The exit code of a refusal, for scripts.
 pub(crate) const fn exit_code(code: Code) -> u8 {
     match code {
         Code::StaleFence | Code::NotFound => EXIT_NO,

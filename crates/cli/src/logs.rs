@@ -1,4 +1,4 @@
-//! Where the log goes: to stderr, as lines for people or as JSON for machines.
+//! The log: to stderr, as lines for people or as JSON for machines.
 
 use std::io::IsTerminal;
 

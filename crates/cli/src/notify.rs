@@ -1,4 +1,4 @@
-//! What a service manager is told, by the protocol of sd_notify(3): ready, alive, stopping. Where `NOTIFY_SOCKET` is not set,
+//! Messages to a service manager, by the protocol of sd_notify(3): ready, alive, stopping. Without `NOTIFY_SOCKET`,
 //! nothing.
 
 use std::env;
@@ -101,7 +101,7 @@ fn abstract_address(_: &[u8]) -> io::Result<SocketAddr> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// How often the manager wants to hear of us; `None` if it is about another process.
+/// The interval of the manager's watchdog; `None` if it is about another process.
 fn watchdog() -> Option<Duration> {
     let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
     let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));

@@ -1,4 +1,4 @@
-//! What goes to stdout: a table for people, or what the server said for programs.
+//! Output to stdout: a table for people, or the server's answer for programs.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::args::{Color, Format, Global};
 use crate::failure::EXIT_IO;
 
-/// How to print. Broken pipes are the reader's wish, not an error.
+/// The format of output. Broken pipes are the reader's wish, not an error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub(crate) format: Format,
@@ -17,7 +17,7 @@ pub(crate) struct Output {
     pub(crate) quiet: bool,
     pub(crate) verbose: bool,
     is_terminal: bool,
-    /// How many columns a terminal has; elsewhere lines are as long as they are.
+    /// The width of a terminal in columns; elsewhere lines are as long as they are.
     width: Option<usize>,
 }
 
@@ -219,7 +219,7 @@ fn line<T: Serialize>(answer: &T) -> String {
     serde_json::to_string(answer).expect("an answer has no keys that are not text")
 }
 
-/// What a name from elsewhere looks like on a terminal: nothing in it may steer it.
+/// A name from elsewhere as it is safe to print: nothing in it may steer the terminal.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -26,12 +26,12 @@ use crate::history::{Acquired, Event, LockIndex, Moment, Operation, Token};
 pub use fault::Fault;
 use search::Search;
 
-/// What the judge has to know about the service.
+/// The settings of the judge: facts about the service.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How late the end of a lease may be acted on, before a refusal because of it is a fault.
+    /// The longest delay after the end of a lease until a refusal because of it is a fault.
     pub late_max: Duration,
-    /// How many configurations may be kept before the search gives up.
+    /// The most configurations that are kept before the search gives up.
     pub configurations_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What clients asked, when, and what came of it.
+//! Histories: the requests of clients, their times, and their outcomes.
 //!
 //! All moments are read from one monotonic clock of one machine, so that they can be compared with each other and with
 //! lengths of leases.
@@ -49,7 +49,7 @@ impl Mode {
     }
 }
 
-/// What was asked, and what came of it.
+/// A request and its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// `waited`: the request was ready to stand in the queue.
@@ -83,7 +83,7 @@ pub enum Acquired {
     Unknown,
 }
 
-/// What came of a renewal or a release.
+/// The outcome of a renewal or a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kept {
     Done,
@@ -148,7 +148,7 @@ pub fn save(path: &Path, history: &[Operation]) -> io::Result<()> {
     file.flush()
 }
 
-/// What was saved.
+/// Reads a saved history.
 pub fn load(path: &Path) -> io::Result<Vec<Operation>> {
     let lines = BufReader::new(File::open(path)?).lines();
     lines.map(|line| Ok(serde_json::from_str(&line?)?)).collect()

@@ -1,4 +1,4 @@
-//! Who asked what, when, and what came of it; and a judge that says whether that can have happened.
+//! Histories of lock clients, and a judge that says whether one can have happened.
 //!
 //! Histories come from real servers (`e2e`) and from simulated ones (`sim`). The judge knows neither: it has the word of
 //! the clients and nothing else.

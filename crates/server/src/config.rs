@@ -1,4 +1,4 @@
-//! What can be set: in a TOML file, in the environment, on the command line. The later wins.
+//! The configuration: from a TOML file, the environment, and the command line. The later wins.
 //!
 //! This file knows the TOML file and the defaults; `leasehold serve` lays the environment and its flags over them.
 
@@ -26,7 +26,7 @@ const THREADS: RangeInclusive<usize> = 1..=1024;
 const LEADERSHIP_TTL: RangeInclusive<Duration> =
     Duration::from_millis(500)..=Duration::from_secs(60);
 
-/// Where locks are kept.
+/// The location of the store.
 pub use leasehold_store::Location as Store;
 
 /// Everything a server needs to know before it starts.
@@ -37,7 +37,7 @@ pub struct Config {
     /// The directory in which a memory store notes how far its fencing tokens have come.
     pub data: Option<PathBuf>,
     pub cluster: ClusterConfig,
-    /// How long after it expired the simple lock stays reserved for its last holder.
+    /// The time for which the simple lock stays reserved for its last holder after it expired.
     pub simple_grace: Duration,
     /// Serve others than this machine without TLS: a proxy in front has it.
     pub insecure_http: bool,
@@ -45,7 +45,7 @@ pub struct Config {
     pub insecure_anonymous: bool,
     /// Names, beside its own, under which the server may be asked for.
     pub hosts: Vec<String>,
-    /// How many threads serve requests.
+    /// The number of threads that serve requests.
     pub threads: usize,
     pub access_log: AccessLog,
     pub connections_max: usize,
@@ -55,17 +55,17 @@ pub struct Config {
     pub header_timeout: Duration,
     pub body_timeout: Duration,
     pub idle_timeout: Duration,
-    /// How often a watcher hears something although nothing happens.
+    /// The interval of heartbeats to a watcher while nothing happens.
     pub watch_heartbeat: Duration,
-    /// How many events are remembered for watchers that come back.
+    /// The number of events that are remembered for watchers that come back.
     pub events_max: usize,
-    /// How many watches and long polls for events there may be at a time.
+    /// The most watches and long polls for events at a time.
     pub watchers_max: usize,
     /// More than that from one address are refused.
     pub watchers_per_peer_max: usize,
     /// A watcher that takes nothing for so long is told to look again.
     pub watch_stall_timeout: Duration,
-    /// How much is remembered of what has ended.
+    /// The number of endings that are remembered.
     pub history: HistoryLimits,
     pub grace: Grace,
     pub auth: AuthConfig,
@@ -78,16 +78,16 @@ pub struct Config {
     pub snapshot_bytes: u64,
 }
 
-/// How several servers share one store.
+/// The settings for several servers that share one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
     /// For people: tells this server from the others.
     pub name: Option<String>,
-    /// Where the others find this server, if not where it listens.
+    /// The address at which the others reach this server, if not where it listens.
     pub advertise: Option<String>,
-    /// How many groups the namespaces are spread over. The same for all servers of a store, for ever.
+    /// The number of groups that the namespaces are spread over. The same for all servers of a store, for ever.
     pub groups: usize,
-    /// How long a leader may lead without showing that it is there.
+    /// The time a leader may lead without a heartbeat.
     pub leadership_ttl: Duration,
 }
 
@@ -116,7 +116,7 @@ impl AuthConfig {
     }
 }
 
-/// What is written to an audit log of its own, and where.
+/// The settings of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditConfig {
     /// Without it there is none, and what operators do is told to the ordinary log.
@@ -130,11 +130,11 @@ pub struct AuditConfig {
     /// Start, stop, who leads.
     pub server: bool,
     pub file_bytes_max: u64,
-    /// How many old files are kept.
+    /// The number of old files that are kept.
     pub files_max: usize,
 }
 
-/// Where the audit log is.
+/// The place of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditTo {
     Stderr,
@@ -156,7 +156,7 @@ impl Default for AuditConfig {
     }
 }
 
-/// Which requests are logged.
+/// The requests that are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessLog {
@@ -174,7 +174,7 @@ pub struct Grace {
     pub length: Option<Duration>,
 }
 
-/// What the recovery grace refuses.
+/// The requests that the recovery grace refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
@@ -189,7 +189,7 @@ impl Grace {
         self.length.unwrap_or_else(|| EngineConfig::new(0).recovery.grace_length)
     }
 
-    /// What holds for a store. In one that forgets nothing is known to conflict: a grace that is set is strict.
+    /// The policy for a store. In one that forgets nothing is known to conflict: a grace that is set is strict.
     pub fn policy(&self, store: &Store) -> GracePolicy {
         match self.policy {
             _ if *store == Store::Memory => match self {
@@ -202,7 +202,7 @@ impl Grace {
     }
 }
 
-/// Why a configuration cannot be used.
+/// The reason why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read {}", path.display())]
@@ -217,7 +217,7 @@ pub enum ConfigError {
     Exposed { listen: Listen, missing: Missing },
 }
 
-/// What protects a server that others can reach, as far as it is missing.
+/// A protection that a server needs if others can reach it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     Tls,
@@ -245,7 +245,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// What concerns the engine has the engine's own defaults.
+/// The engine's settings have the engine's own defaults.
 impl Default for Config {
     fn default() -> Config {
         let engine = EngineConfig::new(0);
@@ -305,7 +305,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What protects it from others is missing, and nobody has said that it may.
+    /// The protection from others that is missing, unless the server may do without.
     fn missing(&self) -> Option<Missing> {
         let has_tls = self.tls.is_some() || self.insecure_http;
         let has_authentication = self.auth.enabled || self.insecure_anonymous;

@@ -27,7 +27,7 @@ impl EngineThread {
         Ok(EngineThread { runtime: handle, end })
     }
 
-    /// What is spawned while the guard is there runs on it.
+    /// Makes this runtime the current one: tasks that are spawned while the guard is there run on it.
     pub(crate) fn enter(&self) -> EnterGuard<'_> {
         self.runtime.enter()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1024 * 1024;
 
-/// What each principal and each namespace may have. It binds while authentication is on.
+/// The quotas of principals and namespaces. They bind while authentication is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaConfig {
     pub principal: Quota,

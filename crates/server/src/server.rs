@@ -38,7 +38,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::samples::{self, Samples};
 use crate::token_seed::{self, TokenSeed};
 
-/// How long the engine has to write what is left, and after it the connections to take their answers.
+/// The time the engine has to write what is left, and after it the connections to take their answers.
 const ENGINE_STOP_MAX: Duration = Duration::from_secs(3);
 const CONNECTIONS_STOP_MAX: Duration = Duration::from_secs(1);
 
@@ -58,7 +58,7 @@ pub struct Server {
     engine_thread: Option<EngineThread>,
 }
 
-/// What a server stands on. The system's by [`Server::start`]; a simulation brings its own.
+/// The environment of a server. The system's by [`Server::start`]; a simulation brings its own.
 #[derive(Debug)]
 pub struct Ground<L> {
     pub listener: L,
@@ -68,7 +68,7 @@ pub struct Ground<L> {
     pub clock: Arc<dyn Clock>,
 }
 
-/// Why a server could not start.
+/// The reason why a server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -248,7 +248,7 @@ impl Server {
         self.address
     }
 
-    /// Where it listens, with the port that it got.
+    /// The address it listens on, with the port that it got.
     pub fn listen(&self) -> Listen {
         match &self.listen {
             Listen::Tcp(_) => Listen::Tcp(self.address),

@@ -1,4 +1,4 @@
-//! What tells one version of a file from the next without reading it.
+//! Stamps of files: tell one version from the next without reading it.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;

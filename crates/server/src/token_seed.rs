@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::server::StartError;
 
 const FILE: &str = "token-seed";
-/// How often the note is written.
+/// The interval at which the note is written.
 const NOTE_EVERY: Duration = Duration::from_secs(5);
 /// More tokens than are issued between two notes.
 const RESERVE: u64 = 2 * 5_000_000;

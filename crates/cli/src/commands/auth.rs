@@ -180,7 +180,7 @@ fn hash(out: &Output, args: &TokenHash) -> Answered {
     Ok(0)
 }
 
-/// What access.toml keeps of a token.
+/// The lines of a token for access.toml.
 pub(super) fn token_lines(token: &Token, principal: &str, roles: &[String]) -> String {
     let roles: Vec<String> = roles.iter().map(|role| format!("{role:?}")).collect();
     format!(

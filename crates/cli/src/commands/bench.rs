@@ -84,7 +84,7 @@ async fn renewals(client: &Client, args: &args::Bench) -> Result<Round, Failure>
     Ok(Round { what: "renewals", per_second, ms, broken: Vec::new() })
 }
 
-/// How long each renewal took.
+/// Renews a lease until a moment; gives the duration of each renewal.
 async fn renew_until(lease: Lease, until: Instant) -> leasehold_client::Result<Histogram<u64>> {
     let (mut micros, mut changes) = (histogram(), lease.changes());
     while Instant::now() < until {

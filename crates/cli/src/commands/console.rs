@@ -10,7 +10,7 @@ use super::Answered;
 use super::auth::{NOTHING, ask};
 use crate::asking::Server;
 
-/// What opens a page here, in the order in which it is tried.
+/// The programs that open a page, in the order in which they are tried.
 const OPENERS: [&str; 2] = ["xdg-open", "open"];
 
 pub(crate) async fn run(server: &Server) -> Answered {

@@ -13,7 +13,7 @@ use crate::asking::Server;
 use crate::failure::{EXIT_LOST, Failure};
 use crate::supervise::Signals;
 
-/// Where observers of elections look.
+/// The key of the metadata that observers of elections read.
 const VALUE: &str = "value";
 
 pub(crate) async fn run(server: &Server, signals: &Signals, args: &Elect) -> Answered {
@@ -51,7 +51,7 @@ pub(crate) async fn run(server: &Server, signals: &Signals, args: &Elect) -> Ans
     }
 }
 
-/// What is done while this one leads.
+/// The work that is done while this process leads.
 async fn lead(work: &Work<'_>, args: &Elect, lease: &Lease) -> Result<Done, Failure> {
     if let Some(line) = &args.on_gain {
         match work.supervise(lease, &shell(line)).await? {

@@ -66,7 +66,7 @@ pub(crate) fn drawn(out: &Output, graph: &Graph) -> String {
     text
 }
 
-/// What follows `lock:` or `owner:`.
+/// The name behind `lock:` or `owner:`.
 fn name(node: &str) -> String {
     shown(node.split_once(':').map_or(node, |(_, name)| name))
 }

@@ -58,10 +58,10 @@ pub(crate) fn run(out: &Output, global: &Global, args: &Init) -> Answered {
     Ok(0)
 }
 
-/// What came of it.
+/// The result of `init`.
 pub(crate) struct Done {
     join: Join,
-    /// Where the first token is, if it was made now.
+    /// The file with the first token, if it was made now.
     kept: Option<String>,
 }
 

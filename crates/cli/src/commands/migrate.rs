@@ -12,7 +12,7 @@ use crate::args::{Format, Migrate};
 use crate::failure::{EXIT_IO, EXIT_USAGE, Failure};
 use crate::output::{Output, talk};
 
-/// What was copied of one group.
+/// The report on one group.
 #[derive(Debug, Serialize)]
 struct Copied {
     group: u32,

@@ -51,7 +51,7 @@ pub(crate) fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// Who you are when you do not say: `you@host`.
+/// The default owner: `you@host`.
 pub(crate) fn default_owner() -> String {
     let given = |name: &&str| std::env::var(name).ok().filter(|user| !user.is_empty());
     let user = ["USER", "LOGNAME"].iter().find_map(given).unwrap_or_else(user_of_process);

@@ -16,7 +16,7 @@ use crate::failure::{EXIT_FAULT, EXIT_LOST, EXIT_NOT_GOT, Failure};
 use crate::held;
 use crate::supervise::{Deadlines, Ended, FORWARDED, News, OnLost, Plan, Signals, Supervised};
 
-/// How long the lock is given back before we leave; then it lapses by itself.
+/// The time for giving the lock back at the end; then it expires by itself.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same when the server was not heard of for a while.
 const RELEASE_TIMEOUT_LOST: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ use crate::logs;
 use crate::notify::Notifier;
 use crate::output::Output;
 
-/// How often the server looks whether its certificate is to be renewed.
+/// The interval at which the server looks whether its certificate is to be renewed.
 const RENEW_EVERY: Duration = Duration::from_secs(60 * 60);
 
 pub(crate) fn run(out: &Output, global: &Global, args: &Serve) -> Answered {
@@ -38,7 +38,7 @@ pub(crate) fn run(out: &Output, global: &Global, args: &Serve) -> Answered {
     }
 }
 
-/// What `leasehold init` made, or makes now, for `--tls auto`.
+/// The files that `leasehold init` made, or makes now, for `--tls auto`.
 fn automatic(global: &Global, args: &Serve) -> Result<Option<Layout>, Failure> {
     let Some(TlsMode::Auto) = args.tls else { return Ok(None) };
     let place = Place { data: args.data.clone(), store: None };

@@ -27,7 +27,7 @@ const LOCKS_SHOWN: u64 = 200;
 const WAITS_SHOWN: usize = 8;
 /// Two lines of head, a rule and a head above the locks, a rule above those who wait.
 const HEIGHT_BESIDES: usize = 5;
-/// How often countdowns and keys are looked at.
+/// The interval at which countdowns and keys are looked at.
 const TICK: Duration = Duration::from_millis(100);
 const HEAD: [&str; 7] = ["LOCK", "STATE", "OWNER", "MODE", "TOKEN", "LEFT", "WAITERS"];
 /// Of the columns, those that a narrow screen has room for.
@@ -36,24 +36,24 @@ const NARROW_BELOW: u16 = 90;
 /// As wide as a drawing for a pipe is at least.
 const ONCE_WIDTH: usize = 110;
 
-/// What is on the screen.
+/// The state of the screen.
 struct View {
     prefix: String,
     locks: LockPage,
     cluster: Cluster,
     graph: Graph,
     looked: Instant,
-    /// Why the last look failed, if it did.
+    /// The reason why the last look failed, if it did.
     trouble: Option<String>,
     table: TableState,
-    /// What has been typed after `/` so far.
+    /// The text typed after `/` so far.
     typing: Option<String>,
     colors: bool,
     /// Drawn once, for a terminal without keys.
     is_once: bool,
 }
 
-/// What the screen is drawn from, for programs.
+/// The contents of the screen, for programs.
 #[derive(Serialize)]
 struct Once<'a> {
     cluster: &'a Cluster,

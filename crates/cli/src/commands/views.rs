@@ -1,4 +1,4 @@
-//! How holders and states are shown, wherever they are.
+//! Holders and states as text, the same in every verb.
 
 use leasehold_api::{Holder, LockState, Mode};
 

@@ -1,4 +1,4 @@
-//! What is shown while a lock is waited for: one line on the terminal, kept up to date.
+//! The progress line while a lock is waited for: one line on the terminal, kept up to date.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

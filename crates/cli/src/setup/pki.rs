@@ -143,7 +143,7 @@ impl Paths {
     }
 }
 
-/// What a certificate is for.
+/// The request for a certificate: its subject, and how long it is valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Request {
     #[serde(flatten)]

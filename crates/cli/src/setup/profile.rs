@@ -48,7 +48,7 @@ fn config_file() -> Result<PathBuf, Failure> {
     Ok(below("XDG_CONFIG_HOME", ".config")?.join("config.toml"))
 }
 
-/// Where the token of a profile is kept.
+/// The place where the token of a profile is kept.
 pub(crate) fn token_file(profile: &str) -> Result<PathBuf, Failure> {
     Ok(below("XDG_STATE_HOME", ".local/state")?.join("tokens").join(profile))
 }

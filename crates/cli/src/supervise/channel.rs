@@ -1,4 +1,4 @@
-//! What wrapper and guard say to each other: messages of one size over a pair of sockets. When one side is gone, the
+//! Messages between wrapper and guard: of one size, over a pair of sockets. When one side is gone, the
 //! other reads the end.
 
 use std::io::{self, Write};

@@ -9,11 +9,11 @@ use super::clock::now;
 /// A moment on `CLOCK_BOOTTIME`, in nanoseconds.
 pub(crate) type Nanos = u64;
 
-/// How much of the ttl at its end is kept free for the killing itself: a busy machine may be late.
+/// The part of the ttl at its end that is kept free for the killing itself: a busy machine may be late.
 const KILL_MARGIN_PART: u32 = 4;
 const KILL_MARGIN_MAX: Duration = Duration::from_secs(5);
 
-/// What is done first when the lease is lost.
+/// The first signal when the lease is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OnLost {
     /// Ask the command to stop (SIGTERM); kill it when the grace is over
@@ -22,15 +22,15 @@ pub(crate) enum OnLost {
     Kill,
 }
 
-/// What the user asked for.
+/// The settings that the user gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) on_lost: OnLost,
-    /// How long the command has between SIGTERM and SIGKILL, if the lease allows it.
+    /// The time between SIGTERM and SIGKILL, if the lease allows it.
     pub(crate) grace: Duration,
 }
 
-/// What the last confirmed renewal allows.
+/// The deadlines that the last confirmed renewal allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadlines {
     /// Without a later renewal, the command must begin to stop.

@@ -27,7 +27,7 @@ use crate::failure::{EXIT_USAGE, Failure};
 /// The word on the command line that makes us a guard. Not for people.
 pub(crate) const GUARD: &str = "run-guard";
 
-/// How long the lock is given back for when the wrapper is gone; then it lapses by itself.
+/// The time for giving the lock back when the wrapper is gone; then it expires by itself.
 const RELEASE_TIMEOUT: &str = "5s";
 
 /// More of the processor than the command has, if we may: a busy command must not delay its own end.
@@ -43,7 +43,7 @@ pub(super) fn arguments(channel: RawFd, plan: Plan) -> [OsString; 4] {
     [GUARD.into(), channel.to_string().into(), on_lost.into(), grace.into()]
 }
 
-/// What follows the word `run-guard`.
+/// The arguments of `run-guard`.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let Some((channel, plan, command)) = parse(args) else {
         let said = "the guard is started by `leasehold run` alone";
@@ -321,7 +321,7 @@ fn spawn(command: &[OsString]) -> io::Result<Pid> {
     pid.ok_or_else(|| io::Error::other("a process has a number"))
 }
 
-/// What a shell would make of it.
+/// The exit code that a shell would give.
 pub(super) fn exit_code(status: i32) -> u8 {
     let status = std::process::ExitStatus::from_raw(status);
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));

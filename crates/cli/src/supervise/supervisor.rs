@@ -33,7 +33,7 @@ pub(crate) struct Supervised {
     killing: Option<Ended>,
 }
 
-/// What has become of the command.
+/// An event in the life of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     Started,
@@ -117,7 +117,7 @@ impl Supervised {
         }
     }
 
-    /// What happens next. After `Ended` nothing does. It may be given up and asked again at any time.
+    /// The next event. After `Ended` there is none. It may be given up and asked again at any time.
     pub(crate) async fn next(&mut self) -> News {
         loop {
             if let Some(ended) = self.killing {

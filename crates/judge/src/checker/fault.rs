@@ -1,4 +1,4 @@
-//! Why a history cannot have happened.
+//! The reason why a history cannot have happened.
 
 use std::fmt;
 

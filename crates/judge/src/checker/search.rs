@@ -6,7 +6,7 @@ use super::state::{ByMode, Known, MODES, Phantom, State};
 use super::{Fault, Rules, moments};
 use crate::history::{Acquired, Event, Kept, LockIndex, Mode, Moment, Operation, Token};
 
-/// How many operations before a fault are shown.
+/// The number of operations before a fault that are shown.
 const SHOWN_LEN: usize = 12;
 
 /// One way to explain what was seen so far.
@@ -159,7 +159,7 @@ impl Search {
         Ok(())
     }
 
-    /// What one more of the open operations can make of this configuration.
+    /// The configurations that one more of the open operations can make of this one.
     fn successors<'a>(
         &'a self,
         from: &'a Configuration,

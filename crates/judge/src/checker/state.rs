@@ -8,7 +8,7 @@ use crate::history::{Acquired, Event, Kept, Mode, Moment, Operation, Token};
 
 pub(super) const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 
-/// What is known about the lock. Two states that are equal explain the same futures.
+/// The state of the lock as far as it is known. Two states that are equal explain the same futures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct State {
     /// The last effect was not before this.
@@ -24,7 +24,7 @@ pub(super) struct State {
     returned: ByMode<Phantom>,
 }
 
-/// What is known of the whole history.
+/// The facts of the whole history.
 pub(super) struct Known {
     /// See [`super::Rules`].
     pub(super) late_max: Duration,

@@ -308,7 +308,7 @@ fn clean_histories_are_accepted() {
     }
 }
 
-/// How many of 300 histories with this fault pass nevertheless.
+/// The number of 300 histories with this fault that pass nevertheless.
 fn passed(plant: Plant) -> Vec<u64> {
     (0..300).filter(|&seed| check(&history(seed, 1, 120, plant), strict()).is_ok()).collect()
 }

@@ -39,16 +39,16 @@ use crate::service::caller::Caller;
 use crate::service::problems::Failure;
 use crate::telemetry::metrics::Metrics;
 
-/// How often the store is asked for its version: revocations are known everywhere within a second.
+/// The interval at which the store is asked for its version: revocations are known everywhere within a second.
 const ASK_EVERY: Duration = Duration::from_millis(300);
-/// How often the file is looked at.
+/// The interval at which the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// An answer of the store that takes longer is none.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// When the store has been silent for so long, a credential that is not known may be a new one.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// How often a change is made anew because another server was faster.
+/// The number of times a change is made anew because another server was faster.
 const CHANGE_TRIES: usize = 5;
 
 /// Documents to put, by their id and body, and to remove.
@@ -88,7 +88,7 @@ pub(crate) struct Authenticator {
     ends: Arc<Ends>,
     nothing: Arc<Rights>,
     audit: Audit,
-    /// What the documents say beside rights.
+    /// The documents' contents beside rights.
     extras: ArcSwap<Extras>,
     seen: Seen,
     /// Headers of servers that were not believed.
@@ -133,7 +133,7 @@ impl Authenticator {
         self.enabled
     }
 
-    /// What is known now.
+    /// The state that is known now.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
     }

@@ -13,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 
 use crate::net::tls::{Tls, serial_of, validity};
 
-/// What is known of a client by its certificate.
+/// The client's identity by its certificate.
 #[derive(Debug)]
 pub(crate) struct PeerCertificate {
     chain: Vec<CertificateDer<'static>>,

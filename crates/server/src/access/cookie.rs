@@ -37,7 +37,7 @@ const RENEWED_AFTER: UnixSeconds = 10 * 60;
 pub(crate) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const CSRF: HeaderName = HeaderName::from_static("x-leasehold-csrf");
 
-/// What a cookie says.
+/// The contents of a cookie.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Session {

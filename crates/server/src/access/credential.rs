@@ -12,7 +12,7 @@ use super::cookie::Session;
 use crate::convert;
 use crate::service::problems::Failure;
 
-/// How a caller is known.
+/// The kind of a caller's credential.
 #[derive(Clone, Debug)]
 pub(crate) enum Credential {
     /// By nothing: authentication is off, or what is asked is open to everybody.
@@ -26,7 +26,7 @@ pub(crate) enum Credential {
     User(u32),
 }
 
-/// What a connection tells of its client, before any request.
+/// The client's identity by its connection, before any request.
 #[derive(Clone, Debug)]
 pub(crate) enum Shown {
     Nothing,

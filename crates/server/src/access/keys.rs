@@ -14,16 +14,16 @@ use crate::service::random;
 /// The document of the key.
 pub(crate) const CLUSTER_KEY: &str = "cluster-key";
 const LOGIN: &str = "login/";
-/// How long the key before this one is good, once there is a new one.
+/// The time for which the previous key is valid, once there is a new one.
 pub(crate) const PREVIOUS_KEPT: UnixSeconds = 60 * 60;
 /// Only when every server knows a new key is anything signed with it.
 const UNKNOWN_YET: UnixSeconds = 3;
-/// How long a code is good.
+/// The time for which a code is valid.
 pub(crate) const LOGIN_TTL: UnixSeconds = 60;
 const CODE_PREFIX: &str = "lkc_";
 const TOKEN_PREFIX: &str = "lk_";
 
-/// What the documents say beside rights.
+/// The documents' contents beside rights.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extras {
     /// The version of the documents.
@@ -80,7 +80,7 @@ impl ClusterKeys {
         ClusterKeys { previous, ..ClusterKeys::new(now) }
     }
 
-    /// What is signed with now.
+    /// The key to sign with now.
     pub(crate) fn signing(&self, now: UnixSeconds) -> &[u8] {
         match &self.previous {
             Some((previous, _)) if now < self.since.saturating_add(UNKNOWN_YET) => previous,
@@ -88,7 +88,7 @@ impl ClusterKeys {
         }
     }
 
-    /// What a signature may have been made with.
+    /// The keys that a signature may have been made with.
     pub(crate) fn good(&self, now: UnixSeconds) -> impl Iterator<Item = &[u8]> {
         let previous = self.previous.iter().filter(move |(_, until)| now < *until);
         std::iter::once(&self.current[..]).chain(previous.map(|(key, _)| &key[..]))

@@ -1,4 +1,4 @@
-//! Who asks, and what they may do. A credential is checked while the head of a request is read.
+//! Authentication: the principal of a request and its rights. Credentials are checked while the head of a request is read.
 //!
 //! ```text
 //!  access.toml ──┐                                      head of a request

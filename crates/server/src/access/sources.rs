@@ -1,4 +1,4 @@
-//! Where rights come from: `access.toml`, and the access documents of the store.
+//! The sources of rights: `access.toml`, and the access documents of the store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::keys::Extras;
 use crate::service::problems::Failure;
 use crate::stamp::Stamp;
 
-/// How often a token is written anew because somebody else was faster.
+/// The number of times a token is written anew because another server was faster.
 const BOOTSTRAP_TRIES: usize = 5;
 
-/// What was read last, and where it is read from.
+/// The state as it was read last, and its sources.
 #[derive(Debug)]
 pub(super) struct Sources {
     path: Option<PathBuf>,
@@ -50,7 +50,7 @@ impl Sources {
         &self.file
     }
 
-    /// What a change would come to.
+    /// The snapshot that a change would lead to.
     fn after(&self, change: &AccessChange) -> Snapshot {
         let kept = self.documents.all.iter().filter(|document| {
             !change.removes().contains(document.id())
@@ -101,7 +101,7 @@ impl Sources {
         Snapshot::new(self.generation, file, documents)
     }
 
-    /// What the documents say beside rights.
+    /// The documents' contents beside rights.
     pub(super) fn extras(&self) -> Extras {
         Extras::of(self.documents.version, self.documents.all.iter())
     }

@@ -34,13 +34,13 @@ const HEADER_LEN_MAX: usize = 4096;
 /// So many are remembered, to take each once; then the older half is forgotten.
 const SEEN_LEN_MAX: usize = 500_000;
 
-/// What one server says to another of who asks.
+/// The caller's identity, as one server vouches for it to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Vouched {
     pub(crate) request_id: String,
     pub(crate) principal: String,
-    /// How the principal is known: `token`, `console`, `certificate`, `unix`.
+    /// The kind of credential: `token`, `console`, `certificate`, `unix`.
     pub(crate) via: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
@@ -54,7 +54,7 @@ pub(crate) struct Vouched {
     nonce: u64,
 }
 
-/// Who asks, as the server that took the request in says it.
+/// The caller, as the server that took the request in names it.
 #[derive(Clone, Debug)]
 pub(crate) struct Asking<'a> {
     pub(crate) request_id: &'a str,
@@ -133,7 +133,7 @@ pub(crate) fn is_there(headers: &HeaderMap) -> bool {
 }
 
 impl Vouched {
-    /// What the header of a request says, if it can be believed.
+    /// The identity in the header of a request, if it can be believed.
     pub(crate) fn of(
         headers: &HeaderMap,
         (method, uri): (&Method, &Uri),

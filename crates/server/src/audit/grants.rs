@@ -1,4 +1,4 @@
-//! What the engine says of itself: who leads, and what becomes of grants.
+//! Audit lines from the engine: changes of leadership, and the fate of grants.
 
 use leasehold_core::{Ending, Event, News, Owner};
 use leasehold_engine::{Cursor, Handle, Phase, Published, Watch, Watched};

@@ -45,7 +45,7 @@ pub enum OpenError {
     Thread(io::Error),
 }
 
-/// Where lines go, and how far they have come.
+/// The log file, and the position reached in it.
 #[derive(Debug)]
 pub(super) struct Log {
     sink: Sink,
@@ -230,7 +230,7 @@ pub(super) struct Worker {
     name: String,
     limiter: Arc<Limiter>,
     lost: Counter,
-    /// How many lost lines the log has told of.
+    /// The number of lost lines that the log has told of.
     told: u64,
     unsynced: bool,
     complained: Option<Instant>,

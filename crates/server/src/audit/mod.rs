@@ -50,7 +50,7 @@ const USED_ANEW_AFTER: Duration = Duration::from_secs(600);
 /// So many credentials are remembered as used.
 const USED_LEN_MAX: usize = 20_000;
 
-/// What an event is about, and so whether it is written.
+/// The class of an event: decides whether it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Auth,
@@ -58,7 +58,7 @@ pub(crate) enum Class {
     Server,
 }
 
-/// What is counted about the log itself.
+/// The counters of the log itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AuditCounters {
     /// Lines that were not written.

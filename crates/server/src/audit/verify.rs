@@ -11,7 +11,7 @@ const LINE_LEN_MAX: u64 = 64 * 1024;
 /// After so many faults nothing more is looked at.
 const FAULTS_MAX: usize = 20;
 
-/// What was found in files that were read one after the other.
+/// The report on files that were read one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     pub lines: u64,

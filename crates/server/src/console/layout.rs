@@ -1,4 +1,4 @@
-//! Where to draw the wait-for graph: left to right, from those who wait to those who hold.
+//! The layout of the wait-for graph: left to right, from those who wait to those who hold.
 //!
 //! A picture that nobody can read helps nobody, so it is kept small: a crowd before one lock is drawn as its first few and
 //! a number, and beyond a few hundred nodes the rest is left out, and said to be.
@@ -187,7 +187,7 @@ fn first(part: &Part) -> usize {
     part.places.iter().map(|(number, _)| *number).min().unwrap_or(0)
 }
 
-/// How large a node is drawn: its name fits in, up to a point.
+/// The size of a node: its name fits in, up to a point.
 fn size_of(node: &Node) -> (f64, f64) {
     let chars = node.name.chars().take(40).count();
     let chars = f64::from(u32::try_from(chars).unwrap_or(40));

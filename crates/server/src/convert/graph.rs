@@ -115,7 +115,7 @@ fn overlaps(view: &core::Graph) -> Vec<Edge> {
     pairs.map(edge).collect()
 }
 
-/// How each lock is held, by its node.
+/// The mode of each lock, by its node.
 fn locks(now: Timestamp, view: &core::Graph) -> BTreeMap<String, LockNode> {
     let mut locks: BTreeMap<String, LockNode> = BTreeMap::new();
     for holder in &view.holds {

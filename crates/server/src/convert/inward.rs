@@ -107,7 +107,7 @@ fn hex_digits(text: &str) -> Option<u64> {
     (seen < 16).then_some(number)
 }
 
-/// What each byte is worth as a digit; 255 if it is none.
+/// The value of each byte as a digit; 255 if it is none.
 const HEX_VALUES: [u8; 256] = {
     let mut values = [255; 256];
     let mut value = 0;
@@ -134,7 +134,7 @@ pub(crate) fn mode(mode: Option<api::Mode>, permits: Option<u32>) -> Result<Mode
     }
 }
 
-/// What is kept of the metadata: its text, or nothing if it is empty.
+/// Checks metadata; gives its text, or nothing if it is empty.
 pub(crate) fn metadata(given: Option<&api::Metadata>) -> Result<Option<Arc<str>>, Failure> {
     let Some(map) = given.filter(|map| !map.is_empty()) else {
         return Ok(None);

@@ -267,7 +267,7 @@ pub(crate) fn register_page(
     (shown, next)
 }
 
-/// Where a listing goes on, as hexadecimal digits: callers are not to read anything into it.
+/// The position of a listing, as hexadecimal digits: callers are not to read anything into it.
 fn page_token(cursor: &core::ListCursor) -> String {
     let text = format!("{} {}", cursor.fence, cursor.scope);
     text.bytes().map(|byte| format!("{byte:02x}")).collect()

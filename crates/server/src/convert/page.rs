@@ -1,11 +1,11 @@
-//! How large an answer gets before the rest of it has to be asked for.
+//! The size of an answer: the rest of a list has to be asked for.
 
 use leasehold_core::{Holder, LockSummary, RegisterView, SessionView};
 
 /// An answer is at most 1 MiB. Sizes are estimates, so that half of it is left to be wrong by.
 const BYTES_MAX: usize = 512 * 1024;
 
-/// What is left on a page.
+/// The space left on a page, in bytes.
 #[derive(Debug)]
 pub(crate) struct Room {
     left: usize,
@@ -26,7 +26,7 @@ impl Room {
     }
 }
 
-/// What names and numbers around a text take, roughly.
+/// The bytes of names and numbers around a text, roughly.
 pub(crate) const AROUND: usize = 256;
 
 pub(crate) fn lock_bytes(lock: &LockSummary) -> usize {

@@ -11,7 +11,7 @@ use leasehold_core::Timestamp;
 /// A smaller difference is not worth it: moments that were told would seem to change.
 const STEP_MS: i64 = 250;
 
-/// How far the wall clock is ahead of the axis.
+/// The offset of the wall clock to the axis.
 static AHEAD_MS: AtomicI64 = AtomicI64::new(0);
 
 /// Looks at the wall clock. `now` is the same moment on the server's axis.

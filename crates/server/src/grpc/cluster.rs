@@ -1,4 +1,4 @@
-//! Who decides, which version this is.
+//! The servers' state and version.
 
 use std::sync::Arc;
 

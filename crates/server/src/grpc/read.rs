@@ -58,7 +58,7 @@ pub(super) fn claims(locks: &[grpc::Claim]) -> Result<Vec<Claim>, Failure> {
     locks.iter().enumerate().map(one).collect()
 }
 
-/// What an acquire says beside the locks.
+/// The fields of an acquire beside the locks.
 pub(super) struct Terms<'a> {
     pub(super) owner: core::Owner,
     pub(super) under: Under,

@@ -18,7 +18,7 @@ use crate::convert;
 use crate::service::app::App;
 use crate::service::caller::Caller;
 use crate::service::problems::Failure;
-use crate::service::watch::{Fed, Filter, Parcels, Told, feed};
+use crate::service::watch::{Fed, Filter, FrameEncoder, Told, feed};
 
 /// A message goes out when it has so many events or nothing more is there.
 const EVENTS_MAX: usize = 256;
@@ -68,7 +68,7 @@ struct Gathered {
     bytes: usize,
 }
 
-impl Parcels for Gathered {
+impl FrameEncoder for Gathered {
     type Frame = Result<WatchResponse, Status>;
 
     fn add(&mut self, told: Told<'_>) {

@@ -1,4 +1,4 @@
-//! Who one is, tokens and roles.
+//! The caller's identity, tokens and roles.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ use crate::service::problems::Failure;
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// What a handler comes to.
+/// The result of a handler.
 pub(crate) type Answered = Result<Response, Failure>;
 
 /// An answer in JSON.
@@ -70,7 +70,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// What a browser may do with an answer: take it for what it says it is, show it to our own pages, keep nothing of it.
+/// Adds the headers by which a browser trusts the media type, shows an answer to our own pages alone, and keeps nothing.
 pub(crate) fn guard_browser(headers: &mut HeaderMap, cookie: Option<HeaderValue>) {
     const RULES: [(&str, &str); 4] = [
         ("x-content-type-options", "nosniff"),

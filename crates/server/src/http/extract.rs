@@ -70,7 +70,7 @@ impl Params {
         number.map(Some).ok_or_else(|| Failure::field(name, "is not a whole number below 2^53"))
     }
 
-    /// How many of something, within bounds.
+    /// Reads a number within bounds.
     pub(crate) fn size(
         &mut self,
         name: &str,

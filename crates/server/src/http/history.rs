@@ -1,4 +1,4 @@
-//! What was: past holders of a lock with their tokens, and the deadlocks that were refused.
+//! History: past holders of a lock with their tokens, and the deadlocks that were refused.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ pub(crate) async fn history(
     })
 }
 
-/// How large something is in the answer.
+/// The size of an entry in the answer.
 fn bytes(part: &impl serde::Serialize) -> usize {
     serde_json::to_string(part).map_or(0, |text| text.len())
 }

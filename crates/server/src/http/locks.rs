@@ -81,7 +81,7 @@ fn scope(text: &str) -> Result<Scope, Failure> {
     convert::scope(&text)
 }
 
-/// What a request about one lock says: the namespace, the lock and the body.
+/// Reads a request about one lock: the namespace, the lock and the body.
 async fn said<T: DeserializeOwned>(
     app: &App,
     lock: &str,

@@ -66,13 +66,13 @@ pub(crate) struct NamespaceParam {
     namespace: Option<String>,
 }
 
-/// What every call can also be answered with.
+/// The codes that every call can also be answered with.
 pub(crate) struct Problems;
 
-/// What a call with a body can be answered with beyond that.
+/// The further codes of a call with a body.
 pub(crate) struct BodyProblems;
 
-/// What a call that names a session or a place in a queue can be answered with beyond that.
+/// The further codes of a call that names a session or a place in a queue.
 pub(crate) struct NotFound;
 
 impl IntoResponses for Problems {

@@ -1,4 +1,4 @@
-//! What an operator looks at first, the tree of names, and the limits in force.
+//! The overview, the tree of names, and the limits in force.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::service::problems::Failure;
 
 const PAGE_SIZE: usize = 200;
 const PAGE_SIZE_MAX: usize = 1000;
-/// How many locks are counted for one page of the tree.
+/// The most locks that are counted for one page of the tree.
 const COUNTED_MAX: usize = 100_000;
 
 /// Get an overview

@@ -55,7 +55,7 @@ fn read_claim(at: usize, claim: &leasehold_api::Claim) -> Result<Claim, Failure>
     Ok(Claim { scope, mode: mode.map_err(|failure| failure.within(&format!("locks[{at}]")))? })
 }
 
-/// What a set is asked with beside its locks.
+/// The fields of a set beside its locks, as a request for one lock.
 fn as_one(body: AcquireSetRequest) -> AcquireRequest {
     AcquireRequest {
         owner_id: body.owner_id,

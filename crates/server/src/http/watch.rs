@@ -28,7 +28,7 @@ use crate::convert::page::Room;
 use crate::service::app::App;
 use crate::service::caller::Caller;
 use crate::service::problems::Failure;
-use crate::service::watch::{Fed, Filter, Parcels, Told, changed, ending, feed, ready, told};
+use crate::service::watch::{Fed, Filter, FrameEncoder, Told, changed, ending, feed, ready, told};
 
 /// A chunk goes out when it is that large or nothing more is there.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -87,7 +87,7 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Failure> {
     extract::cursor("Last-Event-ID", text).map(Some)
 }
 
-/// How events are written.
+/// The format of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Sse,
@@ -114,7 +114,7 @@ struct Text {
     written: String,
 }
 
-impl Parcels for Text {
+impl FrameEncoder for Text {
     type Frame = Bytes;
 
     fn add(&mut self, told: Told<'_>) {

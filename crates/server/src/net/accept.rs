@@ -39,7 +39,7 @@ const FAREWELLS_MAX: usize = 64;
 /// The log says so once in so long.
 const SAID_EVERY: Duration = Duration::from_secs(1);
 
-/// Where connections come from: a socket, or a simulated one.
+/// The source of connections: a socket, or a simulated one.
 pub trait Listener: Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
@@ -221,7 +221,7 @@ fn note_end(app: &App, flapping: &Flapping, peer: IpAddr, begun: Instant) {
     }
 }
 
-/// What is done about connections that cannot be accepted.
+/// Failures to accept connections: logged now and then; one connection is turned away where descriptors have run out.
 struct Failures {
     spare: Spare,
     /// When the log last said so.

@@ -28,7 +28,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A clock that starts meanwhile is noticed this late at the latest.
 const LOOK_AGAIN_MS: u64 = 1000;
 
-/// What is known about one connection. Times are milliseconds since it began, 0 for "not now".
+/// The state of one connection. Times are milliseconds since it began, 0 for "not now".
 #[derive(Debug)]
 pub(crate) struct Connection {
     began: Instant,
@@ -47,11 +47,11 @@ pub(crate) struct Connection {
     /// No byte of an answer of ours is on its way.
     is_between_responses: AtomicBool,
     has_to_flush: AtomicBool,
-    /// What replies gave whose bytes are not flushed yet. It is taken back if the connection ends like this.
+    /// The grants of replies whose bytes are not flushed yet. They are taken back if the connection ends like this.
     to_flush: Mutex<Vec<DeliveryGuard>>,
 }
 
-/// How long a connection may take for what.
+/// The timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
     pub(crate) header: Duration,
@@ -134,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// How long until the connection has to be looked at again; `None` if its time is up.
+    /// The time until the connection has to be looked at again; `None` if its time is up.
     pub(crate) fn time_left(&self, timeouts: Timeouts) -> Option<Duration> {
         let now = self.now();
         let left = |since: u64, timeout: Duration| {

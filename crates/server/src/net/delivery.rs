@@ -39,7 +39,7 @@ struct Delivering {
     body: Body,
     guard: Option<DeliveryGuard>,
     outbox: Option<Outbox>,
-    /// What the frame gives that was handed out last.
+    /// The grants of the frame that was handed out last.
     handed_out: Option<DeliveryGuard>,
     connection: Arc<Connection>,
     is_http2: bool,

@@ -12,7 +12,7 @@ use crate::net::accept::Listener;
 const RESERVED: u64 = 512;
 /// More are never asked for, where the hard limit is that there is none.
 const LIMIT_MAX: u64 = 1 << 20;
-/// What is tried where the hard limit cannot be had.
+/// The limit that is tried where the hard limit cannot be set.
 const LIMIT_MODEST: u64 = 10_240;
 /// A connection that waits to be accepted is there at once.
 const ACCEPT_MAX: Duration = Duration::from_millis(10);
@@ -40,7 +40,7 @@ pub(crate) fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many connections there can be at most, if so many are configured and so many files can be open.
+/// The most connections there can be, if so many are configured and so many files can be open.
 pub(crate) fn connections_max(configured: usize, limit: u64) -> usize {
     // Of a very low limit a quarter is for connections: a server without any would be of no use.
     let possible = limit.saturating_sub(RESERVED).max(limit / 4);
@@ -59,7 +59,7 @@ pub(crate) fn connections_max(configured: usize, limit: u64) -> usize {
     max
 }
 
-/// How many descriptors are open; `None` where the system does not tell. It looks at each: not for the engine's thread.
+/// The number of open descriptors; `None` where the system does not tell. It looks at each: not for the engine's thread.
 pub(crate) fn open_count() -> Option<u64> {
     let directory = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
     let entries = std::fs::read_dir(directory).ok()?;

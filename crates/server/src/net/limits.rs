@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// How many there are, in all and from each network, or whatever else they are counted by.
+/// The number of connections, in all and from each network, or whatever else they are counted by.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter<K = IpAddr> {
     max: usize,
@@ -23,7 +23,7 @@ struct Places<K> {
     by_peer: HashMap<K, usize>,
 }
 
-/// Why there is no place.
+/// The reason why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
     /// So many there may be in all.
@@ -38,7 +38,7 @@ impl<K: Clone + Eq + Hash> ConnectionLimiter<K> {
         Arc::new(ConnectionLimiter { max, per_peer_max, places })
     }
 
-    /// How many places are taken.
+    /// The number of places that are taken.
     pub(crate) fn taken(&self) -> usize {
         self.places.lock().taken
     }

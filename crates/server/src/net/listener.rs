@@ -12,7 +12,7 @@ use tokio_util::either::Either;
 use crate::listen::Listen;
 use crate::net::accept::{Listener, Remote};
 
-/// What stands for the address of a client on a Unix socket, which has none.
+/// The stand-in for the address of a client on a Unix socket, which has none.
 const NEAR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A socket that connections come in by.

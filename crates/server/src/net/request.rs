@@ -36,11 +36,11 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_LEN_MAX: usize = 128;
 const URI_LEN_MAX: usize = 8 * 1024;
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) peer: SocketAddr,
-    /// What the connection tells of its client.
+    /// The client's identity by its connection.
     pub(crate) shown: Shown,
     pub(crate) connection: Arc<Connection>,
 }
@@ -255,7 +255,7 @@ fn is_request_id(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/+=".contains(&byte))
 }
 
-/// What is wrong with a request before it matters what it asks.
+/// Finds faults of a request that do not depend on what it asks.
 fn check<B>(app: &App, origin: &Origin, request: &Request<B>) -> Result<(), Failure> {
     if origin.connection.is_ambiguous() {
         let said = "a request has a Content-Length or a Transfer-Encoding, not both";

@@ -22,7 +22,7 @@ use crate::service::random;
 pub(crate) struct ProblemRewriter<S> {
     stream: S,
     connection: Arc<Connection>,
-    /// What goes out in place of a bare refusal, and how much of it is out.
+    /// The problem that goes out in place of a bare refusal, and how much of it is out.
     instead: Vec<u8>,
     out: usize,
 }
@@ -128,7 +128,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ProblemRewriter<S> {
     }
 }
 
-/// What a bare refusal stands for.
+/// The problem that a bare refusal stands for.
 fn refusal(bytes: &[u8]) -> Option<Code> {
     let rest = bytes.strip_prefix(b"HTTP/1.1 4").or_else(|| bytes.strip_prefix(b"HTTP/1.0 4"))?;
     if bytes.windows(REQUEST_ID.len()).any(|part| part == REQUEST_ID) {
@@ -196,7 +196,7 @@ mod tests {
     use crate::net::request::Kept;
     use crate::telemetry::metrics::Metrics;
 
-    /// What comes back over a connection whose every write stops after `room` bytes.
+    /// The bytes that come back over a connection whose every write stops after `room` bytes.
     async fn answers(room: usize, body: &'static str, requests: &[u8]) -> String {
         let (mut client, server) = tokio::io::duplex(room);
         let connection = Arc::new(Connection::new(Arc::new(Metrics::new("0"))));

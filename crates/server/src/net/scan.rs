@@ -4,7 +4,7 @@
 //! proxy in front may have gone by the other one: then what is a body to one is a request to the other. So such a header is
 //! found here, also where requests follow each other without waiting for answers.
 
-/// Where in a request the next byte stands.
+/// The position in a request of the next byte.
 #[derive(Debug, Default)]
 pub(super) struct RequestScan {
     part: Part,
@@ -32,7 +32,7 @@ struct Line {
     len: usize,
 }
 
-/// What the lines of a header have said so far.
+/// The facts in the lines of a header so far.
 #[derive(Debug, Default)]
 struct Header {
     length: Option<u64>,

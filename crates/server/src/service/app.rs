@@ -1,4 +1,4 @@
-//! What every request needs: the engine, the clock, the metrics, the configuration.
+//! The state that every request needs: the engine, the clock, the metrics, the configuration.
 
 use std::sync::Arc;
 
@@ -36,15 +36,15 @@ pub(crate) struct App {
     pub(crate) audit: Audit,
     /// The names it answers to.
     pub(crate) hosts: Hosts,
-    /// How the port speaks TLS, if it does.
+    /// The TLS of the port, if it has any.
     pub(crate) tls: Option<Arc<Tls>>,
-    /// Who may do what.
+    /// The access rules.
     pub(crate) authenticator: Arc<Authenticator>,
     /// Those who watch, here or through here.
     pub(crate) watchers: Arc<ConnectionLimiter>,
     /// Watches and requests of each principal.
     pub(crate) quotas: ServerQuotas,
-    /// Which stream is bound to which session.
+    /// The stream of each session that is bound to one.
     pub(crate) streams: Streams,
 }
 
@@ -53,7 +53,7 @@ impl App {
         self.clock.now()
     }
 
-    /// Who decides about a namespace.
+    /// The engine of a namespace's group.
     pub(crate) fn engine(&self, namespace: &Namespace) -> &Handle {
         self.groups.engine(namespace)
     }

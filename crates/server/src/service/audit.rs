@@ -1,4 +1,4 @@
-//! What operators and administrators do, in the audit log: before it is done, each grant that ended with it, and what came of
+//! Audit of operators and administrators: a line before the change, one for each grant that ended with it, and one after
 //! it. Without an audit log of its own, the ordinary log is told at the target `leasehold::audit` what operators took away.
 
 use std::sync::Arc;

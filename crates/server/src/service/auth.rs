@@ -1,4 +1,4 @@
-//! Who one is, and changes of tokens and roles.
+//! Identity, and changes of tokens and roles.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::audit::Line;
 const NOTE_LEN_MAX: usize = 256;
 const TTL_DEFAULT: UnixSeconds = 90 * 24 * 60 * 60;
 
-/// What is asked of a new token.
+/// The request for a new token.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewToken {
     /// Another than the caller, or a token that is not made of the caller's.
@@ -32,7 +32,7 @@ pub(crate) struct NewToken {
     pub(crate) rules: Option<Vec<Rule>>,
 }
 
-/// What a role is, and where it stands.
+/// A role, and the place where it is defined.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownRole {
     pub(crate) name: String,
@@ -60,7 +60,7 @@ pub(crate) struct RightsTest {
     pub(crate) scope: Option<Scope>,
 }
 
-/// How a role may be changed.
+/// The condition under which a role is changed.
 #[derive(Clone, Debug)]
 pub(crate) enum Condition {
     None,
@@ -367,7 +367,7 @@ fn narrower(
     narrowed.map_err(|fault| Failure::new(Code::PermissionDenied, fault.to_string()))
 }
 
-/// What a line says of a token that is made.
+/// The text of an audit line about a new token.
 fn about(line: Line, record: &TokenRecord) -> Line {
     let roles: Vec<String> = record.roles.iter().map(ToString::to_string).collect();
     line.with("token", record.id.as_str())

@@ -18,13 +18,13 @@ use crate::telemetry::metrics::Stopwatch;
 pub(crate) struct Caller {
     /// Anonymous while authentication is off.
     pub(crate) principal: Principal,
-    /// How the principal is known.
+    /// The kind of credential by which the principal is known.
     pub(crate) credential: Credential,
-    /// What its connection tells of it; a certificate has to stay good, whoever acts.
+    /// The client's identity by its connection; a certificate has to stay good, whoever acts.
     pub(crate) shown: Shown,
-    /// What it may do; `None` while authentication is off: everything.
+    /// Its rights; `None` while authentication is off: all.
     pub(crate) rights: Option<Arc<Rights>>,
-    /// Whose calls the engine takes them for: whom they are queued with, and its quotas.
+    /// The account of its calls in the engine: its queue, and its quotas.
     pub(crate) account: Arc<Account>,
     /// The rights in one namespace, for a stream, which asks often.
     pub(crate) resolved: Option<Arc<(Namespace, NamespaceRights)>>,
@@ -36,7 +36,7 @@ pub(crate) struct Caller {
     pub(crate) request_id: Arc<str>,
     /// When the request began to come in.
     pub(crate) since: Stopwatch,
-    /// Where it is told what was refused to it.
+    /// The log of its denied requests.
     pub(crate) audit: Audit,
 }
 

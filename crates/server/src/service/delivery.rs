@@ -13,7 +13,7 @@ use std::sync::Arc;
 use leasehold_engine::{Handle, Undo};
 use parking_lot::{Mutex, MutexGuard};
 
-/// What one reply gives, or one message of a stream. Dropped before it is delivered, it is taken back.
+/// The grants of one reply, or of one message of a stream. Dropped before delivery, they are taken back.
 #[derive(Clone, Debug)]
 pub(crate) struct DeliveryGuard(Arc<Undelivered>);
 
@@ -43,7 +43,7 @@ impl DeliveryGuard {
     }
 }
 
-/// What the messages of a stream give, until the bytes that they are in are handed out.
+/// The grants in the messages of a stream, until the bytes that they are in are handed out.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbox(DeliveryGuard);
 

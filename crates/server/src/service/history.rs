@@ -13,13 +13,13 @@ use super::caller::Caller;
 use super::problems::{Failure, unexpected};
 use super::watch::scopes_of;
 
-/// What has happened to a lock, or in a namespace.
+/// The history of a lock, or of a namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct PastOf {
     pub(crate) namespace: Namespace,
     /// Only what overlaps this lock.
     pub(crate) lock: Option<Scope>,
-    /// How many of each.
+    /// The most entries of each kind.
     pub(crate) len_max: usize,
 }
 

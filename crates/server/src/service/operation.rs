@@ -19,7 +19,7 @@ use crate::telemetry::metrics::{Acquires, Op};
 use crate::telemetry::readings;
 
 const REASON_LEN_MAX: usize = 255;
-/// How often a command that ends so much at a time is given again before its answer is truncated.
+/// The number of times a command that ends so much at a time is given again before its answer is truncated.
 const TURNS_MAX: usize = 1000;
 
 impl App {

@@ -1,4 +1,4 @@
-//! Why an operation was not done, in the core's words. Each transport writes it in its own.
+//! Failures of operations, in the core's words. Each transport writes them in its own.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use leasehold_api::Code;
 use leasehold_core::{Limit, Refusal, Revision};
 use leasehold_engine::CallError;
 
-/// Why an operation was not done. Boxed: failures are rare, and every result would carry their size around.
+/// The reason why an operation failed. Boxed: failures are rare, and every result would carry their size around.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure(Box<Cause>);
 
@@ -97,7 +97,7 @@ impl Failure {
         }
     }
 
-    /// How long the request had waited for a lock.
+    /// The time the request had waited for a lock.
     pub(crate) fn waited(&self) -> Duration {
         match self.cause() {
             Cause::Engine(CallError::Refused(

@@ -17,7 +17,7 @@ use crate::quota::QuotaConfig;
 /// So many principals have a rate remembered; with more, all rates begin anew.
 const RATES_MAX: usize = 20_000;
 
-/// What is counted of principals and namespaces outside the core. Nothing is, while authentication is off.
+/// The counts of principals and namespaces outside the core. Nothing is counted while authentication is off.
 #[derive(Debug)]
 pub(crate) struct ServerQuotas {
     config: QuotaConfig,

@@ -1,10 +1,10 @@
-//! What must not be guessed, and what must only differ.
+//! Random numbers: those that must not be guessed, and those that must only differ.
 
 use std::cell::{Cell, RefCell};
 
 use leasehold_core::LeaseId;
 
-/// How many random bytes are asked of the operating system at a time: a call for each lease would cost more than the rest.
+/// The number of random bytes drawn from the operating system at a time: a call for each lease would cost too much.
 const POOL_BYTES: usize = 1024;
 
 /// 128 bits from the operating system: the secret of a lease.

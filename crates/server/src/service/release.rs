@@ -11,7 +11,7 @@ use super::problems::{Failure, unexpected};
 use crate::audit::Line;
 use crate::telemetry::metrics::Op;
 
-/// How long a lock was held, and whether it had been released before.
+/// The time a lock was held, and whether it had been released before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Released {
     pub(crate) held: Duration,
@@ -28,7 +28,7 @@ pub(crate) struct Broken {
     pub(crate) truncated: bool,
 }
 
-/// What has ended with a file.
+/// The grants that ended with a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileRemoved {
     pub(crate) grants: usize,

@@ -1,6 +1,6 @@
-//! What a caller may see of a namespace: every view, refusal and event goes through here on its way out.
+//! Visibility of a namespace to a caller: every view, refusal and event goes through here on its way out.
 //!
-//! What is hidden has no owner ([`Owner::HIDDEN`]): such a holder, or step of a cycle, is written as hidden by every
+//! A hidden party has no owner ([`Owner::HIDDEN`]): such a holder, or step of a cycle, is written as hidden by every
 //! encoder. What a caller acquires it may look at; metadata and the owners of others are for those who may read.
 
 use std::borrow::Cow;
@@ -22,7 +22,7 @@ const READ_OR_ACQUIRE: Verbs = Verbs::of(&[Verb::Read, Verb::Acquire]);
 const READ_OR_FENCE: Verbs = Verbs::of(&[Verb::Read, Verb::Fence]);
 const WATCH: Verbs = Verbs::of(&[Verb::Watch]);
 
-/// What is left out of what a caller is told of one namespace; `None` inside: nothing is.
+/// The filter on what a caller is told of one namespace; `None` inside: nothing is left out.
 #[derive(Clone, Debug)]
 pub(crate) struct Sight(Option<Seen>);
 
@@ -210,7 +210,7 @@ impl Sight {
         cycle.iter().map(step).collect()
     }
 
-    /// Why an operation was refused, without what may not be seen of those in its way.
+    /// The failure of an operation, without what may not be seen of those in its way.
     pub(crate) fn failure(&self, error: CallError) -> Failure {
         let CallError::Refused(mut refusal) = error else { return error.into() };
         if self.0.is_some() {

@@ -1,4 +1,4 @@
-//! Which stream is bound to which session. A later stream takes over from an earlier one.
+//! The binding of streams to sessions. A later stream takes over from an earlier one.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -21,15 +21,15 @@ use crate::telemetry::samples::Sample;
 
 pub(crate) const PAGE_SIZE: usize = 100;
 pub(crate) const PAGE_SIZE_MAX: usize = 1000;
-/// How many locks are looked at for one page at most, so that a filter that hardly matches stops nobody.
+/// The most locks that are looked at for one page, so that a filter that hardly matches stops nobody.
 pub(crate) const LOOKED_AT_MAX: usize = 10_000;
-/// How many waiters and holders an overview names.
+/// The most waiters and holders that an overview names.
 const NAMED_MAX: usize = 10;
 const NAMESPACES_MAX: usize = 100;
-/// How many pages are read for one of which all may be seen.
+/// The most pages that are read for one of which all may be seen.
 const ROUNDS_MAX: usize = 100;
 
-/// Where a listing goes on after a lock: pieces of a file are told apart by their token.
+/// The position of a listing after a lock: pieces of a file are told apart by their token.
 pub(crate) fn cursor_of(lock: &LockSummary) -> ListCursor {
     let piece = lock.holders.first().filter(|_| !matches!(lock.scope, Scope::Key(_)));
     let fence = piece.map_or(FencingToken::ZERO, |holder| holder.fence);
@@ -74,7 +74,7 @@ pub(crate) struct List {
     pub(crate) session: Option<SessionName>,
 }
 
-/// What an operator looks at first.
+/// The overview for operators.
 #[derive(Debug)]
 pub(crate) struct Situation {
     pub(crate) namespace: Namespace,

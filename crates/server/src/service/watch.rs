@@ -19,19 +19,19 @@ use super::quotas::WatchPermit;
 use super::sight::Sight;
 use crate::access::Changes;
 
-/// Parcels that lie ready for a reader; beyond them it is the reader who is slow.
-const PARCELS_AHEAD: usize = 4;
+/// The most frames that lie ready for a reader; beyond them it is the reader who is slow.
+const FRAMES_AHEAD: usize = 4;
 /// So many events are looked at before others have their turn.
 const LOOKED_AT_MAX: usize = 256;
 
-/// Which events are wanted.
+/// The filter of events.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
     pub(crate) namespace: Namespace,
     prefix: String,
     /// Everything up to here is known to the watcher; what it said is settled by `follow`.
     after: Revision,
-    /// What of it its caller may see.
+    /// The part of the namespace that its caller may see.
     sight: Option<Sight>,
     /// Its place among the watches of its principal and its namespace.
     permit: Option<Arc<WatchPermit>>,
@@ -129,7 +129,7 @@ fn compacted(said: &str, oldest: Revision) -> Failure {
     Failure::new(Code::RevisionCompacted, said).with_oldest(oldest)
 }
 
-/// What comes next, if it is there already.
+/// The next item, if it is there already.
 pub(crate) fn ready(watch: &mut Watch) -> Option<Watched> {
     let next = std::pin::pin!(watch.next());
     match next.poll(&mut Context::from_waker(std::task::Waker::noop())) {
@@ -138,7 +138,7 @@ pub(crate) fn ready(watch: &mut Watch) -> Option<Watched> {
     }
 }
 
-/// What a watcher is told.
+/// An item for a watcher.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told<'a> {
     /// An event. The last one of its revision has a cursor.
@@ -189,8 +189,8 @@ async fn lost(app: &App, caller: &Caller, changes: &mut Option<Changes>) {
     }
 }
 
-/// How events are put together for their way.
-pub(crate) trait Parcels: Send + 'static {
+/// The encoding of events for their transport.
+pub(crate) trait FrameEncoder: Send + 'static {
     type Frame: Send + 'static;
 
     /// Adds an event; after one with a cursor a reader has seen the whole change.
@@ -199,25 +199,25 @@ pub(crate) trait Parcels: Send + 'static {
     /// Whether it is time to send them.
     fn is_full(&self) -> bool;
 
-    /// What was added since the last time, if anything.
+    /// Takes the text that was added since the last time, if any.
     fn take(&mut self) -> Option<Self::Frame>;
 
-    /// What a reader is told when the server stops.
+    /// The last item when the server stops.
     fn farewell() -> Option<Self::Frame>;
 
-    /// What a reader is told who may not watch any more.
+    /// The last item for a reader that may not watch any more.
     fn refusal(app: &App, failure: &Failure) -> Option<Self::Frame>;
 }
 
 /// Begins to send events, until the reader has gone or the server stops.
-pub(crate) fn feed<P: Parcels>(
+pub(crate) fn feed<P: FrameEncoder>(
     app: Arc<App>,
     caller: &Caller,
     filter: Filter,
     watch: Watch,
     parcels: P,
 ) -> Fed<P::Frame> {
-    let (reader, parcels_ahead) = mpsc::channel(PARCELS_AHEAD);
+    let (reader, parcels_ahead) = mpsc::channel(FRAMES_AHEAD);
     let (last, last_word) = oneshot::channel();
     let revision = watch.after();
     let last = Some(last);
@@ -232,7 +232,7 @@ pub(crate) fn feed<P: Parcels>(
 /// A watcher's stream, as its reader takes it.
 pub(crate) struct Fed<P> {
     parcels: mpsc::Receiver<P>,
-    /// What comes after all others, for a reader that took nothing for too long.
+    /// The item after all others, for a reader that took nothing for too long.
     last_word: Option<oneshot::Receiver<P>>,
 }
 
@@ -251,7 +251,7 @@ impl<P> Fed<P> {
 }
 
 /// Writes one watcher's stream. It has a task of its own: the engine never waits for it, and it never for the engine.
-struct Feed<P: Parcels> {
+struct Feed<P: FrameEncoder> {
     app: Arc<App>,
     caller: Caller,
     /// Of its rights.
@@ -265,7 +265,7 @@ struct Feed<P: Parcels> {
     last: Option<oneshot::Sender<P::Frame>>,
 }
 
-impl<P: Parcels> Feed<P> {
+impl<P: FrameEncoder> Feed<P> {
     async fn run(mut self) {
         let mut condition = self.app.engine(&self.filter.namespace).condition_changes();
         self.mark(Mark::Bookmark);

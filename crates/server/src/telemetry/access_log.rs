@@ -12,7 +12,7 @@ use crate::grpc;
 use crate::http::locks;
 use crate::telemetry::metrics::Stopwatch;
 
-/// What is told of one request.
+/// The fields of a line about one request.
 pub(crate) struct Line<'a> {
     pub(crate) peer: SocketAddr,
     pub(crate) method: &'a Method,
@@ -48,7 +48,7 @@ pub(crate) fn write(line: &Line<'_>) {
     );
 }
 
-/// What a path asks for, as far as it may be logged, and the lock that it names.
+/// The operation behind a path, as far as it may be logged, and the lock that it names.
 fn route(method: &Method, path: &str) -> (&'static str, Option<String>) {
     const WHOLE: [&str; 25] = [
         "/",

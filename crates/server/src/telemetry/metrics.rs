@@ -1,4 +1,4 @@
-//! What is counted. The names are a contract; no lock's name ever is a label.
+//! The metrics. Their names are a contract; no lock's name ever is a label.
 //!
 //! Requests are counted where they are answered; everything else is read off the engine when somebody asks. Namespaces are
 //! labels, so only the first few get one of their own: whoever can name a namespace must not be able to fill the memory of
@@ -52,7 +52,7 @@ pub(crate) struct Metrics {
     pub(crate) peer_rejected: Counter,
     reload_failures: Family<Labels<1>, Counter>,
     waits: Mutex<VecDeque<Duration>>,
-    /// How often the store was found busy, as of the last look.
+    /// The number of times the store was found busy, as of the last look.
     busy_seen: AtomicU64,
 }
 
@@ -73,7 +73,7 @@ impl NamespaceLabels {
     }
 }
 
-/// What is asked of locks, as the latencies are told apart.
+/// The operations on locks, as the latencies are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Acquire,
@@ -392,7 +392,7 @@ impl Format {
     }
 }
 
-/// How long ago, for latencies and waits.
+/// The bounds of the histograms of latencies and waits, in seconds.
 const SECONDS: [f64; 16] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
     15.0, 60.0,
@@ -465,7 +465,7 @@ impl Stopwatch {
         self.0.elapsed()
     }
 
-    /// How long it took until another one was started.
+    /// The time it took until another one was started.
     pub(crate) fn until(self, other: Stopwatch) -> Duration {
         other.0.saturating_duration_since(self.0)
     }

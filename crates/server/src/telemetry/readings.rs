@@ -1,4 +1,4 @@
-//! What is read off the engine when somebody asks for the metrics: its own counts, and how things stand.
+//! Readings: the engine's own counts and its state, taken when the metrics are scraped.
 
 use std::collections::BTreeMap;
 use std::fmt::Error;
@@ -101,7 +101,7 @@ impl Readings {
     }
 }
 
-/// What two groups have together. Numbers of which each group has its own stay those of the first.
+/// The sum of two groups. Numbers of which each group has its own stay those of the first.
 fn sum(mut all: Stats, of_another: Stats) -> Stats {
     let Stats {
         epoch: _,
@@ -288,7 +288,7 @@ impl Collector for Gauges {
     }
 }
 
-/// Whose doing it was that a lock ended; `None` if nobody lost anything. The words are those of `Ending`.
+/// The cause for which a lock ended; `None` if nobody lost anything. The words are those of `Ending`.
 fn reason(ending: &str) -> Option<&'static str> {
     match ending {
         "released" | "closed" | "file_removed" => Some("explicit"),
@@ -393,7 +393,7 @@ impl Out<'_, '_> {
         Ok(())
     }
 
-    /// What the engines refused because too much came, or waited too long.
+    /// Writes the number of calls that the engines refused because too many came, or waited too long.
     fn shed(&mut self, shed: ShedCounts) -> Result<(), Error> {
         let help = "Calls that were refused because too many were queued or waited too long";
         let mut out = self.begin("leasehold_shed_calls", help, MetricType::Counter)?;

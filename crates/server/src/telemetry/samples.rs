@@ -19,7 +19,7 @@ const LEN_MAX: usize = 300;
 #[derive(Debug, Default)]
 pub(crate) struct Samples(Mutex<VecDeque<Sample>>);
 
-/// How things stood at one moment; the counts are those since the start.
+/// The figures at one moment; the counts are those since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) held: u64,

@@ -1,4 +1,4 @@
-//! What the process and the files of its store take from the machine, read when the metrics are scraped.
+//! The machine's resources used by the process and the files of its store, read when the metrics are scraped.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Who leads, for the processes beside this one: one question over HTTP, one answer in JSON.
+//! The state of an election, for the processes beside this one: one question over HTTP, one answer in JSON.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::failure::{EXIT_CONFIG, Failure};
 /// Longer than that nobody who probes waits.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is known of an election.
+/// The state of an election, as far as it is known.
 #[derive(Clone, Debug)]
 pub(super) struct Board {
     election: Election,
@@ -30,7 +30,7 @@ pub(super) struct Board {
 /// `name` is what the leader elector that Kubernetes once had answered.
 #[derive(Debug, Serialize)]
 struct Leading {
-    /// What the leader advertises, or its owner; null if there is none.
+    /// The metadata that the leader advertises, or its owner; null if there is none.
     name: Option<String>,
     is_leader: bool,
     fencing_token: Option<u64>,

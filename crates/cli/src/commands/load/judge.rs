@@ -54,7 +54,7 @@ struct Seen {
     token: u64,
     /// The one before it: a write with it is stale once the other has written.
     older: u64,
-    /// Who believes to hold it, and until when.
+    /// The client that believes to hold it, and until when.
     believer: Option<(u64, Moment)>,
     /// The highest token that its register is known to have accepted.
     written: u64,

@@ -27,7 +27,7 @@ const DELETIONS_AT_ONCE: usize = 64;
 /// After so many registers that cannot be deleted the rest stays.
 const GIVE_UP_AFTER: u32 = 3;
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     clients: u32,

@@ -57,7 +57,7 @@ const ANSWERS_AT_ONCE: usize = 32;
 /// How often in a row a stream has to say that it has nothing for what it has said to be sent: once to have it encoded,
 /// once to let the connection have its turn.
 const GIVES_WAY: u8 = 2;
-/// What an answer of a few numbers weighs, roughly.
+/// The bytes of an answer of a few numbers, roughly.
 const LIGHT_BYTES: usize = 64;
 
 /// Reads the first message and binds the stream to what it says.
@@ -134,7 +134,7 @@ async fn begin(
     Ok((attached, first.commands))
 }
 
-/// What went wrong with the bytes of a message.
+/// A fault in the bytes of a message.
 fn unread(status: &Status) -> Failure {
     Failure::new(Code::InvalidRequest, status.message())
 }
@@ -202,7 +202,7 @@ async fn bind(
     Ok((Some(Bound { binding, owner: view.owner }), hello))
 }
 
-/// What the server says on a stream.
+/// The server's side of a stream.
 pub(in crate::grpc) struct Attached {
     app: Arc<App>,
     caller: Caller,
@@ -224,9 +224,9 @@ pub(in crate::grpc) struct Attached {
     /// Requests that may have to wait, by the client's id: those can be cancelled.
     waiting: HashMap<u64, u32>,
     acquires: Acquires,
-    /// What the engine has said and nobody was told yet.
+    /// The engine's events that were not sent yet.
     letters: VecDeque<PortEvent>,
-    /// What the messages give that are on their way, and the one that is being put together.
+    /// The grants in the messages that are on their way, and in the one that is being put together.
     outbox: Outbox,
     undo: Vec<Undo>,
     /// When that was taken up: what was asked is answered then.
@@ -888,7 +888,7 @@ impl Drop for Attached {
     }
 }
 
-/// What a command is counted as, though it could not be decoded.
+/// The operation that a command is counted as, though it could not be decoded.
 fn op_of(ask: &Ask) -> Option<Op> {
     Some(match ask {
         Ask::Acquire(_) => Op::Acquire,

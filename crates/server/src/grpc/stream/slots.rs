@@ -1,4 +1,4 @@
-//! What a stream has in flight, each under a small number that is used again.
+//! Commands in flight on a stream, each under a small number that is used again.
 
 use leasehold_core::LeaseId;
 
@@ -13,7 +13,7 @@ pub(super) struct Slot {
     pub(super) work: Work,
 }
 
-/// What a command is about, as far as its answer needs it.
+/// The subject of a command, as far as its answer needs it.
 #[derive(Debug)]
 pub(super) enum Work {
     Acquire {

@@ -46,7 +46,7 @@ pub(crate) fn serial_of(bytes: &[u8]) -> String {
     if digits.is_empty() { "0".into() } else { digits.into() }
 }
 
-/// What is in an element with this tag, and what comes after it.
+/// The contents of an element with this tag, and what comes after it.
 fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (first, rest) = bytes.split_first()?;
     let (&len, rest) = rest.split_first()?;

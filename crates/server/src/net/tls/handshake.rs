@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The same while others wait for a place: a peer that answers takes two turns of the network.
 const TIMEOUT_IN_A_CROWD: Duration = Duration::from_millis(400);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// What a client that does not speak TLS gets to read.
+/// The answer to a client that does not speak TLS.
 const PORT_SPEAKS_TLS: &str = "this port speaks TLS: write https://";
 /// So long such a client may take to read it.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
@@ -34,11 +34,11 @@ pub(crate) struct Rewound<S> {
     stream: S,
 }
 
-/// What came of a handshake.
+/// The result of a handshake.
 #[derive(Debug)]
 pub(crate) struct Handshake<S> {
     pub(crate) stream: Box<TlsStream<Rewound<S>>>,
-    /// What the client has shown; empty if nothing.
+    /// The client's certificates; empty if it has shown none.
     pub(crate) certificates: Vec<CertificateDer<'static>>,
 }
 

@@ -18,7 +18,7 @@ use crate::stamp::Stamp;
 use crate::telemetry::metrics::Metrics;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often the log says that a certificate is about to expire.
+/// The interval at which the log says that a certificate is about to expire.
 const WARN_EVERY_SECONDS: u64 = 24 * 60 * 60;
 
 /// TLS as it is done now.
@@ -30,11 +30,11 @@ pub(crate) struct Tls {
     trust: AtomicU64,
     slots: Arc<Slots>,
     is_asked: Notify,
-    /// What the files looked like before they were read first: a change since then is one.
+    /// The stamps of the files before they were read first: a change since then is one.
     first: Stamps,
 }
 
-/// What the files looked like.
+/// The stamps of the files.
 type Stamps = Vec<Option<Stamp>>;
 
 impl Tls {

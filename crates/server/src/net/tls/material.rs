@@ -1,4 +1,4 @@
-//! What TLS is done with: certificate, key and authorities, read and fitted together.
+//! The material of TLS: certificate, key and authorities, read and fitted together.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct TlsConfig {
     /// The server's certificate, and those between it and its authority.
     pub cert: PathBuf,
     pub key: PathBuf,
-    /// Who may sign certificates of clients.
+    /// The authorities that may sign certificates of clients.
     pub client_ca: Option<PathBuf>,
     pub client_auth: ClientAuth,
     /// Certificates of clients that are revoked, as the authority tells.
@@ -63,18 +63,18 @@ impl TlsConfig {
     }
 }
 
-/// What the files hold, fitted together.
+/// The files' contents, fitted together.
 #[derive(Debug)]
 pub(crate) struct Material {
     pub(super) server: Arc<ServerConfig>,
     pub(super) validity: Validity,
     /// The DNS names that the certificate is for, in small letters.
     pub(super) names: Vec<String>,
-    /// Who looks at certificates of clients, if they are asked for one.
+    /// The verifier of clients' certificates, if they are asked for one.
     pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    /// What certificates of clients are judged by: when it changes, all are judged anew.
+    /// The version of the rules for clients' certificates: when it changes, all are judged anew.
     trust: Trust,
 }
 

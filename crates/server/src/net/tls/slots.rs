@@ -1,4 +1,4 @@
-//! How many handshakes there are at a time: so many in all, so many from one network; others wait for their turn.
+//! The limits on handshakes at a time: so many in all, so many from one network; others wait for their turn.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
