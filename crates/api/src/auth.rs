@@ -83,8 +83,8 @@ impl fmt::Debug for LoginCode {
     }
 }
 
-/// What is asked of a new token. Without `principal` it is a narrower one of the caller's own, and what is left out is as in
-/// the token that it is made of.
+/// The request for a new token. Without `principal` it is a narrower one of the caller's own, and fields that are left out
+/// are as in the token it is made from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

@@ -87,7 +87,7 @@ impl Server {
         credentials::token(&self.global).is_ok_and(|token| token.is_some())
     }
 
-    /// What comes of it, or that nothing did.
+    /// Waits for an answer; fails if none comes before the timeout.
     pub(crate) async fn ask<T>(
         &self,
         asked: impl Future<Output = leasehold_client::Result<T>>,

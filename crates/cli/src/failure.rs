@@ -76,8 +76,8 @@ impl Failure {
         self.while_doing(&format!("could not acquire {}", locks.join(" ")))
     }
 
-    /// What the server said goes to stdout if JSON was asked for; people are told on stderr. With -q they are not told
-    /// of a lock that could not be acquired: the exit code says it.
+    /// Prints the failure: the server's answer to stdout if JSON was asked for, and a text for people to stderr. With -q
+    /// there is no text for a lock that could not be acquired: the exit code says it.
     pub(crate) fn tell(&self, out: &Output) -> ExitCode {
         if let (true, Some(problem)) = (out.is_json(), &self.problem) {
             out.json(problem);

@@ -1,4 +1,4 @@
-//! What this process holds, as `leasehold run` or whoever called us says it: in the environment, and the lease id on
+//! The locks that this process holds, as `leasehold run` or its caller names them: in the environment, and the lease id on
 //! stdin too. A lease id is a secret, and every user of a machine can see the arguments of a process.
 
 use std::io::{BufRead, IsTerminal};

@@ -442,7 +442,7 @@ pub fn invariant_a_kept_place_is_no_waiter(table: &LockTable) -> Checked {
     Ok(())
 }
 
-/// What was made again after an undo can close a cycle: the next command, which follows at once, breaks it.
+/// No cycle of waiters stands. Changes made again after an undo can close one: the next command, at once, breaks it.
 pub fn invariant_nobody_is_deadlocked(table: &LockTable) -> Checked {
     if !table.weakened.is_empty() {
         return Ok(());

@@ -367,7 +367,7 @@ impl NamespaceState {
         self.owners.uncount_hold(owner, lease)
     }
 
-    /// What is left under a lease that is about to be over does not stand any more.
+    /// Takes the grants under a lease that is about to be over out of the counts of those that stand.
     pub(crate) fn uncount_standing(&mut self, lease: LeaseIdx) {
         let held = &self.leases[lease.0].held;
         for grant in held.grants() {

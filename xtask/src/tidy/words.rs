@@ -18,6 +18,28 @@ const DOCUMENTED: &[&str] = &[
     "crates/sim/src/",
     "crates/store/src/",
 ];
+/// Crates whose doc comments name the thing they stand on, and the parts of them that may still do otherwise.
+const NAMED: &[&str] = &[
+    "crates/access/src/",
+    "crates/api/src/",
+    "crates/cli/src/",
+    "crates/client/src/",
+    "crates/core/src/",
+    "crates/engine/src/",
+    "crates/judge/src/",
+    "crates/server/src/",
+    "crates/store/src/",
+];
+const NOT_NAMED: &[&str] = &[
+    // The help of the command, which asks as its user does: "How long to wait".
+    "crates/cli/src/args/",
+    "crates/core/src/handle/waiting.rs",
+    "crates/core/src/quota.rs",
+    "crates/server/src/cluster/",
+];
+/// A doc comment begins with a noun phrase or a verb: with none of these.
+const BEGINNINGS: &[&str] =
+    &["What ", "Who ", "How ", "Whose ", "Whom ", "Whoever ", "Somebody ", "Anybody ", "Nobody "];
 /// The help of the command, the descriptions of the interface, and the console.
 const SHOWN: &[&str] =
     &["crates/cli/src/args/", "crates/cli/tests/golden/", "crates/api/src/code.rs", "console/"];
@@ -51,10 +73,11 @@ pub(super) fn faults(file: &File) -> Vec<Found> {
     let is_below = |folders: &[&str]| folders.iter().any(|folder| file.path.starts_with(folder));
     let is_page = is_below(PAGES) && !file.path.starts_with(DECISIONS);
     let (is_shown, is_documented) = (is_below(SHOWN), is_below(DOCUMENTED));
-    if !is_page && !is_shown && !is_documented {
+    let is_named = is_below(NAMED) && !is_below(NOT_NAMED);
+    if !is_page && !is_shown && !is_documented && !is_named {
         return Vec::new();
     }
-    let mut found = Vec::new();
+    let mut found = if is_named { beginnings(&file.text) } else { Vec::new() };
     for (number, line) in numbered(&file.text) {
         let is_doc = is_documented && is_doc_comment(line);
         if !is_page && !is_shown && !is_doc {
@@ -70,9 +93,30 @@ pub(super) fn faults(file: &File) -> Vec<Found> {
     found
 }
 
+/// The paragraphs of doc comments that begin with a question word.
+fn beginnings(text: &str) -> Vec<Found> {
+    let mut found = Vec::new();
+    let mut is_inside = false;
+    for (number, line) in numbered(text) {
+        let said = doc_comment(line);
+        let asks = BEGINNINGS.iter().find(|word| said.is_some_and(|said| said.starts_with(**word)));
+        if let Some(word) = asks.filter(|_| !is_inside) {
+            let what = format!("begin with a noun phrase or a verb, not with \"{}\"", word.trim());
+            found.push(Found::new(number, what));
+        }
+        is_inside = said.is_some_and(|said| !said.is_empty());
+    }
+    found
+}
+
 fn is_doc_comment(line: &str) -> bool {
+    doc_comment(line).is_some()
+}
+
+fn doc_comment(line: &str) -> Option<&str> {
     let line = line.trim_start();
-    line.starts_with("///") || line.starts_with("//!")
+    let said = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
+    Some(said.trim())
 }
 
 #[cfg(test)]
@@ -101,6 +145,16 @@ mod tests {
         let text = "//! Somebody.\nlet somebody = 1;\n    /// The circle.\n// Anybody.\n";
         assert_eq!(found("crates/core/src/lib.rs", text), [1, 3]);
         assert_eq!(found("crates/core/tests/a.rs", text), [0; 0]);
+    }
+
+    #[test]
+    fn question_word_at_the_beginning_is_found() {
+        let text =
+            "//! What it is.\n\n/// The lock.\n/// What holds it.\n///\n/// Who waits.\nfn f();\n";
+        assert_eq!(found("crates/core/src/lib.rs", text), [1, 6]);
+        assert_eq!(found("crates/cli/src/main.rs", text), [1, 6]);
+        assert_eq!(found("crates/cli/src/args/run.rs", text), [0; 0]);
+        assert_eq!(found("crates/core/src/lib.rs", "/// Whatever ends.\n// What for?\n"), [0; 0]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::failure::{EXIT_FAULT, EXIT_NO, Failure};
 use crate::output::Output;
 
 const HEAD: [&str; 7] = ["WHAT", "A SECOND", "P50", "P90", "P99", "P99.9", "MAX"];
-/// What is renewed all the time needs no heartbeat of the client's own.
+/// The ttl of leases that are renewed all the time, so that no heartbeat is ever due.
 const TTL: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize)]

@@ -79,7 +79,7 @@ pub(super) struct Work<'a> {
     args: &'a Supervision,
     locks: Vec<String>,
     owner: String,
-    /// What the command shows to the server in our place.
+    /// The narrower token that the command shows to the server.
     child: OnceCell<ChildToken>,
 }
 

@@ -147,7 +147,7 @@ impl View {
         })
     }
 
-    /// What is there stays on the screen if the server cannot be asked.
+    /// Reads the state anew; the old one stays on the screen if the server cannot be reached.
     async fn look_again(&mut self, server: &Server) {
         match look(server, &self.prefix).await {
             Ok((locks, cluster, graph)) => {

@@ -81,7 +81,7 @@ pub(super) async fn kill_all(spared: Option<Pid>, mut reaped: impl FnMut(Pid, i3
     }
 }
 
-/// What there is below us, by the kernel's own count. A look at all processes takes a while, and one that is started
+/// The processes below us, by the kernel's own count. A look at all processes takes a while, and one that is started
 /// meanwhile by another that ends may be missed; but it is then a child of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {

@@ -1,4 +1,4 @@
-//! Who can finish: an owner can if each of its waits is met once all that can finish have released everything and left
+//! The owners that can finish: an owner can if each of its waits is met once all that can finish have released everything and left
 //! every queue.
 //!
 //! A wait behind others in a queue is met when fewer of those ahead than the limit are left; the limit is one but for

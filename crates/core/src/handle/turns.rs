@@ -126,7 +126,7 @@ impl LockTable {
         self.enact(ended, step);
     }
 
-    /// What is claimed and no longer counts as held ends now; if it is very much, the rest of it in its turn.
+    /// Ends the grants on the claimed scopes that no longer count as held; if they are very many, the rest in its turn.
     pub(super) fn clear_the_way(
         &mut self,
         space: NamespaceIdx,

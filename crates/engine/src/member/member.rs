@@ -15,9 +15,9 @@
 //!
 //! # Why two servers never decide at once
 //!
-//! What is written is safe by the epoch that the store compares. What is *not* written, a renewal, is safe by time: a
+//! A record is safe by the epoch that the store compares. A renewal, which is *not* written, is safe by time: a
 //! leader answers only while its leadership certainly lasts. It counts that from before it sent the confirmation, and
-//! uses nine tenths of it; another one waits for the whole of it, counted from when it saw the beat, which is later. The
+//! uses nine tenths of it; another one waits for the whole of it, counted from when it saw the heartbeat, which is later. The
 //! tenth is the slack for clocks that do not run at the same speed: up to 5 % too slow here and 5 % too fast there.
 
 use std::sync::Arc;

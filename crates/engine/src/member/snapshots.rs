@@ -18,7 +18,7 @@ const RECORD_MIN: u64 = 256;
 const PRUNE_EVERY: u64 = 8;
 /// The number of entries that are taken from the table at a time: a short pause each.
 const ENTRIES_AT_ONCE: usize = 256;
-/// What has changed is in a snapshot after so long, so that who reads the store with other means finds it there...
+/// The age at which a change is due for a snapshot, so that readers of the store by other means find it there...
 const AGE_MAX: Millis = Millis::from_secs(60);
 /// ...but not before the records are worth it: this part of what the last snapshot took.
 const WORTH: u64 = 8;
@@ -115,7 +115,7 @@ impl Snapshots {
         age_max.filter(|_| is_idle).map(|age| self.since.plus(age).max(self.not_before))
     }
 
-    /// How many bytes of records are due for a snapshot. A large table is not written over and over, and the records of a
+    /// The bytes of records at which a snapshot is due. A large table is not written over and over, and the records of a
     /// small one are loaded quickly.
     fn bytes_due(&self) -> u64 {
         if !self.is_shared {

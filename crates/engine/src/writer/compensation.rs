@@ -2,7 +2,7 @@
 
 use leasehold_core::{CloseSession, Command, Grant, Namespace, Opened, Withdraw};
 
-/// How to take back something that its caller will never hear of. Boxed: it goes with an answer that is moved about a
+/// The command that takes back a grant which its caller will never hear of. Boxed: it goes with an answer that is moved about a
 /// lot, and is hardly ever used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undo {

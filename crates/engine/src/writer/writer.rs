@@ -219,8 +219,8 @@ impl Engine {
         }
     }
 
-    /// How many wait for what is unwritten to be durable. Nobody waits for the record of a release: it may ride with the
-    /// next one.
+    /// The number of callers that wait for unwritten transitions. No caller waits for the record of a release: it may go
+    /// with the next one.
     pub fn awaited_len(&self) -> usize {
         self.awaited
     }
@@ -230,7 +230,7 @@ impl Engine {
         self.awaited + self.waiting.len()
     }
 
-    /// From now on nothing is granted any more, and nobody waits: those who do, and those who come, are told `why`.
+    /// Ends granting and waiting: callers that wait, and those that come later, are told `why`.
     pub fn close(&mut self, now: Timestamp, why: &CallError) {
         self.closed = Some(why.clone());
         self.run(now, Command::Suspend);
@@ -244,9 +244,8 @@ impl Engine {
         }
     }
 
-    /// Another one decides from now on. Every caller that still waits is told `why`, and nothing more comes of this table.
-    ///
-    /// Whose answer was in a record of which nobody knows whether it was written does not learn more either.
+    /// Gives up this table: another server decides from now on. Every caller that still waits is told `why`, also one whose
+    /// record was perhaps written.
     pub fn abandon(&mut self, why: &CallError, outcome: Failed) -> Vec<Output> {
         let mut outputs = std::mem::take(&mut self.ready);
         let (unknown, in_doubt) = (self.store_failure(true), self.in_doubt(outcome));

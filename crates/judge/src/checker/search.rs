@@ -41,7 +41,7 @@ enum Told {
 }
 
 impl Configuration {
-    /// What two of them must have in common for one to be better than the other.
+    /// The key that two of them must have in common for one to be better than the other.
     fn kin(&self) -> (&[usize], Token) {
         (&self.done, self.state.token())
     }
@@ -51,7 +51,7 @@ impl Configuration {
         self.done == other.done && self.state.is_better_than(&other.state)
     }
 
-    /// What comes of it cannot be known, so from its call on it may have happened or not.
+    /// Notes an operation of unknown outcome: from its call on it may have happened or not.
     fn note_unknown(&mut self, operation: &Operation) {
         match operation.event {
             Event::Renew { token, ttl, outcome: Kept::Unknown } => {
@@ -189,7 +189,7 @@ impl Search {
         }
     }
 
-    /// What nobody got an answer to, and refusals because of others that were waiting or may have been granted.
+    /// Tests for operations without an answer, and refusals because of others that were waiting or may have been granted.
     fn needs_no_explanation(&self, operation: &Operation) -> bool {
         match operation.event {
             Event::Acquire { outcome: Acquired::Unknown, .. }

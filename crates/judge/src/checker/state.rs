@@ -242,8 +242,7 @@ impl Phantom {
         other.until.is_none() || (self.until >= other.until && self.ttl >= other.ttl)
     }
 
-    /// What may not have ended when the server was stopped, when the restart was called at the earliest, stands in full
-    /// again.
+    /// A lease that may not have ended when the restart was called, the earliest stop of the server, stands in full again.
     pub(super) fn restart(&mut self, restart: &Operation, late_max: Duration) {
         if self.until.is_some_and(|until| until + late_max >= restart.invoked) {
             self.until = self.until.max(Some(restart.returned + self.ttl));

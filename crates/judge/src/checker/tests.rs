@@ -397,8 +397,8 @@ fn released_lock_may_come_back_with_a_restart_and_only_then() {
     assert!(check(&history, strict()).is_err());
 }
 
-/// What a restart brought back of leases that were released while it came about: it is told apart by nothing that a client
-/// could ask, so it must not be followed in all its combinations.
+/// Leases that were released during a restart, and may be back: no client can tell, so the search must not follow all
+/// combinations of them.
 #[test]
 fn shared_leases_released_during_many_restarts_need_few_explanations() {
     let mut history = Vec::new();

@@ -476,7 +476,7 @@ impl Authenticator {
         caller.credential = Credential::User(uid);
     }
 
-    /// What is known of the client of a new connection, which has shown these certificates.
+    /// The identity of the client of a new connection, which has shown these certificates.
     pub(crate) fn introduce(&self, chain: Vec<CertificateDer<'static>>, tls: &Arc<Tls>) -> Shown {
         let ends = self.ends.clone();
         let certificate = PeerCertificate::new(chain, &self.mappings, tls.clone(), ends);

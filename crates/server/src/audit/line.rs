@@ -86,7 +86,7 @@ fn push_text(line: &mut String, text: &str) {
     push_visible(line, &text);
 }
 
-/// What JSON lets through and a terminal acts on is written by its number.
+/// Escapes the characters that JSON lets through and a terminal acts on.
 fn push_visible(line: &mut String, json: &str) {
     for c in json.chars() {
         match is_acted_on(c) {

@@ -1,12 +1,13 @@
-//! The audit log: who did what and when, in lines of JSON that each name the one before.
+//! The audit log: requests, their callers and their times, in lines of JSON that each name the one before.
 //!
 //! ```text
 //!  service, access, cluster ──► Audit ──► queue ──► one thread ──► a file, or stderr
 //! ```
 //!
-//! What administrators and operators do is *required*: it is written and synced before the command is sent, and again with what
-//! came of it; where that fails nothing is done. Everything else goes through the queue, is synced once a second, and what finds
-//! the queue full is counted. Without a configuration nothing of this exists, and what operators do is told to the ordinary log.
+//! Lines about the commands of administrators and operators are *required*: one is written and synced before the command is
+//! sent, and one with its result after it; where that fails nothing is done. All other lines go through the queue and are synced
+//! once a second; those that find it full are counted. Without a configuration nothing of this exists, and commands of operators
+//! go to the ordinary log.
 
 mod grants;
 mod key;

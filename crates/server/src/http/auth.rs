@@ -347,7 +347,7 @@ fn not_changed(not: NotChanged) -> Answered {
 
 /// Delete a role
 ///
-/// Who had it loses what it allowed, on every server within a second.
+/// Its rights end on every server within a second.
 #[utoipa::path(
     delete, path = "/v1/auth/roles/{role}", operation_id = "delete_role", tag = "auth",
     params(

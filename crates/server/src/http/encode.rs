@@ -129,7 +129,7 @@ fn status(number: u16) -> StatusCode {
     StatusCode::from_u16(number).expect("every code has a status that exists")
 }
 
-/// What is left of such a request on the connection is not worth reading.
+/// Tests for problems after which the rest of the request is not worth reading.
 fn closes_connection(code: Code) -> bool {
     matches!(code, Code::TooLarge | Code::RequestTimeout | Code::MisdirectedRequest)
 }

@@ -17,7 +17,7 @@ use crate::service::caller::Caller;
 use crate::telemetry::metrics::Format;
 use crate::telemetry::readings::Readings;
 
-/// Who asks whether the server is ready asks again soon.
+/// The time after which to ask again whether the server is ready.
 const NOT_READY_RETRY_MS: u64 = 1000;
 
 /// Liveness

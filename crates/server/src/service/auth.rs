@@ -162,7 +162,7 @@ impl App {
 
     /// Ends a token, and all that were made of it.
     ///
-    /// Whoever made a narrower token of their own may end that one.
+    /// A caller that made a narrower token of its own may end that one.
     pub(crate) async fn revoke_token(
         &self,
         caller: &Caller,

@@ -1,6 +1,6 @@
 //! A connection that is made when it is needed, and made again when it broke.
 //!
-//! What is written goes in one message of the simple protocol. The server runs it when all of it has arrived, or not at
+//! A transaction goes in one message of the simple protocol. The server runs it when all of it has arrived, or not at
 //! all. With the extended protocol a connection that is cut before its last few bytes leaves a transaction that has
 //! locked the leader's row and waits for a client that is gone, for as long as the server takes to notice. In a
 //! message of its own there is also room for the settings that hold for this one transaction.

@@ -1,9 +1,9 @@
-//! The way back from a backup, and why no fence is handed out twice.
+//! Restoring a backup, and why no fencing token is issued twice.
 //!
-//! After the backup was taken the server went on: it granted locks, and handed out fences that the backup knows
-//! nothing of. A server that starts from the backup must only hand out higher ones, and lead under a higher epoch.
-//! Their number is unknown, but there is a bound: fences are handed out by one writer, and time has
-//! passed. So the restore counts
+//! After the backup was taken the server went on: it granted locks, and issued fencing tokens that the backup knows
+//! nothing of. A server that starts from the backup must only issue higher ones, and lead under a higher epoch.
+//! How many were handed out is unknown, but there is a bound: one writer issues them, and time has passed. So the restore
+//! jumps ahead:
 //!
 //! ```text
 //!   fence + max(2^32, seconds since the backup × 2^23)      epoch + max(2^10, seconds × 2^10)
@@ -12,10 +12,11 @@
 //! One writer does well below a million grants a second and cannot start a thousand times a second, so this is
 //! above everything handed out since, as long as the wall clock of this machine is not hours behind that of the one
 //! where the backup was taken: 2^32 fences alone are more than an hour of a million grants a second. Even a year
-//! costs 2^48 of the 2^53 fences there are, and a restore that would leave fewer than 2^32 of them is refused. A backup that seems older than 400 days is more likely a clock that is
-//! wrong, and is refused unless the caller knows better and names a fence to stay above.
+//! costs 2^48 of the 2^53 fencing tokens there are, and a restore that would leave fewer than 2^32 of them is refused. A
+//! backup that seems older than 400 days is more likely a wrong clock, and is refused unless the caller names a token to
+//! stay above.
 //!
-//! What was stored in a plain copy of the file, made while no server ran, can be restored in the same way: the time
+//! A plain copy of the file, made while no server ran, can be restored in the same way: the time
 //! then counts from the last start, snapshot or backup that the file tells of, which is earlier and so on the safe
 //! side.
 
@@ -107,7 +108,7 @@ fn jump(found: &Audit, fence_above: Option<FencingToken>) -> Result<Restored, Er
     let age = Duration::from_millis(unsigned(age));
     if age > AGE_MAX && fence_above.is_none() {
         return Err(Error::unavailable(format!(
-            "by this machine's clock the backup is {} days old: if that is so, name a fence to stay above",
+            "by this machine's clock the backup is {} days old: if that is so, name a fencing token to stay above",
             age.as_secs() / (24 * 60 * 60)
         )));
     }

@@ -1,7 +1,7 @@
 //! Looks on while clients work, and notes each promise that is broken.
 //!
-//! What a client believes counts by its own clock, from before it asked until its lease is over or it gave the lock
-//! back. All clients are in one process, so their clocks are one.
+//! A client's belief to hold a lock counts by its own clock, from before it asked until its lease is over or it gave the
+//! lock back. All clients are in one process, so their clocks are one.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -54,8 +54,8 @@ const MESSAGES_AT_ONCE: usize = 16;
 const MESSAGE_BYTES: usize = 256 * 1024;
 /// So many answers go out before the rest is put together: their receiver can go on meanwhile.
 const ANSWERS_AT_ONCE: usize = 32;
-/// How often in a row a stream has to say that it has nothing for what it has said to be sent: once to have it encoded,
-/// once to let the connection have its turn.
+/// The number of times in a row that a stream reports itself empty before its frames are flushed: once for the encoder,
+/// once for the connection to have its turn.
 const GIVES_WAY: u8 = 2;
 /// The bytes of an answer of a few numbers, roughly.
 const LIGHT_BYTES: usize = 64;
@@ -873,7 +873,7 @@ impl Attached {
 }
 
 impl Drop for Attached {
-    /// Whoever waits leaves the queue, but for a place that is kept; the port gives back what nobody has taken, the binding
+    /// Takes waiters out of the queue, but for their places; the port gives back grants that were not delivered, the binding
     /// ends the session.
     fn drop(&mut self) {
         for (_, waiter) in std::mem::take(&mut self.waiting) {

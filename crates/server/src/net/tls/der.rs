@@ -1,7 +1,6 @@
 //! The two moments between which a certificate is valid, and its serial number as text.
 //!
-//! What decides about a certificate is webpki, which does not tell these; so they are read here, of certificates that
-//! rustls has parsed or is about to verify.
+//! The verifier, webpki, does not give them; so they are read here, of certificates that rustls has parsed or is about to verify.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
