@@ -7,7 +7,7 @@
 //	})
 //
 // The context of the work is canceled at half of the ttl without a confirmed renewal, with the cause [ErrJeopardy]: stop,
-// nobody else can have the lock yet.
+// no other owner can have it yet.
 package leasehold
 
 import (
@@ -21,7 +21,7 @@ import (
 	"leasehold.example/sdk/go/machine"
 )
 
-// DefaultTTL is how long a lease stands without a renewal, if nobody has said otherwise.
+// DefaultTTL is how long a lease stands without a renewal, unless set otherwise.
 const DefaultTTL = 30 * time.Second
 
 // Forever is a wait without an end.
@@ -57,7 +57,7 @@ func Owner(owner string) Option { return func(c *config) { c.owner = owner } }
 // TTL is how long a lease stands without a renewal.
 func TTL(ttl time.Duration) Option { return func(c *config) { c.ttl = ttl } }
 
-// Wait is how long to stand in line: zero is not at all, [Forever] without an end.
+// Wait is how long to queue: zero is not at all, [Forever] without an end.
 func Wait(wait time.Duration) Option { return func(c *config) { c.wait = max(0, wait) } }
 
 // Shared asks for a lock that others may share.

@@ -20,7 +20,7 @@ type fake struct {
 	asked    []JSON
 	paths    []string
 	isSilent bool
-	// isHeld: somebody else has the lock.
+	// isHeld: another owner has the lock.
 	isHeld bool
 	isOver bool
 	cuts   int

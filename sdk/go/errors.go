@@ -39,7 +39,7 @@ func (e *UsageError) Error() string { return "leasehold: " + e.Detail }
 
 func usage(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
-// Holder is somebody who holds what was asked for, or a part of it.
+// Holder is an owner that holds what was asked for, or a part of it.
 type Holder struct {
 	Lock         string         `json:"lock"`
 	OwnerID      string         `json:"owner_id"`
@@ -83,7 +83,7 @@ func (e *RefusedError) Error() string {
 	return "leasehold: " + e.Code + ": " + e.Detail
 }
 
-// HeldError says that somebody else has it, and the wait is over. It is a [RefusedError] too.
+// HeldError says that another owner has it, and the wait is over. It is a [RefusedError] too.
 type HeldError struct {
 	*RefusedError
 	// Holders are those in the way; the first few if they are many.

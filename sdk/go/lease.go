@@ -18,7 +18,7 @@ type State = machine.State
 const (
 	// Valid leases can be worked under.
 	Valid = machine.Valid
-	// InJeopardy: no renewal was confirmed for half of the ttl. Stop now; nobody else can have the lock yet.
+	// InJeopardy: no renewal was confirmed for half of the ttl. Stop now; no other owner can have it yet.
 	InJeopardy = machine.InJeopardy
 	// Lost leases are over. Somebody else may hold the lock.
 	Lost = machine.Lost
@@ -96,7 +96,7 @@ func (l *Lease) TimeToWork() time.Duration {
 	return l.item.belief.left(machine.Standing.JeopardyAt, Valid)
 }
 
-// TimeLeft is how long it is until somebody else may hold the lock.
+// TimeLeft is how long it is until another owner may hold the lock.
 func (l *Lease) TimeLeft() time.Duration {
 	return l.item.belief.left(machine.Standing.LapsesAt, InJeopardy)
 }
@@ -163,7 +163,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 }
 
-// ReleaseOnce is Release for a lease that somebody else may have given back: the first time counts, and what was given back
+// ReleaseOnce is Release for a lease that another part may have released: the first time counts, and what was given back
 // or lost before is no error.
 func (l *Lease) ReleaseOnce(ctx context.Context) error {
 	if !l.isGiven.CompareAndSwap(false, true) {

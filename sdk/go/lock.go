@@ -86,7 +86,7 @@ func (l *Lock) check() error {
 	return nil
 }
 
-// TryAcquire asks once, without waiting. It returns nil, nil if somebody else has it.
+// TryAcquire asks once, without waiting. It returns nil, nil if another owner has it.
 func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	i, err := l.ask(ctx, 0)
 	var held *HeldError
@@ -99,8 +99,8 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	return newLease(l.client, i), nil
 }
 
-// Retry is how often [Lock.AcquireWithRetry] tries. It pauses as long as the server recommends; to stand in line, where
-// nobody can overtake, say [Wait] instead.
+// Retry is how often [Lock.AcquireWithRetry] tries. It pauses as long as the server recommends; for FIFO order,
+// say [Wait] instead.
 type Retry struct {
 	// Attempts are five if not set.
 	Attempts int

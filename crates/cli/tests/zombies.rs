@@ -2,7 +2,7 @@
 //! when the wrapper is killed or stopped, not when the lock is broken. Whatever the command has started: children that
 //! ignore SIGTERM, that forked twice, that are in sessions of their own.
 //!
-//! Each process of the tree writes the time to a file, again and again. A rival stands in line for the lock. When the
+//! Each process of the tree writes the time to a file, again and again. A rival stands in the queue for the lock. When the
 //! rival gets it, or when the lease must be over by the count of the one who asked, the last time in each file must be
 //! earlier, and no process of the tree may be left.
 #![allow(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
@@ -178,7 +178,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// Lets a rival stand in line for each lock, and looks at each tree the moment its rival has the lock.
+/// Lets a rival stand in the queue for each lock, and looks at each tree the moment its rival has the lock.
 fn judge_by_rivals(server: &Server, trials: &[Trial], strike: impl Fn(&Trial) + Sync) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

@@ -113,7 +113,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the duration for which a request is tried before it fails as unreachable, waits in line excluded; 10 s if not set.
+    /// Sets the duration for which a request is tried before it fails as unreachable, waits in the queue excluded; 10 s if not set.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> ClientBuilder {
         self.settings.patience = patience;

@@ -52,7 +52,7 @@ impl Election {
         self
     }
 
-    /// Waits in line until elected. `value` is what the others see, an address for instance.
+    /// Waits in the queue until elected. `value` is what the others see, an address for instance.
     pub async fn campaign(&self, value: &str) -> Result<Leadership> {
         let mut metadata = Metadata::new();
         metadata.insert(VALUE.into(), value.into());

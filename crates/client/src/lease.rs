@@ -90,7 +90,7 @@ impl LeaseHandle {
         self.inner.payload.locks()
     }
 
-    /// Duration of its wait in line.
+    /// Duration of its wait in the queue.
     pub fn waited(&self) -> Duration {
         self.inner.granted.waited
     }

@@ -97,13 +97,13 @@ impl LockRequest {
         self
     }
 
-    /// Waits in line that long if it is not free.
+    /// Waits in the queue that long if it is not free.
     pub fn wait(mut self, wait: Duration) -> LockRequest {
         self.wait = if wait.is_zero() { Wait::Never } else { Wait::UpTo(wait) };
         self
     }
 
-    /// Waits in line until it is granted or the future is dropped.
+    /// Waits in the queue until it is granted or the future is dropped.
     pub fn wait_forever(mut self) -> LockRequest {
         self.wait = Wait::Forever;
         self

@@ -161,7 +161,7 @@ impl Sketch {
             && self.registers == later.registers
     }
 
-    /// Those who stand in line in a namespace.
+    /// Those who stand in the queue in a namespace.
     pub fn waiting<'a>(
         &'a self,
         namespace: &'a Namespace,

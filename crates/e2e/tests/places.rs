@@ -1,4 +1,4 @@
-//! Whoever waits keeps its place in line when its connection breaks.
+//! Whoever waits keeps its place in the queue when its connection breaks.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};

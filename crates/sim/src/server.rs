@@ -77,7 +77,7 @@ pub struct Told {
 pub struct Said {
     pub told: Vec<Told>,
     pub asks: Vec<Asking>,
-    /// Whoever stands in line learns how to come back.
+    /// Whoever stands in the queue learns how to come back.
     pub queued: Vec<(Wire, SecretTicket)>,
     pub began: bool,
     pub lost: Vec<(LeaseId, Option<FencingToken>)>,

@@ -84,7 +84,7 @@ type State int
 const (
 	// Valid: the work may go on.
 	Valid State = iota
-	// InJeopardy: no renewal was confirmed for half of the ttl. Stop now; nobody else can have the lock yet.
+	// InJeopardy: no renewal was confirmed for half of the ttl. Stop now; no other owner can have it yet.
 	InJeopardy
 	// Lost: it is over. Somebody else may hold the lock.
 	Lost
@@ -192,7 +192,7 @@ func after(now, length time.Duration) time.Duration {
 // yet), or with Session a grant under that session, renewed with it and lost with it.
 type Ask struct {
 	TTL time.Duration
-	// Wait is how long to stand in line; zero is not at all, Forever without an end.
+	// Wait is how long to queue; zero is not at all, Forever without an end.
 	Wait    time.Duration
 	IsKept  bool
 	Session *Key

@@ -86,7 +86,7 @@ export class Belief {
     return Math.max(0, standing.jeopardyAt - this.#now());
   }
 
-  /** The time until somebody else may hold the lock, in microseconds. */
+  /** The time until another owner may hold the lock, in microseconds. */
   timeLeft(): number {
     const standing = this.standing;
     if (standing === undefined || this.state() === State.Lost) return 0;

@@ -9,7 +9,7 @@ import { HELD } from "./codes.js";
 /** What became of the request. */
 export type Outcome = "not_applied" | "applied" | "unknown";
 
-/** The way a lease ended. `jeopardy`: it must be taken for over, though nobody else can have the lock yet. */
+/** The way a lease ended. `jeopardy`: it must be taken for over, though no other owner can have it yet. */
 export type LostBy = "lapse" | "jeopardy" | "server" | "session" | "released";
 
 /** An owner who holds what was asked for, or a part of it. */

@@ -14,7 +14,7 @@ import { MILLISECOND, State } from "./machine/types.js";
 import { type Claim, type Grant, type Json, Payload, type What } from "./payload.js";
 import { untilWanted } from "./wanted.js";
 
-/** `jeopardy` from half of the ttl on without a renewal: the work must stop, nobody else can have the lock yet. */
+/** `jeopardy` from half of the ttl on without a renewal: the work must stop, no other owner can have it yet. */
 export type LeaseState = "valid" | "jeopardy" | "lost";
 
 const STATES: readonly LeaseState[] = ["valid", "jeopardy", "lost"];
@@ -155,13 +155,13 @@ export class Lock {
     this.#spec = spec;
   }
 
-  /** Asks, and waits as long as was said. `HeldError` if somebody else has it then. */
+  /** Asks, and waits as long as was said. `HeldError` if another owner has it then. */
   async acquire(): Promise<Lease> {
     const { item, grant } = await acquire(this.#spec, this.#wait);
     return new Lease(this.#spec.setup, item, grant);
   }
 
-  /** Asks once, without waiting. `null` if somebody else has it. */
+  /** Asks once, without waiting. `null` if another owner has it. */
   async tryAcquire(): Promise<Lease | null> {
     try {
       const { item, grant } = await acquire(this.#spec, 0);
@@ -173,7 +173,7 @@ export class Lock {
   }
 
   /**
-   * `acquire` with bounded, jittered retries, as the server recommends. To stand in line, where nobody can overtake, say
+   * `acquire` with bounded, jittered retries, as the server recommends. For FIFO order, say
    * `wait` instead.
    */
   async acquireWithRetry(retry: Retry = {}): Promise<Lease> {
@@ -322,7 +322,7 @@ export class Lease {
     return this.belief.timeToWork() / MILLISECOND;
   }
 
-  /** The time until somebody else may hold the lock, in milliseconds. */
+  /** The time until another owner may hold the lock, in milliseconds. */
   get timeLeft(): number {
     return this.belief.timeLeft() / MILLISECOND;
   }

@@ -6,7 +6,18 @@ use super::files::File;
 use super::{Found, numbered};
 
 /// What is read by people who do not read the code. Decisions stay as they were written.
-const PAGES: &[&str] = &["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/"];
+const PAGES: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/",
+    "sdk/README.md",
+    "sdk/go/README.md",
+    "sdk/python/README.md",
+    "sdk/typescript/README.md",
+];
 const DECISIONS: &str = "docs/adr/";
 /// Crates whose doc comments are held to the words of the pages.
 const DOCUMENTED: &[&str] = &[
@@ -56,6 +67,11 @@ const ON_PAGES: &[Word] = &[
     ("slow minutes", "min and max"),
     ("slow hour", "min and max"),
     ("first come, first served", "FIFO"),
+    ("stand in line", "wait in the queue"),
+    ("stands in line", "waits in the queue"),
+    ("wait in line", "wait in the queue"),
+    ("waits in line", "waits in the queue"),
+    ("mailbox", "reply queue"),
 ];
 
 const ANYWHERE: &[Word] = &[

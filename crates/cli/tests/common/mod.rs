@@ -59,7 +59,7 @@ impl Server {
         server
     }
 
-    /// Waits until so many stand in line for the lock.
+    /// Waits until so many stand in the queue for the lock.
     pub(crate) fn wait_for_waiters(&self, lock: &str, number: u32) {
         let shown = format!("\"waiters_total\":{number}");
         let is_so = || self.says(&["get", lock, "-o", "json"]).0.contains(&shown);

@@ -16,7 +16,7 @@ use super::window::{HeartbeatInterval, LeaseWindow, SLACK_PART};
 /// Timeouts of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Duration for which a request is tried before its caller is told that no server could be reached. A wait in line is not
+    /// Duration for which a request is tried before its caller is told that no server could be reached. A wait in the queue is not
     /// part of it.
     pub patience: Duration,
     /// Timeout of an answer, beyond the wait, after which the request is sent again.
@@ -316,7 +316,7 @@ impl<T> Machine<T> {
         self.rearm(sent.key);
     }
 
-    /// A request stands in line; the ticket leads back to its place should the connection break.
+    /// A request stands in the queue; the ticket leads back to its place should the connection break.
     pub fn queued(&mut self, now: Moment, call: CallId, ticket: String) {
         self.work_off(now);
         let Some(&Call { key, link, .. }) = self.calls.get(call.0) else { return };
@@ -427,7 +427,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Sends, or stands in line for a connection; true if it was sent.
+    /// Sends, or stands in the queue for a connection; true if it was sent.
     pub(super) fn send(&mut self, now: Moment, key: Key, request: Request) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
         let Link::Up { id: link, .. } = self.link else {

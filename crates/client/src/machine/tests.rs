@@ -124,7 +124,7 @@ impl Hands {
         panic!("nothing happens");
     }
 
-    /// The request that was sent last stands in line.
+    /// The request that was sent last stands in the queue.
     fn queued(&mut self, ticket: &str) -> String {
         let &(call, ..) = self.calls.last().expect("something was sent");
         self.machine.queued(self.now, call, ticket.into());

@@ -1,4 +1,4 @@
-//! Places in line that are kept for callers who are away and may come back.
+//! Places in the queue that are kept for callers who are away and may come back.
 //!
 //! A caller that is away is no waiter: its place stands in no queue, blocks no other, counts against no limit on waiters and
 //! is granted nothing. It is found again by its ticket, which is secret, or by the request id.

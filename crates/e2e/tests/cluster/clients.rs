@@ -1,4 +1,4 @@
-//! The leader goes, by force and as planned: those who have leases, wait in line or run commands notice nothing but time.
+//! The leader goes, by force and as planned: those who have leases, wait in the queue or run commands notice nothing but time.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -124,7 +124,7 @@ impl Holder {
         Ok(holder)
     }
 
-    /// The new leader has heard of everything, and the waiter stands in line there.
+    /// The new leader has heard of everything, and the waiter stands in the queue there.
     async fn is_there_again(&mut self) -> Result<()> {
         for lease in [&self.lease, &self.under] {
             until_held(&self.client, lease.lock()).await?;

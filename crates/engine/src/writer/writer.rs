@@ -91,7 +91,7 @@ pub enum Output {
         undo: Option<Undo>,
     },
     Event(Published),
-    /// A call stands in line, with the ticket that keeps its place.
+    /// A call stands in the queue, with the ticket that keeps its place.
     Queued {
         call: CallId,
         queued: Queued,

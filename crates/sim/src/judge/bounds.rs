@@ -18,7 +18,7 @@ pub enum Queue {
     Owed,
     /// Transitions that a server has not written.
     Unwritten,
-    /// Requests that stand in line at a server.
+    /// Requests that stand in the queue at a server.
     Waiting,
     /// What a client has asked by hand and has no answer to.
     Asked,

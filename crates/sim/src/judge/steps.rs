@@ -248,7 +248,7 @@ impl Onlooker {
             || self.before.kept.iter().any(|kept| kept.ticket == ticket)
     }
 
-    /// The place in line of the one that was granted, if it stood in line.
+    /// The place in the queue of the one that was granted, if it stood in the queue.
     fn place_of(&self, after: &Sketch, granted: &Granted) -> Option<Ticket> {
         // Whoever comes back for a place that was kept has stood there all the time.
         // A ticket that was never issued leads nowhere; the request id may still lead to the place.
@@ -284,7 +284,7 @@ impl Onlooker {
         })
     }
 
-    /// Whoever holds bytes of a file already, or may take a scope back, need not stand in line for it.
+    /// Whoever holds bytes of a file already, or may take a scope back, need not stand in the queue for it.
     fn may_overtake(&self, granted: &Granted, claim: &Claim, step: &Step) -> bool {
         let (looked_at, is_range) = match &claim.scope {
             Scope::Range { inode, .. } => (Scope::inode(*inode), true),
@@ -306,7 +306,7 @@ impl Onlooker {
             })
     }
 
-    /// Nobody who stood in line is granted anything when its wait has run out, or its session is over.
+    /// Nobody who stood in the queue is granted anything when its wait has run out, or its session is over.
     fn nobody_too_late(&self, after: &Sketch, step: &Step) -> Checked {
         const PROMISE: &str = "who is gone is granted nothing";
         for effect in &step.effects {

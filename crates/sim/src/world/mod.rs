@@ -91,7 +91,7 @@ pub(crate) enum Arrival {
         left: Duration,
         reply: Rc<Result<Reply, CallError>>,
     },
-    /// A request stands in line.
+    /// A request stands in the queue.
     Queued {
         number: u64,
         ticket: SecretTicket,

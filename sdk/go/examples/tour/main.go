@@ -28,7 +28,7 @@ func locks(ctx context.Context, c *leasehold.Client) {
 	work := lease.Context() // a child of ctx, canceled at half of the ttl
 	must(errors.Join(work.Err(), lease.Check(), store.Accept(lease.FencingToken())))
 	if other, err := c.Lock("db/migrate").TryAcquire(ctx); other != nil || err != nil {
-		log.Fatal("somebody has it: ", other, err)
+		log.Fatal("another owner has it: ", other, err)
 	}
 	retry := leasehold.Retry{Attempts: 2, PauseMax: 50 * time.Millisecond}
 	_, err = c.Lock("db/migrate", leasehold.Owner("worker-2")).AcquireWithRetry(ctx, retry)

@@ -256,7 +256,7 @@ class AsyncLock:
         return await self.acquire(retry=retry or Retry())
 
     async def try_acquire(self) -> AsyncLease | None:
-        """Asks once, without waiting. ``None`` if somebody else has it."""
+        """Asks once, without waiting. ``None`` if another owner has it."""
         try:
             item, grant = await _acquire(self._spec, 0)
         except Held:
@@ -425,7 +425,7 @@ class AsyncLease(LeaseView):
         await asyncio.shield(asyncio.wrap_future(done))
 
     async def release_once(self) -> None:
-        """As ``release``, for a lease that somebody else may have given back: see ``Lease.release_once``."""
+        """As ``release``, for a lease that another part may have released: see ``Lease.release_once``."""
         if self._is_given_back:
             return
         try:

@@ -98,7 +98,7 @@ class Belief:
         return max(0, standing.jeopardy_at - self._clock.now()) / 1e9
 
     def time_left(self) -> float:
-        """How long until somebody else may hold the lock, in seconds."""
+        """How long until another owner may hold the lock, in seconds."""
         standing = self.standing
         if standing is None or self.state() is State.LOST:
             return 0.0

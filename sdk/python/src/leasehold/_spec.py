@@ -32,8 +32,8 @@ S = TypeVar("S", bound="LockSpec")
 
 @dataclass(frozen=True)
 class Retry:
-    """How often ``acquire(retry=…)`` tries. It pauses as long as the server recommends; to stand in line, where nobody
-    can overtake, say ``wait`` instead. Pauses are in seconds."""
+    """How often ``acquire(retry=…)`` tries. It pauses as long as the server recommends; for FIFO order,
+    say ``wait`` instead. Pauses are in seconds."""
 
     attempts: int = 5
     pause: float = 0.1
@@ -272,7 +272,7 @@ class LeaseView:
 
     @property
     def time_left(self) -> float:
-        """How long until somebody else may hold the lock, in seconds."""
+        """How long until another owner may hold the lock, in seconds."""
         return 0.0 if self._is_foreign else self._belief.time_left()
 
     def check(self) -> None:

@@ -126,7 +126,7 @@ class Client:
         """Asks for a lock, in a ``with`` block or by ``acquire``.
 
         Its name is the canonical text of what it covers: ``job/nightly``, ``path:/srv/a/**``, ``inode:42@100..200``.
-        ``wait``: how long to stand in line; 0 is not at all, ``None`` for ever. ``permits``: together with up to so many
+        ``wait``: how long to queue; 0 is not at all, ``None`` for ever. ``permits``: together with up to so many
         holders; all who ask must name the same number. ``reclaim_window``: how long after the lease lapsed only this
         owner may take the lock back. Without ``heartbeat`` it is not kept alive before ``lease.start_heartbeat()``.
         """
@@ -184,7 +184,7 @@ class Client:
         """A decorator: the function runs under the lock, whose options are those of ``lock``.
 
         If it has a parameter called ``lease``, it is given the lease. With ``on_held="skip"`` it is not run, and
-        ``None`` comes back, when somebody else has the lock.
+        ``None`` comes back, when another owner has the lock.
         """
 
         def decorate(function: Callable[..., R]) -> Callable[..., R | None]:
@@ -292,7 +292,7 @@ class Lock:
         return self.acquire(retry=retry or Retry())
 
     def try_acquire(self) -> Lease | None:
-        """Asks once, without waiting. ``None`` if somebody else has it."""
+        """Asks once, without waiting. ``None`` if another owner has it."""
         try:
             item, grant = _acquire(self._spec, 0)
         except Held:
@@ -419,7 +419,7 @@ class Lease(LeaseView):
         self._keeper.release(self._item).result()
 
     def release_once(self) -> None:
-        """As ``release``, for a lease that somebody else may have given back: the first time counts, and what was given
+        """As ``release``, for a lease that another part may have released: the first time counts, and what was given
         back or lost before is no error."""
         if self._is_given_back:
             return
@@ -616,7 +616,7 @@ class Mutex:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Waits for it; not at all unless ``blocking``, and for ``timeout`` seconds if that is not negative. False if
-        somebody else has it still."""
+        another owner has it still."""
         if not blocking and timeout != -1:
             raise ValueError("can't specify a timeout for a non-blocking call")
         wait: Duration | None = 0 if not blocking else None if timeout < 0 else timeout

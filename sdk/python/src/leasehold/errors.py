@@ -186,7 +186,7 @@ class StaleFence(Refused):
 class LeaseLost(LeaseholdError):
     """The lease is over, or must be taken for over. ``by`` says how:
 
-    ``jeopardy``: no renewal was confirmed for half of the ttl, so the work must stop, and nobody else can have the lock
+    ``jeopardy``: no renewal was confirmed for half of the ttl, so the work must stop, and no other owner can have it
     yet; ``lapse``: the ttl is over; ``server``: it said so, ``code`` says why; ``session``: its session was closed;
     ``released``: it was given back; ``fork``: it belongs to the parent process.
     """

@@ -30,7 +30,7 @@ export function byPlace(one: Key, other: Key): number {
 /** The state of a lease as its holder may see it. */
 export enum State {
   Valid = 0,
-  /** No renewal was confirmed for half of the ttl: stop now, nobody else can have the lock yet. */
+  /** No renewal was confirmed for half of the ttl: stop now, no other owner can have it yet. */
   Jeopardy = 1,
   /** Over. Somebody else may hold the lock. */
   Lost = 2,

@@ -47,7 +47,7 @@ pub(super) struct Worker {
 pub(super) struct Counts {
     pub(super) acquired: u64,
     pub(super) refused: u64,
-    /// Got it, but stood in line.
+    /// Got it, but stood in the queue.
     pub(super) waited: u64,
     pub(super) crashed: u64,
     pub(super) lost: u64,

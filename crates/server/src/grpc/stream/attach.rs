@@ -785,7 +785,7 @@ impl Attached {
         }
     }
 
-    /// A request stands in line: its client learns how to come back should this stream break.
+    /// A request stands in the queue: its client learns how to come back should this stream break.
     fn queued(&mut self, number: u32, queued: core::Queued) {
         let Some(slot) = self.slots.get(number) else { return };
         let place = Place {

@@ -291,7 +291,7 @@ impl World {
         Err(Verdict::new(now, "a client counts from before it asked", what))
     }
 
-    /// A server said that a request stands in line.
+    /// A server said that a request stands in the queue.
     pub(crate) fn sdk_queued(
         &mut self,
         client: usize,

@@ -83,7 +83,7 @@ class State(enum.IntEnum):
 
     VALID = 0
     JEOPARDY = 1
-    """No renewal was confirmed for half of the ttl: stop now, nobody else can have the lock yet."""
+    """No renewal was confirmed for half of the ttl: stop now, no other owner can have it yet."""
     LOST = 2
     """Over. Somebody else may hold the lock."""
 
