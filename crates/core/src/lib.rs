@@ -54,7 +54,7 @@ mod digest;
 mod snapshotting;
 mod undo;
 
-mod sketch;
+#[cfg(any(test, feature = "invariants"))]
 pub mod invariant;
 #[cfg(test)]
 mod testing;
@@ -63,6 +63,8 @@ pub use command::*;
 pub use effect::*;
 pub use fencing_token::FencingToken;
 pub use id::*;
+#[cfg(any(test, feature = "invariants"))]
+pub use invariant::{Earlier, HoldSketch, LeaseSketch, Sketch, WaitSketch};
 pub use limits::Limits;
 pub use mode::Mode;
 pub use name::{NameError, check_line};
@@ -71,7 +73,6 @@ pub use range::ByteRange;
 pub use read::{Holder, HolderState, view::*};
 pub use refusal::{Conflict, Gone, Invalid, Limit, Place, Refusal, WaitEdge};
 pub use scope::{Key, Scope, ScopeError, ScopeKind, is_prefix};
-pub use sketch::{Earlier, HoldSketch, LeaseSketch, Sketch, WaitSketch};
 pub use snapshot::*;
 pub use table::{LockTable, Unfit};
 pub use text::Text;
