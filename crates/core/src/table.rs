@@ -27,7 +27,7 @@ use crate::undo::UndoLog;
 
 /// The lock table: all holders and all waiters.
 ///
-/// Invariants (see `invariant.rs`): grants on overlapping scopes are all shared, or within a limit, or one owner's
+/// Invariants (see `invariant/`): grants on overlapping scopes are all shared, or within a limit, or one owner's
 /// bytes; every waiter conflicts with a grant or with a waiter ahead of it; no fence is handed out twice.
 #[derive(Clone, Debug)]
 pub struct LockTable {
