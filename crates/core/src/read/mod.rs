@@ -1,39 +1,30 @@
 //! Reads: who holds what, who waits, is this fence still good. Nothing here changes anything.
 
+mod graph;
 mod holder;
+mod holding;
 mod list;
 mod overview;
+mod sessions;
 mod tree;
 pub(crate) mod view;
 
-use std::collections::BTreeSet;
-use std::ops::Bound::{Excluded, Unbounded};
+use view::{Check, GraceView, LockState, LockView, Stats, Tested};
 
-use crate::budget::{Budget, Cut, LOOK_STEPS};
+use crate::budget::{Budget, LOOK_STEPS};
 use crate::command::{Claim, GracePolicy};
 use crate::conflict::{Asker, Blocker, Want};
 use crate::fencing_token::FencingToken;
-use crate::id::{LeaseId, Namespace, Owner, Principal, RegisterName, Ticket};
+use crate::id::{LeaseId, Namespace, Owner, Ticket};
 use crate::inode::Party;
-use crate::lease::{Lease, LeaseIdx, LeaseState, metadata_of};
 use crate::mode::Mode;
-use crate::namespace::{Holders, NamespaceIdx, NamespaceState};
-use crate::owners::OwnerSet;
+use crate::namespace::NamespaceIdx;
 use crate::range::ByteRange;
 use crate::refusal::{Gone, Refusal};
 use crate::scope::{Scope, ScopeKind};
 use crate::table::LockTable;
 
 pub use holder::{Holder, HolderState};
-use view::{
-    Check, GraceView, Graph, GraphWait, LockState, LockView, RegisterView, SessionView, Stats,
-    Tested, WaiterView,
-};
-
-/// The budget of a look at the graph, in steps.
-const GRAPH_STEPS: usize = 16_000;
-/// The most grants it shows.
-const GRAPH_HOLDS_MAX: usize = 2_000;
 
 /// The most holders and waiters that a view of one lock names.
 const NAMED_MAX: usize = 100;
@@ -208,129 +199,6 @@ impl LockTable {
         covers && good
     }
 
-    /// The high-water mark of a fence register.
-    pub fn register(&self, namespace: &Namespace, register: &RegisterName) -> Option<FencingToken> {
-        self.registers.get(namespace, register)
-    }
-
-    /// Fence registers by name, from the one after `after` on.
-    pub fn registers(
-        &self,
-        namespace: &Namespace,
-        after: Option<&RegisterName>,
-        len_max: usize,
-    ) -> Vec<RegisterView> {
-        self.registers.page(namespace, after, len_max)
-    }
-
-    /// Whether there is such a lease, and its holder may still act on it.
-    pub fn is_live(&self, namespace: &Namespace, id: LeaseId) -> bool {
-        self.space_named(namespace).is_some_and(|space| space.live_lease(id).is_some())
-    }
-
-    /// A session of this principal.
-    pub fn session(
-        &self,
-        namespace: &Namespace,
-        id: LeaseId,
-        principal: &Principal,
-    ) -> Option<SessionView> {
-        let space = self.space_named(namespace)?;
-        let lease = space.live_lease(id).filter(|&lease| space.is_of(lease, principal))?;
-        session_view(space, lease)
-    }
-
-    /// Sessions by number, from the one after `after` on.
-    pub fn sessions(&self, namespace: &Namespace, after: u64, len_max: usize) -> Vec<SessionView> {
-        let Some(space) = self.space_named(namespace) else {
-            return Vec::new();
-        };
-        let open = space.sessions.range((Excluded(after), Unbounded));
-        open.filter_map(|(_, &lease)| session_view(space, lease)).take(len_max).collect()
-    }
-
-    /// Those who wait, whom they wait for, and what those hold; at most `waits_max` waits, oldest first. Of the waiters in
-    /// the way only those right ahead are named: whoever stands further ahead is in the way of those.
-    pub fn graph(&self, namespace: &Namespace, waits_max: usize) -> Graph {
-        let revision = self.revision;
-        let mut graph = Graph {
-            holds: Vec::new(),
-            waits: Vec::new(),
-            cycles: Vec::new(),
-            truncated: false,
-            revision,
-        };
-        let Some(space) = self.namespace_idx(namespace) else {
-            return graph;
-        };
-        let at = self.space(space);
-        let mut budget = Budget::new(GRAPH_STEPS);
-        let (waits, truncated) = at.first_waits(waits_max, &mut budget);
-        graph.truncated = truncated;
-        let mut scopes: Vec<&Scope> = waits.iter().map(|wait| wait.scope).collect();
-        graph.waits = waits
-            .iter()
-            .map(|wait| GraphWait {
-                waiter: wait.waiter.request.owner.clone(),
-                ticket: wait.ticket,
-                mode: wait.mode,
-                blockers: wait.blockers.iter().map(|&no| at.owners.name(no).clone()).collect(),
-                waited: self.now.since(wait.waiter.since),
-                scope: wait.scope.clone(),
-            })
-            .collect();
-        scopes.sort_unstable();
-        scopes.dedup();
-        let cut = self.add_holds(space, &scopes, &mut graph, &mut budget).is_err();
-        graph.truncated |= cut || self.add_cycles(space, &mut graph, &mut budget).is_err();
-        graph
-    }
-
-    /// Adds the holders of these scopes.
-    fn add_holds(
-        &self,
-        space: NamespaceIdx,
-        scopes: &[&Scope],
-        graph: &mut Graph,
-        budget: &mut Budget,
-    ) -> Result<(), Cut> {
-        let mut known: BTreeSet<(FencingToken, Scope)> = BTreeSet::new();
-        for scope in scopes {
-            let left = budget.left().min(GRAPH_HOLDS_MAX.saturating_sub(graph.holds.len()));
-            let max = NAMED_MAX.min(left);
-            let (found, is_all) = self.first_grants_overlapping(space, scope, max);
-            budget.take(1 + found.len())?;
-            for holder in found.iter().filter_map(|grant| self.holder(space, grant)) {
-                if known.insert((holder.fence, holder.scope.clone())) {
-                    graph.holds.push(holder);
-                }
-            }
-            graph.truncated |= !is_all;
-        }
-        Ok(())
-    }
-
-    fn add_cycles(
-        &self,
-        space: NamespaceIdx,
-        graph: &mut Graph,
-        budget: &mut Budget,
-    ) -> Result<(), Cut> {
-        let at = self.space(space);
-        let mut told = OwnerSet::default();
-        for owner in at.stuck_owners(budget)? {
-            if !told.contains(owner)
-                && let Some(cycle) = at.find_cycle(owner, None, budget)?
-            {
-                for owner in cycle.owners() {
-                    told.insert(owner);
-                }
-                graph.cycles.push(cycle.edges(at));
-            }
-        }
-        Ok(())
-    }
-
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
             epoch: self.epoch,
@@ -373,214 +241,6 @@ impl LockTable {
             expected: self.recovering,
         })
     }
-
-    /// A grant as others may see it; `None` for a waiter.
-    pub(crate) fn holder(&self, space: NamespaceIdx, grant: &Blocker) -> Option<Holder> {
-        let at = self.space(space);
-        match grant {
-            Blocker::Waiter { .. } => None,
-            Blocker::Grant { key, fence, lease, owner } => {
-                let held = at.lease(*lease);
-                let grant = held.held.get(*fence, key)?;
-                Some(Holder {
-                    scope: Scope::Key(key.clone()),
-                    owner: at.owners.name(*owner).clone(),
-                    mode: grant.mode,
-                    fence: *fence,
-                    since: grant.granted_at,
-                    ttl: held.ttl,
-                    deadline: self.deadline_shown(held, grant.reclaim_window),
-                    state: self.holder_state(held),
-                    reclaim_window: grant.reclaim_window,
-                    session: held.session.as_ref().map(|session| session.terms.number),
-                    metadata: metadata_of(grant.extra.as_deref()),
-                })
-            }
-            Blocker::Piece { inode, range, lease, owner } => {
-                let held = at.lease(*lease);
-                let party = Party { owner: *owner, lease: *lease };
-                let piece = at.inodes.get(inode)?.pieces.get(&(party, range.start()))?;
-                Some(Holder {
-                    scope: Scope::range(*inode, piece.range),
-                    owner: at.owners.name(*owner).clone(),
-                    mode: piece.mode,
-                    fence: piece.fence(),
-                    since: piece.granted_at,
-                    ttl: held.ttl,
-                    deadline: self.deadline_shown(held, piece.reclaim_window),
-                    state: self.holder_state(held),
-                    reclaim_window: piece.reclaim_window,
-                    session: held.session.as_ref().map(|session| session.terms.number),
-                    metadata: piece.metadata.clone(),
-                })
-            }
-        }
-    }
-
-    fn deadline_shown(&self, held: &Lease, window: crate::time::Millis) -> crate::time::Timestamp {
-        if held.is_lapsed() { held.deadline.plus(window) } else { held.deadline }
-    }
-
-    /// Once the grace is over, a grant that has not been heard of is simply a grant.
-    pub(crate) fn holder_state(&self, held: &Lease) -> HolderState {
-        match held.state {
-            LeaseState::Recovering if self.grace.is_some() => HolderState::Recovering,
-            LeaseState::Live | LeaseState::Recovering | LeaseState::Ending => HolderState::Held,
-            LeaseState::Lapsed(_) => HolderState::ReclaimWindow,
-        }
-    }
-
-    pub(crate) fn fence_of(&self, space: NamespaceIdx, grant: &Blocker) -> FencingToken {
-        match grant {
-            Blocker::Grant { fence, .. } => *fence,
-            Blocker::Piece { inode, range, owner, lease } => {
-                let party = Party { owner: *owner, lease: *lease };
-                self.space(space).inodes[inode].pieces[&(party, range.start())].fence()
-            }
-            Blocker::Waiter { .. } => FencingToken::ZERO,
-        }
-    }
-
-    /// The holders of a scope, reclaim windows too; the first `named_max` of them by token.
-    pub(crate) fn holding(
-        &self,
-        space: NamespaceIdx,
-        scope: &Scope,
-        named_max: usize,
-        budget: &mut Budget,
-    ) -> Holding {
-        let at = self.space(space);
-        let mut found = Holding::default();
-        match scope {
-            Scope::Key(key) => {
-                for (key, holders) in at.holders_overlapping(key, Mode::Exclusive) {
-                    let named = named_max.min(holders.len());
-                    found.is_cut = budget.take(1 + named).is_err();
-                    if found.is_cut {
-                        break;
-                    }
-                    found.len += at.counted(holders, budget);
-                    found.last_fence = found.last_fence.max(Some(holders.last_fence()));
-                    found.grants.extend(at.grants_on(key, holders).take(named));
-                }
-            }
-            Scope::Range { inode, range } => {
-                let file = at.inodes.get(inode);
-                for (Party { owner, lease }, piece) in
-                    file.into_iter().flat_map(|file| file.overlapping(*range))
-                {
-                    found.is_cut = budget.take(1).is_err();
-                    if found.is_cut {
-                        break;
-                    }
-                    found.last_fence = found.last_fence.max(Some(piece.fence()));
-                    if !at.counts(lease) {
-                        continue;
-                    }
-                    found.len += 1;
-                    if named_max > 0 {
-                        let (inode, range) = (*inode, piece.range);
-                        found.grants.push(Blocker::Piece { inode, range, lease, owner });
-                    }
-                }
-                if *range == ByteRange::ALL && at.ending.is_empty() {
-                    found.len = file.map_or(0, |file| file.pieces.len());
-                }
-            }
-        }
-        found.grants.sort_by_cached_key(|grant| (self.fence_of(space, grant), grant.scope()));
-        found.grants.truncate(named_max);
-        found
-    }
-
-    /// Those who wait for anything that overlaps the scope; of them the first `named_max` by place.
-    pub(crate) fn waiting_for(
-        &self,
-        space: NamespaceIdx,
-        scope: &Scope,
-        named_max: usize,
-        budget: &mut Budget,
-    ) -> Waiting {
-        let mut found = Waiting::default();
-        let mut queues = Vec::new();
-        for queue in self.space(space).queues_for(scope) {
-            found.is_cut = budget.take(1).is_err();
-            if found.is_cut {
-                break;
-            }
-            found.len += queue.len();
-            queues.push(queue);
-        }
-        // Who stands in one queue alone is counted once.
-        let counts_each = queues.len() > 1 && queues.iter().any(|queue| queue.has_sets());
-        let taken_max = if counts_each { usize::MAX } else { named_max };
-        for queue in queues {
-            for (ticket, _) in queue.iter().take(taken_max) {
-                if budget.take(1).is_err() {
-                    found.is_cut = true;
-                    break;
-                }
-                found.tickets.push(ticket);
-            }
-        }
-        found.tickets.sort_unstable();
-        found.tickets.dedup();
-        if counts_each && !found.is_cut {
-            found.len = found.tickets.len();
-        }
-        found.tickets.truncate(named_max);
-        found
-    }
-
-    pub(crate) fn waiter_view(
-        &self,
-        space: NamespaceIdx,
-        ticket: Ticket,
-        scope: &Scope,
-    ) -> WaiterView {
-        let waiter = &self.space(space).waiters[&ticket];
-        let claims = &waiter.request.claims;
-        let claim = claims.iter().find(|claim| claim.scope.overlaps(scope)).unwrap_or(&claims[0]);
-        WaiterView {
-            owner: waiter.request.owner.clone(),
-            scope: claim.scope.clone(),
-            mode: claim.mode,
-            ticket,
-            since: waiter.since,
-            deadline: waiter.deadline,
-        }
-    }
-}
-
-/// The holders of a scope, as far as a look goes.
-#[derive(Debug, Default)]
-pub(crate) struct Holding {
-    /// The first of it, by token.
-    pub(crate) grants: Vec<Blocker>,
-    pub(crate) len: usize,
-    pub(crate) last_fence: Option<FencingToken>,
-    /// There is more than was looked at.
-    pub(crate) is_cut: bool,
-}
-
-/// Those who wait for a scope, as far as a look goes.
-#[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    /// The first of them, by place.
-    tickets: Vec<Ticket>,
-    pub(crate) len: usize,
-    pub(crate) is_cut: bool,
-}
-
-impl NamespaceState {
-    /// The number of the holders of a key that count, as far as the budget goes.
-    fn counted(&self, holders: &Holders, budget: &mut Budget) -> usize {
-        if self.ending.is_empty() {
-            return holders.len();
-        }
-        let looked_at = holders.iter().take_while(|_| budget.take(1).is_ok());
-        looked_at.filter(|&(_, lease)| self.counts(lease)).count()
-    }
 }
 
 impl LockState {
@@ -597,24 +257,4 @@ impl LockState {
 /// Whether a held key gives its holder all of `asked`.
 pub(crate) fn covers(key: &crate::scope::Key, asked: &crate::scope::Key) -> bool {
     asked.covering_subtrees().iter().any(|text| &text[..] == key.text().as_bytes())
-}
-
-fn session_view(space: &NamespaceState, number: LeaseIdx) -> Option<SessionView> {
-    let lease = space.lease(number);
-    let session = lease.session.as_ref()?;
-    Some(SessionView {
-        namespace: space.name.clone(),
-        number: session.terms.number,
-        owner: space.owners.name(lease.owner).clone(),
-        adapter: session.terms.adapter.clone(),
-        on_disconnect: session.terms.on_disconnect,
-        attached: session.attached,
-        recovering: lease.state == LeaseState::Recovering,
-        opened_at: session.opened_at,
-        ttl: lease.ttl,
-        deadline: lease.deadline,
-        grants: lease.held.len(),
-        waiters: space.wanted_under(number).waiters,
-        metadata: session.terms.metadata.clone(),
-    })
 }
