@@ -487,7 +487,7 @@ impl Authenticator {
         if matches!(why, Refused::Unknown | Refused::Parent) && self.is_silent(now) {
             let said = "the store of credentials cannot be read, and this one is not known yet";
             let failure = Failure::new(Code::StoreUnavailable, said);
-            return failure.retried_after(Duration::from_secs(1));
+            return failure.retried_soon();
         }
         self.failed(now, peer, why.as_str())
     }
@@ -708,7 +708,7 @@ impl Authenticator {
             }
         }
         let said = "others are changing roles and tokens at the same time";
-        Err(Failure::new(Code::Overloaded, said).retried_after(Duration::from_secs(1)))
+        Err(Failure::new(Code::Overloaded, said).retried_soon())
     }
 
     fn put(&self, sources: &mut Sources) {
@@ -734,7 +734,7 @@ impl Authenticator {
 
 fn no_key() -> Failure {
     let said = "the key of the servers has not been read yet, or the store keeps none";
-    Failure::new(Code::StoreUnavailable, said).retried_after(Duration::from_secs(1))
+    Failure::new(Code::StoreUnavailable, said).retried_soon()
 }
 
 /// The true reason, which nobody but the audit log is told.

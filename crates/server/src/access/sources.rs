@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold_access::{AccessFile, Snapshot, document};
 use leasehold_access::{RoleRef, Token, TokenRecord, UnixSeconds, Verb};
@@ -195,7 +195,7 @@ fn has_admin(snapshot: &Snapshot, now: UnixSeconds) -> bool {
 pub(super) fn unread(error: &Error) -> Failure {
     tracing::warn!(error = with_cause(error), "access documents cannot be read or changed");
     let said = "the store of credentials cannot be read or changed for now";
-    Failure::new(Code::StoreUnavailable, said).retried_after(Duration::from_secs(1))
+    Failure::new(Code::StoreUnavailable, said).retried_soon()
 }
 
 /// The record of the token that everything else is set up with.

@@ -202,7 +202,7 @@ impl Audit {
         tracing::error!("the audit log cannot be written: what it requires is refused");
         let said =
             "this is not done unless it can be written to the audit log, which fails for now";
-        Err(Failure::new(Code::AuditUnavailable, said).retried_after(Duration::from_secs(1)))
+        Err(Failure::new(Code::AuditUnavailable, said).retried_soon())
     }
 
     /// Opens the file anew if another one is at its place: somebody has rotated it.

@@ -8,7 +8,7 @@ use leasehold_engine::CallError;
 
 use super::outward::{count, cycle, gone, holders, millis};
 use super::retry;
-use crate::service::problems::{Cause, Early, Failure};
+use crate::service::problems::{Cause, Early, Failure, RETRY_SOON};
 
 pub(crate) fn problem(now: Timestamp, failure: &Failure) -> Problem {
     let problem = |said: String| Problem::new(failure.code(), said);
@@ -27,7 +27,7 @@ pub(crate) fn problem(now: Timestamp, failure: &Failure) -> Problem {
             };
             Problem {
                 errors: error.into_iter().collect(),
-                recommended_retry_ms: retry_after.map(millis),
+                recommended_retry_ms: retry_after.map(retry::not_before),
                 oldest_revision: oldest_revision.map(|revision| revision.0),
                 ..problem
             }
@@ -48,9 +48,7 @@ fn of_engine(now: Timestamp, error: &CallError, problem: Problem) -> Problem {
         CallError::NotLeader { leader, retry_after } => {
             retried(Problem { leader: leader.clone(), ..problem }, *retry_after)
         }
-        CallError::Draining | CallError::Busy | CallError::Stopped => {
-            retried(problem, Duration::from_secs(1))
-        }
+        CallError::Draining | CallError::Busy | CallError::Stopped => retried(problem, RETRY_SOON),
     }
 }
 
@@ -96,10 +94,10 @@ fn refused(now: Timestamp, refusal: &Refusal, problem: Problem) -> Problem {
         // Only an operator can help.
         | Refusal::Limit(Limit::Tokens) => problem,
         Refusal::Limit(Limit::Quota { quota, of, max }) => {
-            let problem = retried(problem, Duration::from_secs(1));
+            let problem = retried(problem, RETRY_SOON);
             of_quota(quota.as_str(), of.as_str(), *max, problem)
         }
-        Refusal::Limit(_) | Refusal::Suspended => retried(problem, Duration::from_secs(1)),
+        Refusal::Limit(_) | Refusal::Suspended => retried(problem, RETRY_SOON),
         Refusal::Invalid(invalid) => invalid_request(invalid, problem),
         Refusal::StaleEpoch { .. } => Problem { detail: "the epoch is over".into(), ..problem },
     }

@@ -1,4 +1,4 @@
-//! When to try again.
+//! The time after which to try again, in every answer that names one.
 //!
 //! Clients that are refused together must not come back together, and the more of them there are the longer each
 //! should stay away. A lock that frees itself soon is worth coming back for then.
@@ -19,6 +19,12 @@ pub(crate) fn after_conflict(now: Timestamp, conflict: &Conflict) -> u64 {
     let base = FOR_EACH_WAITER.saturating_mul(waiters).saturating_add(FIRST).min(LONGEST);
     let free_in = conflict.holders.iter().map(|holder| holder.deadline.since(now)).max();
     jittered(free_in.map_or(base, |free_in| base.min(free_in.max(Duration::from_millis(10)))))
+}
+
+/// Between a time and one and a half times it: for requests that would only be refused again before.
+pub(crate) fn not_before(length: Duration) -> u64 {
+    let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX / 2).max(2);
+    millis + random::number() % (millis / 2)
 }
 
 /// Between half of it and one and a half times it.
@@ -55,5 +61,7 @@ mod tests {
         all.dedup();
         assert!(all.len() > 95);
         assert!(all.iter().all(|&millis| (30_000..90_000).contains(&millis)));
+        let never_early = (0..100).map(|_| not_before(Duration::from_secs(60)));
+        assert!(never_early.into_iter().all(|millis| (60_000..90_000).contains(&millis)));
     }
 }

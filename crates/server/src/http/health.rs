@@ -10,15 +10,13 @@ use leasehold_engine::{Phase, Status};
 
 use super::encode::{Answered, ok, problem, with_type};
 use super::extract::Params;
-use crate::convert;
+use crate::convert::{self, retry};
 use crate::http::openapi::Problems;
 use crate::service::app::App;
 use crate::service::caller::Caller;
+use crate::service::problems::RETRY_SOON;
 use crate::telemetry::metrics::Format;
 use crate::telemetry::readings::Readings;
-
-/// The time after which to ask again whether the server is ready.
-const NOT_READY_RETRY_MS: u64 = 1000;
 
 /// Liveness
 ///
@@ -70,7 +68,7 @@ fn not_ready(status: &Status) -> Option<Problem> {
         (Phase::Draining | Phase::Stopped, _) => (Code::Draining, "the server is stopping".into()),
     };
     Some(Problem {
-        recommended_retry_ms: Some(NOT_READY_RETRY_MS),
+        recommended_retry_ms: Some(retry::not_before(RETRY_SOON)),
         checks: checks(status),
         ..Problem::new(code, said)
     })

@@ -17,6 +17,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use crate::access::Shown;
+use crate::convert::retry;
 use crate::net::connection::{Connection, MeteredIo, Timeouts};
 use crate::net::descriptors::{self, Spare};
 use crate::net::flapping::Flapping;
@@ -25,6 +26,7 @@ use crate::net::request::{self, Origin, Routers};
 use crate::net::rewrite::ProblemRewriter;
 use crate::net::tls::Rewound;
 use crate::service::app::App;
+use crate::service::problems::RETRY_SOON;
 
 const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
@@ -243,11 +245,13 @@ impl Failures {
 /// Says why, as well as a connection that nobody reads from can.
 async fn turn_away(mut stream: impl AsyncWrite + Unpin) {
     let mut problem = Problem::new(Code::RateLimited, "too many connections from this address");
-    problem.recommended_retry_ms = Some(1000);
+    let after = retry::not_before(RETRY_SOON);
+    problem.recommended_retry_ms = Some(after);
     let body = serde_json::to_string(&problem).expect("a problem is plain data");
     let answer = format!(
-        "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
+        "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/problem+json\r\nretry-after: {}\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        after.div_ceil(1000),
         body.len()
     );
     let said = async {

@@ -7,7 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
@@ -295,7 +294,7 @@ fn watcher<B>(
             Full::OfPeer(max) => (max, " from your address", "watch.per_peer_max"),
         };
         let said = format!("there are {max} watches{whose} already, the limit ({name})");
-        Failure::new(Code::QuotaExceeded, said).retried_after(Duration::from_secs(1))
+        Failure::new(Code::QuotaExceeded, said).retried_soon()
     })
 }
 

@@ -6,6 +6,9 @@ use leasehold_api::Code;
 use leasehold_core::{Limit, Refusal, Revision};
 use leasehold_engine::CallError;
 
+/// The time after which to repeat a request that was refused because of what others do at this moment.
+pub(crate) const RETRY_SOON: Duration = Duration::from_secs(1);
+
 /// The reason why an operation failed. Boxed: failures are rare, and every result would carry their size around.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure(Box<Cause>);
@@ -57,7 +60,13 @@ impl Failure {
         failure.changed(|early| early.field = Some((field, message)))
     }
 
-    /// The same, of a request that may be repeated after about this time.
+    /// The same, of a request that may be repeated after about [`RETRY_SOON`].
+    pub(crate) fn retried_soon(self) -> Failure {
+        self.retried_after(RETRY_SOON)
+    }
+
+    /// The same, of a request that may be repeated after about this time. Answers name a longer one, by chance, so that
+    /// clients which were refused together do not come back together.
     pub(crate) fn retried_after(self, length: Duration) -> Failure {
         self.changed(|early| early.retry_after = Some(length))
     }

@@ -83,7 +83,7 @@ impl ServerQuotas {
 fn exceeded(quota: &'static str, of: &'static str, full: Full) -> Failure {
     let (Full::InAll(max) | Full::OfPeer(max)) = full;
     let said = format!("the {of} may have {max} {quota} and no more");
-    let failure = Failure::new(Code::QuotaExceeded, said).retried_after(Duration::from_secs(1));
+    let failure = Failure::new(Code::QuotaExceeded, said).retried_soon();
     failure.with_quota(quota, of, max as u64)
 }
 
