@@ -127,10 +127,12 @@ impl Owners {
         self.entries[number.0].holds.iter()
     }
 
+    #[cfg(any(test, feature = "invariants"))]
     pub(crate) fn mentions(&self, number: OwnerIdx) -> u32 {
         self.entries[number.0].mentions
     }
 
+    #[cfg(any(test, feature = "invariants"))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (OwnerIdx, &Owner)> {
         self.entries.iter().map(|(number, entry)| (OwnerIdx(number), &entry.owner))
     }

@@ -160,6 +160,7 @@ impl Need {
     }
 
     /// Locks and bytes.
+    #[cfg(any(test, feature = "invariants"))]
     pub(crate) fn parts(self) -> (u64, u64) {
         (self.locks, self.bytes)
     }
@@ -273,6 +274,7 @@ impl Principals {
     }
 
     /// What each has, and in how many namespaces.
+    #[cfg(any(test, feature = "invariants"))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Principal, &Usage, usize)> {
         let entries = self.entries.iter().map(|(_, entry)| entry);
         entries.map(|entry| (&entry.principal, &entry.usage, entry.namespaces.len()))

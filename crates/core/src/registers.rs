@@ -111,6 +111,7 @@ impl Registers {
     }
 
     /// The registers that each principal has made.
+    #[cfg(any(test, feature = "invariants"))]
     pub(crate) fn made(&self) -> &BTreeMap<Principal, Made> {
         &self.by_principal
     }

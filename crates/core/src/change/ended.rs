@@ -1,11 +1,11 @@
 //! Endings: the events for watchers, and the memory of what has ended lately.
 
 use super::Listener;
-use crate::effect::{News, Step};
+use crate::effect::News;
 use crate::endings::{self, What};
 use crate::fencing_token::FencingToken;
 use crate::inode::{Party, Piece};
-use crate::lease::{Grant, Lease, LeaseIdx};
+use crate::lease::{Grant, LeaseIdx};
 use crate::namespace::NamespaceIdx;
 use crate::owners::OwnerIdx;
 use crate::scope::Scope;

@@ -19,7 +19,7 @@ use crate::range::ByteRange;
 use crate::scope::{Key, Scope};
 use crate::table::{LockTable, Unfit};
 use crate::tokens::Tokens;
-use crate::transition::{Ending, Granted, SessionOpened, Transition};
+use crate::transition::{Ending, Granted, Transition};
 
 pub(crate) use leases::Window;
 pub(crate) use ranges::ranges_of;

@@ -8,7 +8,7 @@ use crate::lease::LeaseIdx;
 use crate::namespace::NamespaceIdx;
 use crate::owners::OwnerIdx;
 use crate::range::ByteRange;
-use crate::scope::{Key, Scope};
+use crate::scope::Scope;
 use crate::table::LockTable;
 use crate::transition::{Ending, Granted};
 

@@ -11,7 +11,6 @@ use crate::namespace::{Known, NamespaceIdx};
 use crate::owners::OwnerIdx;
 use crate::refusal::Refusal;
 use crate::table::LockTable;
-use crate::transition::Granted;
 
 impl LockTable {
     /// The same request came before: its grant again, or its place in the queue.

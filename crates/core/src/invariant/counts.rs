@@ -105,7 +105,10 @@ fn add(sum: &mut Usage, usage: Usage) {
 }
 
 /// Whatever is looked up quickly says the same as what is held.
-pub(super) fn invariant_indexes_agree_with_what_is_held(table: &LockTable, facts: &Facts<'_>) -> Checked {
+pub(super) fn invariant_indexes_agree_with_what_is_held(
+    table: &LockTable,
+    facts: &Facts<'_>,
+) -> Checked {
     const PROMISE: &str = "indexes agree with what is held";
     let mut adapters: BTreeMap<&crate::id::Adapter, usize> = BTreeMap::new();
     for (_, space, facts) in &facts.0 {

@@ -103,7 +103,10 @@ pub fn invariant_ranges_are_canonical(table: &LockTable) -> Checked {
     Ok(())
 }
 
-pub(super) fn invariant_no_fence_is_above_the_counter(table: &LockTable, facts: &Facts<'_>) -> Checked {
+pub(super) fn invariant_no_fence_is_above_the_counter(
+    table: &LockTable,
+    facts: &Facts<'_>,
+) -> Checked {
     facts.all().try_for_each(|fact| {
         ensure(fact.fence <= table.fence, "no fence is above the counter", || {
             format!("{} on {}, counter {}", fact.fence, fact.scope, table.fence)

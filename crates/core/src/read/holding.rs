@@ -208,7 +208,7 @@ pub(crate) struct Holding {
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// The first of them, by place.
-    tickets: Vec<Ticket>,
+    pub(super) tickets: Vec<Ticket>,
     pub(crate) len: usize,
     pub(crate) is_cut: bool,
 }

@@ -24,11 +24,11 @@ use crate::queue::Waiter;
 use crate::range::ByteRange;
 use crate::refusal::Refusal;
 use crate::registers::Register;
-use crate::scope::{Key, Scope};
+use crate::scope::Scope;
 use crate::snapshot::LeaseEntry;
 use crate::table::{LockTable, Unfit};
 use crate::time::{Millis, Timestamp};
-use crate::transition::{Ending, Granted, Transition};
+use crate::transition::{Granted, Transition};
 
 /// The changes that can be undone, oldest first, each with the fencing token before it.
 #[derive(Clone, Debug, Default)]

@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 use crate::registers::Register;
 use crate::table::LockTable;
 use crate::time::Timestamp;
-use crate::transition::{Ending, Granted, Request};
+use crate::transition::{Ending, Request};
 
 impl LockTable {
     pub(super) fn undo_one(&mut self, undo: Undo, step: &mut Step) {

@@ -73,8 +73,7 @@ fn change_of_a_large_session_keeps_what_it_touches() {
     }
     let before = (session.table.revision(), session.table.digest());
     // Alone, between two pieces that it merges with, and over three.
-    for (bytes, kept) in [("inode:2@0..5", 0), ("inode:1@105..110", 4), ("inode:1@200..225", 6)]
-    {
+    for (bytes, kept) in [("inode:2@0..5", 0), ("inode:1@105..110", 4), ("inode:1@200..225", 6)] {
         session.acquire(&[bytes], Mode::Shared, true);
         assert_eq!(session.kept(), kept, "{bytes}");
     }
@@ -90,9 +89,7 @@ fn change_of_a_large_session_keeps_what_it_touches() {
         Outcome::Answered(Answer::Unlocked { changed: true })
     );
     assert_eq!(session.kept(), 4, "two pieces and their requests");
-    for (grant, scope, kept) in
-        [(set, "set", 4), (last.unwrap(), &format!("n/{}", LOCKS - 1), 1)]
-    {
+    for (grant, scope, kept) in [(set, "set", 4), (last.unwrap(), &format!("n/{}", LOCKS - 1), 1)] {
         let release = Release {
             namespace: Namespace::default(),
             scope: Scope::parse(scope).unwrap(),

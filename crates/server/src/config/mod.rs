@@ -7,8 +7,9 @@ mod file;
 mod tests;
 
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use file::File;

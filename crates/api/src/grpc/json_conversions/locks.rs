@@ -2,7 +2,6 @@
 
 use super::{at, metadata, metadata_of, ms, ms_of, text_of};
 use crate::grpc as wire;
-use crate::grpc::length;
 
 impl From<crate::Mode> for wire::Mode {
     fn from(mode: crate::Mode) -> wire::Mode {

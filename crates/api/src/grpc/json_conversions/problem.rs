@@ -1,11 +1,9 @@
 //! Problems, there and back.
 
-use std::time::Duration;
-
 use super::locks::holders;
 use super::ms;
 use super::views::cycle;
-use crate::grpc::{length, millis};
+use crate::grpc::millis;
 use crate::{Code, FieldError, RequestOutcome, grpc as wire};
 
 impl From<&crate::Problem> for wire::Problem {

@@ -1,7 +1,5 @@
 //! Sessions, the wait-for graph, events and the cluster.
 
-use prost_types::value::Kind;
-
 use super::locks::{mode, state};
 use super::{at, metadata, ms};
 use crate::grpc as wire;

@@ -9,16 +9,14 @@ use leasehold_api::grpc::{
     self, Accepted, Cancelled, Closed, Extended, Lost, Place, Problem, Push, Released,
     Reply as Said, StreamGrant, Unlocked, Wanted, length,
 };
-use leasehold_core::{self as core, Answer, Cancel, LeaseId, Release, Renew, Timestamp};
+use leasehold_core::{self as core, Answer, LeaseId, Timestamp};
 use leasehold_engine::{CallError, Notice, Reply, View};
 
-use super::commands::respelled;
 use super::{Attached, LIGHT_BYTES};
 use crate::convert;
 use crate::grpc::stream::slots::{Slot, Work};
-use crate::grpc::{locks, read, sessions};
+use crate::grpc::{locks, read};
 use crate::service::problems::{Failure, unexpected};
-use crate::service::views::Test;
 use crate::telemetry::metrics::Op;
 
 impl Attached {

@@ -3,7 +3,7 @@
 use leasehold_api::Code;
 use leasehold_api::grpc::command::Ask;
 use leasehold_api::grpc::reply::Answer as Answered;
-use leasehold_api::grpc::{self, Cancelled, Command as Asked, StreamAcquire, length};
+use leasehold_api::grpc::{self, Cancelled, Command as Asked, StreamAcquire};
 use leasehold_core::{
     self as core, Cancel, CloseSession, Command, KeepAlive, LeaseId, Namespace, Owner, Release,
     Renew, Under,
@@ -13,7 +13,7 @@ use leasehold_engine::{Call, Query};
 use super::{Attached, Bound, IN_FLIGHT_MAX, LIGHT_BYTES, MESSAGE_BYTES, QUERIES_IN_FLIGHT_MAX};
 use crate::convert;
 use crate::grpc::stream::slots::{Slot, Work};
-use crate::grpc::{fences, locks, read};
+use crate::grpc::{fences, read};
 use crate::service::operation;
 use crate::service::problems::{Failure, unexpected};
 use crate::service::views::{CheckToken, Test};

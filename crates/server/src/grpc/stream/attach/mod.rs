@@ -25,14 +25,14 @@ use leasehold_api::grpc::{
     self, AttachRequest, AttachResponse, COMMANDS_MAX, Command as Asked, length,
 };
 use leasehold_core::{LeaseId, Namespace, Owner};
-use leasehold_engine::{CallError, Notice, Phase, Port, PortEvent, Query, Reply, Undo};
+use leasehold_engine::{CallError, Phase, Port, PortEvent, Query, Undo};
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
 use crate::access::Changes;
 use crate::convert;
 use crate::grpc::stream::slots::Slots;
-use crate::grpc::{locks, read, sessions};
+use crate::grpc::{read, sessions};
 use crate::service::app::App;
 use crate::service::caller::Caller;
 use crate::service::delivery::{Outbox, is_needed};
