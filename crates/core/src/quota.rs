@@ -1,7 +1,7 @@
 //! Quotas: how much one principal, or one namespace, may have.
 //!
-//! What each has is counted by the functions that change the table, so a replay and a snapshot lead to the same counts.
-//! How much it may have comes with each command: the same command under the same quotas is always answered alike, and a
+//! The counts of each are kept by the functions that change the table, so a replay and a snapshot lead to the same counts.
+//! The quotas come with each command: the same command under the same quotas is always answered alike, and a
 //! replay needs none. What a waiter waits for counts as if it held it, so a grant never exceeds a quota.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::scope::{Scope, ScopeKind};
 use crate::slab::Slab;
 use crate::table::LockTable;
 
-/// How much of everything one principal, or one namespace, may have.
+/// The quotas of one principal, or of one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// Grants and pieces of files, those that are waited for too.
@@ -71,7 +71,7 @@ impl Quotas {
     };
 }
 
-/// What a quota is about.
+/// The kind of a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QuotaKind {
     Locks,
@@ -97,7 +97,7 @@ impl QuotaKind {
     }
 }
 
-/// Whose quota it is.
+/// The party that a quota limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QuotaOf {
     Principal,
@@ -116,12 +116,12 @@ impl QuotaOf {
     }
 }
 
-/// What is counted: of one principal, of one namespace, or of the whole table.
+/// The counts of one principal, of one namespace, or of the whole table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Grants and pieces of files.
     pub locks: u64,
-    /// How many more the waiting requests may come to.
+    /// The number of grants that the waiting requests may come to.
     pub wanted: u64,
     pub bytes: u64,
     pub waiters: u64,
@@ -137,7 +137,7 @@ pub(crate) struct Hold {
     pub(crate) bytes: usize,
 }
 
-/// What claims come to once they are granted.
+/// The cost of claims once they are granted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     locks: u64,
@@ -213,7 +213,7 @@ pub(crate) fn check(of: QuotaOf, quota: QuotaKind, len: u64, max: u64) -> Result
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PrincipalIdx(u32);
 
-/// What each principal has, for as long as it has anything. Of the anonymous one nothing is counted: every client is it.
+/// The counts of each principal that has anything. The anonymous one is not counted: all clients without a credential share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Principals {
     seed: u64,
@@ -225,7 +225,7 @@ pub(crate) struct Principals {
 struct Entry {
     principal: Principal,
     usage: Usage,
-    /// How many of its owners are known in each namespace.
+    /// The number of its owners that are known in each namespace.
     namespaces: BTreeMap<NamespaceIdx, usize>,
 }
 
@@ -273,7 +273,7 @@ impl Principals {
         }
     }
 
-    /// What each has, and in how many namespaces.
+    /// The counts of each, and the number of its namespaces.
     #[cfg(any(test, feature = "invariants"))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Principal, &Usage, usize)> {
         let entries = self.entries.iter().map(|(_, entry)| entry);
@@ -376,12 +376,12 @@ pub(crate) fn bytes_of(session: &Session) -> u64 {
 
 /// Refusals of what would be too much.
 impl LockTable {
-    /// What a principal has now.
+    /// The counts of a principal now.
     pub fn usage_of(&self, principal: &Principal) -> Usage {
         self.principals.find(principal).map_or_else(Usage::default, |entry| entry.usage)
     }
 
-    /// What there is now in all namespaces.
+    /// The counts of all namespaces now.
     pub fn usage(&self) -> Usage {
         self.usage
     }

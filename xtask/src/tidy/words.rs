@@ -44,8 +44,6 @@ const NAMED: &[&str] = &[
 const NOT_NAMED: &[&str] = &[
     // The help of the command, which asks as its user does: "How long to wait".
     "crates/cli/src/args/",
-    "crates/core/src/handle/waiting.rs",
-    "crates/core/src/quota.rs",
     "crates/server/src/cluster/",
 ];
 /// A doc comment begins with a noun phrase or a verb: with none of these.

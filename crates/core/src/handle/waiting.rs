@@ -15,7 +15,7 @@ use crate::time::{Millis, Timestamp};
 
 use super::places::id_of;
 
-/// How much the deadlock check of one request may look at. A check that would need more refuses the wait.
+/// The budget of the deadlock check of one request. A check that would need more refuses the wait.
 const CHECK_STEPS: usize = 12_000;
 
 impl LockTable {
@@ -333,7 +333,7 @@ impl LockTable {
         queues.map(|queue| queue.position(ticket)).max().unwrap_or(1)
     }
 
-    /// How many wait for a scope: in its own queue, or anywhere on the bytes of a range, as far as the budget goes.
+    /// The number of waiters for a scope: in its own queue, or anywhere on the bytes of a range, as far as the budget goes.
     pub(crate) fn waiters_for(
         &self,
         space: NamespaceIdx,

@@ -21,7 +21,7 @@ use crate::scope::{Key, Scope};
 use crate::table::LockTable;
 use crate::time::Timestamp;
 
-/// What it takes to grant a waiter, in looks at one.
+/// The cost of granting a waiter, in looks at one.
 const GRANT_STEPS: usize = 3;
 
 /// Why a waiter is looked at.
@@ -36,7 +36,7 @@ pub(crate) enum Lane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Granted,
-    /// Nobody behind it in this queue can go before it.
+    /// No waiter behind it in this queue can go before it.
     BlockedHere,
     BlockedElsewhere,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Sweeps {
     again: BTreeSet<NamespaceIdx>,
 }
 
-/// How far one of them is. What is looked at once more comes after all others.
+/// The progress of one of them. Those that are looked at once more come after all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Sweep {
     round: u64,
