@@ -12,6 +12,8 @@ const MAP: &str = "ARCHITECTURE.md";
 const PREFIX: &str = "leasehold-";
 /// Built to test the others: any crate may use them in its tests.
 const TEST_CRATES: &[&str] = &["sim"];
+/// Who uses whom in tests and benchmarks alone: the servers of PostgreSQL that `store` starts for tests.
+const IN_TESTS: &[(&str, &str)] = &[("cli", "store")];
 
 /// For each crate those that it may use.
 type Arrows = BTreeMap<String, Vec<String>>;
@@ -67,7 +69,9 @@ fn faults_of(name: &str, manifest: &str, arrows: &Arrows) -> Vec<Found> {
 
 fn is_allowed(used: &str, dependency: &Dependency, user: &str, allowed: &[String]) -> bool {
     let in_tests = match dependency.table {
-        Table::Dev => used == user || TEST_CRATES.contains(&used),
+        Table::Dev => {
+            used == user || TEST_CRATES.contains(&used) || IN_TESTS.contains(&(user, used))
+        }
         Table::Workspace | Table::Normal | Table::Build => false,
     };
     in_tests || allowed.iter().any(|name| name == used)
@@ -124,6 +128,17 @@ mod tests {
         };
         assert_eq!(uses("dev-dependencies").len(), 0);
         assert_eq!(uses("dependencies").len(), 1);
+    }
+
+    #[test]
+    fn store_is_used_by_the_benchmarks_of_the_command_alone() {
+        for (table, faults) in [("dev-dependencies", 0), ("dependencies", 1)] {
+            let used = format!("[{table}]\nleasehold-store.workspace = true");
+            let manifest = format!("[package]\nname = \"leasehold-cli\"\n{used}\n");
+            let drawing = File::new(MAP, "```arrows\ncli -> api\n```\n");
+            let files = [drawing, File::new("crates/cli/Cargo.toml", &manifest)];
+            assert_eq!(super::faults(&files).len(), faults, "{table}");
+        }
     }
 
     #[test]
