@@ -19,14 +19,16 @@ pub(crate) const CHORE: Chore = Chore {
   cluster   the journals in PostgreSQL and etcd; then servers on them, beside what those two offer for locks
             themselves, and how long a change of leader takes; ARGS name parts: etcd postgres three
   service   the server as a process, over HTTP, with SQLite and in memory
-  clients   the server as a process, through the SDK, over HTTP and over its bare stream, beside Redis and etcd; ARGS name
-            measurements: sdk http raw session memory redis-durable redis etcd lone-sdk lone-http lone-redis hot-sdk hot
-            renew, and growth for 1 to 1024 workers
+  clients   the server as a process, through the SDK, over HTTP and over its bare stream, beside Redis, etcd and
+            PostgreSQL; ARGS name measurements: sdk http redis-durable redis etcd through libraries, raw session memory
+            redis-bare-durable redis-bare without, lone-sdk lone-http lone-redis with one worker, hot-sdk hot hot-postgres
+            with one lock, renew; growth for 1 to 1024 workers, growth-held for 1 000 to 1 000 000 held locks,
+            growth-groups for 1, 2 and 4 groups
   sdks      the SDKs for Python, Go and Node over HTTP, each beside a Redis lock of its language; ARGS name languages.
             LEASEHOLD_BIN names the server to measure, or it is built
 
 Without a NAME all but sdks run, one after the other. ARGS go to the benchmark as they are. With --write, clients runs and
-writes its figures into docs/benchmarks.md, docs/images/growth.svg and README.md, between their markers. What is compared in
+writes its figures into docs/benchmarks.md and README.md, between their markers, and the plots of growth into docs/images. What is compared in
 clients, cluster and sdks takes LEASEHOLD_BENCH_TURNS turns (5) of LEASEHOLD_BENCH_SECONDS seconds (2), and the median counts.",
     run: bench,
 };

@@ -3,27 +3,36 @@
 //! All of them do the same: workers in one process, each acquiring a lock that nobody has had before and releasing it, over and over; the
 //! server is a process of its own. Leasehold is measured three times: through the SDK, as programs use it; over HTTP and JSON, with a
 //! connection for each worker; and over its stream by a client that is made of nothing but messages, which shows what the server can do.
-//! The peers' clients are made by hand too. Nothing here can fail; a peer that is not installed is named.
+//! Redis is measured through its library too, and by a client made by hand: a library is compared with a library, and a bare client
+//! with a bare client. Nothing here can fail; a peer that is not installed is named.
 //!
 //! All take turns, several times, and the median counts. A disk is slower in one minute than in the next; and which of a
 //! client, a server and its writer share one of two processors is chance, stays so for seconds, and makes a fifth.
 
 #[allow(dead_code, reason = "shared with a benchmark that asks for more")]
 mod etcd;
+mod groups;
+mod growth;
+mod held;
 mod http;
 mod link;
 mod load;
 mod machine;
 mod page;
 mod plot;
+mod postgres;
 mod process;
 mod redis;
+mod redis_bare;
 mod sdk;
 mod stream;
+mod wanted;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use growth::Growth;
+use leasehold_store::conformance::servers::use_disk;
 use load::{Load, Row};
 use page::Limits;
 use process::Folder;
@@ -32,38 +41,24 @@ use process::Folder;
 const WORKERS: usize = 64;
 
 /// What is measured: its name in the arguments, and in the table.
-const ROWS: [(&str, &str); 14] = [
+const ROWS: &[(&str, &str)] = &[
     ("sdk", "Leasehold, SDK for Rust"),
     ("http", "Leasehold, HTTP and JSON, 64 connections"),
+    ("redis-durable", "Redis, `appendfsync always`, library for Rust"),
+    ("redis", "Redis, not durable, library for Rust"),
+    ("etcd", "etcd, its lock service, over tonic"),
     ("raw", "Leasehold, bare stream"),
     ("session", "Leasehold, bare stream, one session"),
     ("memory", "Leasehold, bare stream, memory store, not durable"),
-    ("redis-durable", "Redis, `appendfsync always`"),
-    ("redis", "Redis, not durable"),
-    ("etcd", "etcd, its lock service"),
+    ("redis-bare-durable", "Redis, `appendfsync always`, bare socket"),
+    ("redis-bare", "Redis, not durable, bare socket"),
     ("lone-sdk", "one worker: Leasehold, SDK for Rust"),
     ("lone-http", "one worker: Leasehold, HTTP and JSON"),
-    ("lone-redis", "one worker: Redis, `appendfsync always`"),
+    ("lone-redis", "one worker: Redis, `appendfsync always`, library"),
     ("hot-sdk", "one lock for 64 workers: Leasehold, SDK for Rust"),
     ("hot", "one lock for 64 workers: Leasehold, bare stream"),
+    ("hot-postgres", "one lock for 64 workers: PostgreSQL advisory lock"),
     ("renew", "renewals, 64 in flight: Leasehold, bare stream"),
-];
-
-/// What is measured with more and more workers.
-const GROWTH: [(&str, &str); 4] = [
-    ("sdk", "Leasehold, SDK for Rust"),
-    ("http", "Leasehold, HTTP and JSON"),
-    ("redis-durable", "Redis, appendfsync always"),
-    ("redis", "Redis, not durable"),
-];
-const GROWTH_WORKERS: [usize; 6] = [1, 4, 16, 64, 256, 1024];
-const GROWTH_NAME: &str = "growth";
-
-/// What our rows are compared with, and what is wanted of the SDK and of the bare stream.
-const PEERS: [(&str, &str, [&str; 2]); 3] = [
-    ("redis-durable", "against Redis, appendfsync always", [">= 2", ">= 2"]),
-    ("redis", "against Redis, not durable", [">= 0.5", ">= 0.85"]),
-    ("etcd", "against etcd's lock service", [">= 15", ">= 20"]),
 ];
 
 fn main() {
@@ -80,23 +75,14 @@ fn run() -> Duration {
     Duration::from_secs(load::setting("LEASEHOLD_BENCH_SECONDS", 2))
 }
 
-/// A contender with more and more workers.
-struct Growth {
-    key: &'static str,
-    name: &'static str,
-    rows: Vec<(usize, Row)>,
-}
-
 async fn compare() {
     let only: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let wants = |name: &str| only.is_empty() || only.iter().any(|wanted| wanted == name);
-    let wanted = ROWS.into_iter().filter(|(key, _)| wants(key));
-    let mut rows: Vec<_> = wanted.map(|(key, name)| (key, Row::new(name))).collect();
-    let grows = GROWTH.into_iter().filter(|_| wants(GROWTH_NAME));
-    let steps = |name| GROWTH_WORKERS.map(|workers| (workers, Row::new(name))).into();
-    let mut growth: Vec<_> =
-        grows.map(|(key, name)| Growth { key, name, rows: steps(name) }).collect();
+    let wanted = ROWS.iter().filter(|(key, _)| wants(key));
+    let mut rows: Vec<_> = wanted.map(|(key, name)| (*key, Row::new(name))).collect();
+    let mut growths = Growth::all(wants);
+    use_disk();
     let folder = Folder::new();
     let limits = Limits::measure(&folder);
     let mut written = 0;
@@ -105,17 +91,16 @@ async fn compare() {
         for (key, row) in rows.iter_mut().filter(|(_, row)| row.fault.is_none()) {
             row.take(measure(key, &folder, &mut written).await);
         }
-        for step in 0..GROWTH_WORKERS.len() {
-            for Growth { key, rows, .. } in &mut growth {
-                let (workers, row) = &mut rows[step];
-                row.take(pairs(key, &folder, *workers).await);
-            }
+        for growth in &mut growths {
+            growth.measure(&folder).await;
         }
     }
     show(&rows, &limits, written);
-    show_growth(&growth);
+    for growth in &growths {
+        growth.show();
+    }
     if let Some(root) = std::env::var_os("LEASEHOLD_BENCH_WRITE").map(PathBuf::from) {
-        page::write(&root, &rows, &growth, &limits);
+        page::write(&root, &rows, &growths, &limits);
     }
 }
 
@@ -129,6 +114,9 @@ async fn measure(key: &str, folder: &Folder, written: &mut u64) -> Result<Load, 
         "lone-http" => pairs("http", folder, 1).await,
         "lone-redis" => pairs("redis-durable", folder, 1).await,
         "hot-sdk" => sdk::pairs(folder, WORKERS, true).await,
+        "redis-bare-durable" => redis_bare::pairs(folder, true).await,
+        "redis-bare" => redis_bare::pairs(folder, false).await,
+        "hot-postgres" => postgres::hot().await,
         "hot" => stream::hot(folder).await,
         "renew" => {
             let (load, bytes) = stream::renewals(folder).await?;
@@ -169,36 +157,8 @@ fn show(rows: &[(&str, Row)], limits: &Limits, written: u64) {
             load.processor(),
         );
     }
-    let rate = |wanted: &str| {
-        let (_, row) = rows.iter().find(|(key, _)| *key == wanted)?;
-        Some(row.median()?.rate())
-    };
-    for (peer, what, wanted) in PEERS {
-        for ((key, whose), wanted) in [("sdk", "SDK"), ("raw", "bare stream")].iter().zip(wanted) {
-            if let (Some(ours), Some(peer)) = (rate(key), rate(peer)) {
-                let what = format!("{whose} {what}");
-                println!("{what:<52} {:>8.2}x   wanted {wanted}", ours / peer);
-            }
-        }
-    }
-    for (key, wanted) in [("hot", 5000), ("renew", 100_000)] {
-        if let Some(rate) = rate(key) {
-            println!("{key:<52} {rate:>8.0}/s  wanted >= {wanted}/s");
-        }
-    }
-    if rate("renew").is_some() {
-        println!("{:<52} {written:>8} B   wanted 0", "written to disk by renewals");
-    }
-}
-
-fn show_growth(growth: &[Growth]) {
-    for Growth { name, rows, .. } in growth {
-        for (workers, row) in rows {
-            if let Some(load) = row.median() {
-                let (rate, waits) = (load.rate(), page::waits(&load));
-                let cpu = load.processor();
-                println!("{name:<40} {workers:>11} {rate:>9.0} {waits:>33} {cpu:>19}");
-            }
-        }
+    wanted::show(rows);
+    if rows.iter().any(|(key, row)| *key == "renew" && row.median().is_some()) {
+        println!("{:<52} {written:>9} B wanted 0", "written to disk by renewals");
     }
 }

@@ -4,15 +4,18 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::growth::Growth;
 use crate::load::{self, Load, Row};
 use crate::process::Folder;
-use crate::{Growth, machine, plot, run};
+use crate::{machine, plot, run};
 
 const PAGE: &str = "docs/benchmarks.md";
 const README: &str = "README.md";
-const PLOT: &str = "docs/images/growth.svg";
+/// The folder of the page, below which the plots are.
+const PLOTS: &str = "docs";
 /// What the README shows.
-const README_ROWS: [&str; 6] = ["sdk", "http", "raw", "redis-durable", "redis", "etcd"];
+const README_ROWS: [&str; 8] =
+    ["sdk", "http", "redis-durable", "redis", "etcd", "raw", "redis-bare-durable", "redis-bare"];
 
 /// What limits everybody on this machine.
 pub(crate) struct Limits {
@@ -46,8 +49,16 @@ pub(crate) fn waits(load: &Load) -> String {
     if load.p50.is_zero() {
         return String::new();
     }
-    let micros = |took: Duration| (took.as_secs_f64() * 1e6).round();
     format!("{} / {}", micros(load.p50), micros(load.p99))
+}
+
+/// The same, and p99.9.
+fn all_waits(load: &Load) -> String {
+    format!("{} / {}", waits(load), micros(load.p999))
+}
+
+fn micros(took: Duration) -> f64 {
+    (took.as_secs_f64() * 1e6).round()
 }
 
 /// 12 345 as a reader likes it.
@@ -78,22 +89,17 @@ fn table(rows: &[(&str, Row)]) -> String {
     table
 }
 
-fn growth_table(growth: &[Growth]) -> String {
-    let mut table = "| workers |".to_owned();
-    for contender in growth {
-        let _ = write!(table, " {} |", contender.name);
-    }
-    table.push_str("\n|---|");
-    table.push_str(&"---|".repeat(growth.len()));
-    table.push('\n');
-    let steps = growth.first().map_or(0, |contender| contender.rows.len());
-    for step in 0..steps {
-        let _ = write!(table, "| {} |", growth[0].rows[step].0);
-        for contender in growth {
-            let rate = contender.rows[step].1.median().map(|load| number(load.rate()));
-            let _ = write!(table, " {} |", rate.unwrap_or_default());
+fn growth_table(growth: &Growth) -> String {
+    let what = growth.what;
+    let mut table = format!(
+        "| | {what} | pairs a second | p50 / p99 / p99.9 µs | CPU µs, server + client |\n|---|---|---|---|---|\n"
+    );
+    for (name, step, row) in growth.rows() {
+        if let Some(load) = row.median() {
+            let (step, rate) = (number(step as f64), number(load.rate()));
+            let (waits, cpu) = (all_waits(&load), load.processor());
+            let _ = writeln!(table, "| {name} | {step} | {rate} | {waits} | {cpu} |");
         }
-        table.push('\n');
     }
     table
 }
@@ -114,15 +120,20 @@ fn readme(rows: &[(&str, Row)], limits: &Limits) -> String {
     table
 }
 
-/// Writes the tables and the plot below this folder, as far as they were measured.
-pub(crate) fn write(root: &Path, rows: &[(&str, Row)], growth: &[Growth], limits: &Limits) {
+/// Writes the tables and the plots below this folder, as far as they were measured.
+pub(crate) fn write(root: &Path, rows: &[(&str, Row)], growths: &[Growth], limits: &Limits) {
     if !rows.is_empty() {
         replace(&root.join(PAGE), "clients", &format!("{}\n\n{}", limits.sentence(), table(rows)));
         replace(&root.join(README), "clients", &readme(rows, limits));
     }
-    if !growth.is_empty() {
-        replace(&root.join(PAGE), "growth", &growth_table(growth));
-        std::fs::write(root.join(PLOT), plot::svg(growth)).expect("the plot can be written");
+    for growth in growths {
+        let mut text = format!("{}\n\n{}", limits.sentence(), growth_table(growth));
+        for plot in plot::of(growth) {
+            let _ = write!(text, "\n![{}]({})\n", plot.title, plot.path);
+            std::fs::write(root.join(PLOTS).join(&plot.path), plot.svg)
+                .expect("the plot can be written");
+        }
+        replace(&root.join(PAGE), growth.key, &text);
     }
 }
 

@@ -84,6 +84,14 @@ pub(crate) fn cpu_time(process: u32) -> Duration {
     Duration::from_millis(ticks.sum::<u64>() * 10)
 }
 
+/// The same of a process and of what it has started, where a connection has a process of its own.
+pub(crate) fn cpu_time_with_children(process: u32) -> Duration {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    let children = children.unwrap_or_default();
+    let of_children = children.split_whitespace().filter_map(|text| text.parse().ok());
+    cpu_time(process) + of_children.map(cpu_time).sum::<Duration>()
+}
+
 /// How many bytes a process has had written to a disk so far.
 pub(crate) fn written_bytes(process: u32) -> u64 {
     let io = std::fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();

@@ -1,29 +1,27 @@
-//! Redis as people use it for locks: `SET NX PX` to take one, a script that compares and deletes to give it back.
+//! Redis as programs use it for locks: through its library for Rust, `SET NX PX` to take one, and a script that compares and
+//! deletes to give it back.
 //!
-//! One connection with all workers' requests in flight. Answers come in the order of the requests.
+//! Each worker is a task with a clone of one multiplexed connection, as each of ours has a clone of one client.
 
-use std::collections::VecDeque;
-use std::io::Write as _;
 use std::process::Command as Program;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, RedisError, Script};
+use tokio::task::LocalSet;
 
-use crate::load::{Load, Meter};
+use crate::load::Load;
 use crate::process::{Folder, Server, free_port, is_installed};
-use crate::run;
+use crate::sdk::Count;
 
-const RELEASE: &str =
+pub(crate) const RELEASE: &str =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+/// The library's own is half a second, which a slow disk may exceed. Every request has a timer either way.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-#[derive(Clone, Copy)]
-enum Asked {
-    Acquire(usize),
-    Release(usize),
-}
-
-pub(crate) async fn pairs(folder: &Folder, durable: bool, workers: usize) -> Result<Load, String> {
+/// A server with nothing but locks; every change is on its disk before the answer, or nothing ever is.
+pub(crate) async fn start(folder: &Folder, durable: bool) -> Result<(Server, u16), String> {
     if !is_installed("redis-server") {
         return Err("redis-server is not installed (Debian package redis-server)".into());
     }
@@ -35,108 +33,53 @@ pub(crate) async fn pairs(folder: &Folder, durable: bool, workers: usize) -> Res
         true => ["--appendonly", "yes", "--appendfsync", "always"],
         false => ["--appendonly", "no", "--appendfsync", "no"],
     });
-    let server = Server::start(&mut program, port).await?;
-    drive(&server, port, workers).await.map_err(|error| error.to_string())
+    Ok((Server::start(&mut program, port).await?, port))
 }
 
-async fn drive(server: &Server, port: u16, workers: usize) -> std::io::Result<Load> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    stream.set_nodelay(true)?;
-    let (mut out, mut input) = (Vec::new(), Vec::new());
-    command(&mut out, &["SCRIPT", "LOAD", RELEASE]);
-    stream.write_all(&out).await?;
-    let mut buffer = vec![0; 64 * 1024];
-    let sha = loop {
-        let read = stream.read(&mut buffer).await?;
-        input.extend_from_slice(&buffer[..read]);
-        if let Some((_, text, used)) = reply(&input) {
-            let sha = String::from_utf8_lossy(text).into_owned();
-            input.drain(..used);
-            break sha;
+/// Each worker acquires and releases a lock that nobody has had before, over and over.
+pub(crate) async fn pairs(folder: &Folder, durable: bool, workers: usize) -> Result<Load, String> {
+    let (server, port) = start(folder, durable).await?;
+    let connection = connect(port).await.map_err(|error| error.to_string())?;
+    let (count, tasks) = (Count::default(), LocalSet::new());
+    let script = Rc::new(Script::new(RELEASE));
+    let work = |worker| work(connection.clone(), script.clone(), worker, count.clone());
+    let running = (0..workers).map(|worker| tasks.spawn_local(work(worker))).collect();
+    count.measure(server.id(), &tasks, running).await
+}
+
+async fn connect(port: u16) -> Result<MultiplexedConnection, RedisError> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+    let client = Client::open(("127.0.0.1", port))?;
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+async fn work(
+    mut connection: MultiplexedConnection,
+    script: Rc<Script>,
+    worker: usize,
+    count: Count,
+) -> Result<(), String> {
+    let owner = format!("worker-{worker}");
+    let mut turn = 0;
+    while !count.is_over() {
+        turn += 1;
+        let lock = format!("bench/{worker}/{turn}");
+        let since = Instant::now();
+        let mut take = redis::cmd("SET");
+        take.arg(&lock).arg(&owner).arg("NX").arg("PX").arg(30_000);
+        let taken: Option<String> =
+            take.query_async(&mut connection).await.map_err(|error| error.to_string())?;
+        count.waited(since);
+        let given_back: u64 = script
+            .key(&lock)
+            .arg(&owner)
+            .invoke_async(&mut connection)
+            .await
+            .map_err(|error| error.to_string())?;
+        if taken.is_none() || given_back != 1 {
+            return Err(format!("{lock} was not free, or no longer held"));
         }
-    };
-    let mut asked = VecDeque::new();
-    out.clear();
-    let mut turns = vec![(0, Instant::now()); workers];
-    for worker in 0..workers {
-        acquire(&mut out, worker, 0);
-        asked.push_back(Asked::Acquire(worker));
+        count.done();
     }
-    let mut waits = Vec::new();
-    stream.write_all(&out).await?;
-    let mut meter = Meter::start(server.id());
-    let (mut pairs, mut warm) = (0, false);
-    loop {
-        let read = stream.read(&mut buffer).await?;
-        if read == 0 {
-            return Err(std::io::Error::other("redis closed the connection"));
-        }
-        input.extend_from_slice(&buffer[..read]);
-        out.clear();
-        let mut at = 0;
-        while let Some((kind, text, used)) = reply(&input[at..]) {
-            match asked.pop_front() {
-                Some(Asked::Acquire(worker)) if kind == b'+' => {
-                    let (turn, since) = turns[worker];
-                    waits.push(since.elapsed());
-                    release(&mut out, &sha, worker, turn);
-                    asked.push_back(Asked::Release(worker));
-                }
-                Some(Asked::Release(worker)) if text == b"1" => {
-                    pairs += 1;
-                    turns[worker] = (turns[worker].0 + 1, Instant::now());
-                    acquire(&mut out, worker, turns[worker].0);
-                    asked.push_back(Asked::Acquire(worker));
-                }
-                Some(_) | None => {
-                    let said = String::from_utf8_lossy(text).into_owned();
-                    return Err(std::io::Error::other(format!("unexpected: {said}")));
-                }
-            }
-            at += used;
-        }
-        input.drain(..at);
-        stream.write_all(&out).await?;
-        if !warm && meter.elapsed() > Duration::from_millis(500) {
-            (meter, pairs, warm) = (Meter::start(server.id()), 0, true);
-            waits.clear();
-        }
-        if warm && meter.elapsed() > run() {
-            return Ok(meter.stop(pairs).with_waits(waits));
-        }
-    }
-}
-
-/// Each turn of a worker has a name that none had before.
-fn names(worker: usize, turn: u64) -> (String, String) {
-    (format!("bench/{worker}/{turn}"), format!("worker-{worker}"))
-}
-
-fn acquire(out: &mut Vec<u8>, worker: usize, turn: u64) {
-    let (lock, owner) = names(worker, turn);
-    command(out, &["SET", &lock, &owner, "NX", "PX", "30000"]);
-}
-
-fn release(out: &mut Vec<u8>, sha: &str, worker: usize, turn: u64) {
-    let (lock, owner) = names(worker, turn);
-    command(out, &["EVALSHA", sha, "1", &lock, &owner]);
-}
-
-fn command(out: &mut Vec<u8>, words: &[&str]) {
-    let _ = write!(out, "*{}\r\n", words.len());
-    for word in words {
-        let _ = write!(out, "${}\r\n{word}\r\n", word.len());
-    }
-}
-
-/// The first whole reply: its kind, its text, and how many bytes it takes.
-fn reply(input: &[u8]) -> Option<(u8, &[u8], usize)> {
-    let end = input.windows(2).position(|two| two == b"\r\n")?;
-    let (kind, line) = (*input.first()?, &input[1..end]);
-    if kind != b'$' || line == b"-1" {
-        return Some((kind, line, end + 2));
-    }
-    let len: usize = std::str::from_utf8(line).ok()?.parse().ok()?;
-    let text = input.get(end + 2..end + 2 + len)?;
-    (input.len() >= end + 4 + len).then_some((kind, text, end + 4 + len))
+    Ok(())
 }

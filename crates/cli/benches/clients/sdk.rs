@@ -64,11 +64,25 @@ pub(crate) async fn pairs(folder: &Folder, workers: usize, is_hot: bool) -> Resu
     let client = Client::connect(&format!("http://127.0.0.1:{port}"))
         .await
         .map_err(|error| error.to_string())?;
+    drive(vec![client], server.id(), workers, is_hot).await
+}
+
+/// The same over these clients, between which the workers are shared out evenly.
+pub(crate) async fn drive(
+    clients: Vec<Client>,
+    server: u32,
+    workers: usize,
+    is_hot: bool,
+) -> Result<Load, String> {
     let (count, tasks) = (Count::default(), LocalSet::new());
-    let work = |worker| work(client.clone(), worker, is_hot, count.clone());
+    let work = |worker: usize| {
+        work(clients[worker % clients.len()].clone(), worker, is_hot, count.clone())
+    };
     let running = (0..workers).map(|worker| tasks.spawn_local(work(worker))).collect();
-    let load = count.measure(server.id(), &tasks, running).await?;
-    client.close().await;
+    let load = count.measure(server, &tasks, running).await?;
+    for client in clients {
+        client.close().await;
+    }
     Ok(load)
 }
 

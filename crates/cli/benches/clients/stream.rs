@@ -1,5 +1,6 @@
 //! Our own server over its stream.
 
+use std::ffi::OsStr;
 use std::process::Command as Program;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,15 @@ async fn start_with(
 
 /// The real server, in a process of its own.
 pub(crate) async fn serve(folder: &Folder, store: &str) -> Result<(Server, u16), String> {
+    serve_with(folder, store, &[]).await
+}
+
+/// The same with more arguments.
+pub(crate) async fn serve_with(
+    folder: &Folder,
+    store: &str,
+    more: &[&OsStr],
+) -> Result<(Server, u16), String> {
     let port = free_port();
     let store = match store {
         "sqlite" => format!("sqlite:{}", folder.fresh("sqlite").join("locks.db").display()),
@@ -33,6 +43,7 @@ pub(crate) async fn serve(folder: &Folder, store: &str) -> Result<(Server, u16),
     };
     let mut program = Program::new(env!("CARGO_BIN_EXE_leasehold"));
     program.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--store", &store]);
+    program.args(more);
     program.env("LEASEHOLD_LOG", "error");
     Ok((Server::start(&mut program, port).await?, port))
 }
