@@ -28,8 +28,9 @@ pub(crate) const CHORE: Chore = Chore {
             LEASEHOLD_BIN names the server to measure, or it is built
 
 Without a NAME all but sdks run, one after the other. ARGS go to the benchmark as they are. With --write, clients runs and
-writes its figures into docs/benchmarks.md and README.md, between their markers, and the plots of growth into docs/images. What is compared in
-clients, cluster and sdks takes LEASEHOLD_BENCH_TURNS turns (5) of LEASEHOLD_BENCH_SECONDS seconds (2), and the median counts.",
+writes its figures into docs/benchmarks.md and README.md, between their markers, and the plots of growth into docs/images.
+What is compared in clients, cluster and sdks takes LEASEHOLD_BENCH_TURNS turns (5) of LEASEHOLD_BENCH_SECONDS seconds (2),
+and the median counts.",
     run: bench,
 };
 

@@ -10,7 +10,7 @@ use leasehold_client::Client;
 
 use crate::link::Link;
 use crate::load::Load;
-use crate::process::Folder;
+use crate::process::{Folder, cpu_time};
 use crate::{WORKERS, sdk, stream};
 
 /// Longer than any measurement: nobody renews.
@@ -18,6 +18,9 @@ const TTL: Duration = Duration::from_secs(60 * 60);
 /// Below `limits.locks_per_session_max`.
 const LOCKS_OF_A_SESSION: usize = 90_000;
 const MESSAGE: usize = 1_000;
+/// A server is idle if it used no more than a twentieth of a processor for that long.
+const IDLE_LOOK: Duration = Duration::from_millis(500);
+const IDLE_LOOKS: usize = 60;
 
 /// Pairs through the SDK while so many other locks are held.
 pub(crate) async fn pairs(folder: &Folder, held: usize) -> Result<Load, String> {
@@ -27,9 +30,21 @@ pub(crate) async fn pairs(folder: &Folder, held: usize) -> Result<Load, String> 
         let locks = first..held.min(first + LOCKS_OF_A_SESSION);
         sessions.push(hold(port, locks).await?);
     }
+    until_idle(server.id()).await;
     let address = format!("http://127.0.0.1:{port}");
     let client = Client::connect(&address).await.map_err(|error| error.to_string())?;
     sdk::drive(vec![client], server.id(), WORKERS, false).await
+}
+
+/// So much that was stored is written together once more in the background, which is not what is measured.
+async fn until_idle(server: u32) {
+    for _ in 0..IDLE_LOOKS {
+        let before = cpu_time(server);
+        tokio::time::sleep(IDLE_LOOK).await;
+        if cpu_time(server) - before <= IDLE_LOOK / 20 {
+            break;
+        }
+    }
 }
 
 /// The locks of these numbers, under a session that lasts as long as its stream.
