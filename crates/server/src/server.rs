@@ -144,7 +144,8 @@ impl Server {
         engine_thread: Option<EngineThread>,
     ) -> Result<Server, StartError> {
         let Ground { listener, address, journals, clock } = ground;
-        let tls = config.tls.clone().map(Tls::new).transpose()?.map(Arc::new);
+        let tls = config.tls.clone().map(|tls| Tls::new(tls, config.cluster.ca.clone()));
+        let tls = tls.transpose()?.map(Arc::new);
         let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
         let candidate = candidate(&config, address);
         let audit = Audit::open(&config.audit, &candidate.name, metrics.audit.clone())?;
@@ -163,12 +164,17 @@ impl Server {
             config.quota,
             access_store,
             audit.clone(),
-            metrics.peer_rejected.clone(),
+            (config.cluster.ca.is_some(), metrics.peer_rejected.clone()),
         )?);
         if authenticator.is_on() {
             authenticator.load(&*clock, config.auth.bootstrap_token_file.as_deref()).await;
         }
         let shared = journals.first().filter(|first| first.caps().shared).cloned();
+        if shared.is_some() && tls.as_ref().is_some_and(|tls| !tls.knows_servers()) {
+            tracing::warn!(
+                "cluster.ca is not set: requests for a leader elsewhere are not forwarded, clients are told where it is"
+            );
+        }
         for (group, journal) in journals.into_iter().enumerate() {
             let _entered = engine_thread.as_ref().map(EngineThread::enter);
             let settings = engine_config(&config, candidate.clone(), fence_floor);
@@ -186,7 +192,7 @@ impl Server {
             authenticator: authenticator.clone(),
             watchers,
             groups: Groups::new(handles),
-            forwarder: Forwarder::new(),
+            forwarder: Forwarder::new(tls.clone()),
             servers: Servers::default(),
             name: candidate.name,
             address: candidate.address,
@@ -207,7 +213,10 @@ impl Server {
                 tokio::spawn(audit::follow_grants(audit, engine.clone(), group, stopped));
             }
         }
-        if authenticator.is_on() || app.config.asks_for_certificates() {
+        if authenticator.is_on()
+            || app.config.asks_for_certificates()
+            || app.config.cluster.ca.is_some()
+        {
             let (clock, metrics) = (app.clock.clone(), app.metrics.clone());
             let keeping = authenticator.clone().keep(clock, metrics, stopped.clone());
             tokio::spawn(keeping);

@@ -198,6 +198,10 @@ key = {key}
 client_ca = {ca}
 client_auth = \"optional\"
 
+# Servers around one store know each other by their certificates, and forward requests to each other over TLS.
+[cluster]
+ca = {ca}
+
 # Every request needs a token: roles and tokens are in this file, and in the store.
 [auth]
 enabled = true

@@ -9,8 +9,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use axum::http::{HeaderValue, Request};
 use leasehold_access::{
-    AccessFile, CertificateMapping, Need, Object, Operation, Refused, Rights, Snapshot, Token,
-    TokenId, UnixSeconds, principal,
+    AccessFile, CertificateMapping, Certified, Need, Object, Operation, Refused, Rights, Snapshot,
+    Token, TokenId, UnixSeconds, principal,
 };
 use leasehold_api::Code;
 use leasehold_core::{Principal, Timestamp, planted};
@@ -20,7 +20,7 @@ use prometheus_client::metrics::counter::Counter;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::{Mutex, Notify, watch};
 
-use super::certificate::{Ends, PeerCertificate};
+use super::certificate::{Ends, Identity, PeerCertificate};
 use super::changes::Changes;
 use super::cookie::{self, Session};
 use super::credential::{self, Credential, Shown, unauthenticated};
@@ -91,6 +91,8 @@ pub(crate) struct Authenticator {
     /// The documents' contents beside rights.
     extras: ArcSwap<Extras>,
     seen: Seen,
+    /// Whether servers know each other by their certificates.
+    knows_servers: bool,
     /// Headers of servers that were not believed.
     rejected: Counter,
     quotas: QuotaConfig,
@@ -103,7 +105,7 @@ impl Authenticator {
         quotas: QuotaConfig,
         store: Option<Arc<dyn AccessStore>>,
         audit: Audit,
-        rejected: Counter,
+        (knows_servers, rejected): (bool, Counter),
     ) -> Result<Authenticator, FileError> {
         let path = config.access_file.clone().filter(|_| config.enabled);
         let has_store = store.is_some();
@@ -123,6 +125,7 @@ impl Authenticator {
             audit,
             extras: ArcSwap::default(),
             seen: Seen::default(),
+            knows_servers,
             rejected,
             quotas,
         })
@@ -140,7 +143,7 @@ impl Authenticator {
 
     /// Every change that may end a right of the caller; `None` if there can be none.
     pub(crate) fn changes_for(&self, caller: &Caller) -> Option<Changes> {
-        let can_end = caller.rights.is_some() || caller.shown.certificate().is_some();
+        let can_end = caller.rights.is_some() || caller.shown.can_end();
         can_end.then(|| Changes::new(self.generation.subscribe()))
     }
 
@@ -155,15 +158,17 @@ impl Authenticator {
         is_grpc: bool,
         caller: Caller,
     ) -> Result<Caller, Failure> {
-        if let Some(certificate) = caller.shown.certificate() {
-            let checked = certificate.check(&self.snapshot.load(), seconds(now));
-            checked.map_err(|why| self.certificate_refused(now, &caller, why))?;
+        let is_vouched = self.enabled && vouched::is_there(request.headers());
+        if is_vouched && !self.is_from_server(&caller) {
+            return Err(self.not_believed(&caller, NotVouched::NotAServer));
         }
+        let checked = caller.shown.check(&self.snapshot.load(), seconds(now));
+        checked.map_err(|why| self.certificate_refused(now, &caller, why))?;
         if !self.enabled {
             return Ok(caller);
         }
         let operation = operations::of(is_grpc, request.method(), request.uri());
-        let mut caller = match vouched::is_there(request.headers()) {
+        let mut caller = match is_vouched {
             true => self.enter_vouched(now, request, caller)?,
             false => self.enter_shown(now, request, (is_grpc, operation), caller)?,
         };
@@ -304,6 +309,12 @@ impl Authenticator {
 
     // Among servers.
 
+    /// Whether a connection may be that of another server, as far as servers know each other by certificates.
+    fn is_from_server(&self, caller: &Caller) -> bool {
+        let certificate = caller.shown.certificate();
+        !self.knows_servers || certificate.is_some_and(|shown| shown.is_of_server())
+    }
+
     /// A request that another server has let in: by its word who asks, by our own knowledge what that one may do.
     fn enter_vouched<B>(
         &self,
@@ -317,27 +328,19 @@ impl Authenticator {
             let at = Duration::from_millis(wall::millis(now));
             Vouched::of(request.headers(), of, keys, at, &self.seen)
         };
-        let vouched = match extras.keys.as_ref().ok_or(NotVouched::Signature).and_then(read) {
-            Ok(vouched) => vouched,
-            Err(why) => {
-                self.rejected.inc();
-                caller.audit.note_of(caller.peer, || {
-                    let line = Line::new("cluster.bad_header", "failed").by(&caller);
-                    line.with("reason", why.as_str())
-                });
-                let said = "leasehold-forwarded is a header between servers, and this one is not to be believed";
-                return Err(Failure::new(Code::InvalidRequest, said));
-            }
-        };
+        let keys = extras.keys.as_ref().ok_or(NotVouched::Signature);
+        let vouched = keys.and_then(read).map_err(|why| self.not_believed(&caller, why))?;
+        let server = caller.shown.certificate().cloned();
+        let client = vouched.certificate(&self.ends).map(Arc::new);
         let mut caller = Caller {
             rights: Some(self.nothing.clone()),
+            shown: Shown::Through { server, client: client.clone() },
             peer: vouched.peer,
             request_id: vouched.request_id.as_str().into(),
             through: Some(vouched.server.as_str().into()),
             ..caller
         };
-        let id = vouched.token.as_deref().and_then(TokenId::parse).ok_or_else(unauthenticated)?;
-        let known = self.stand_for(now, id, &mut caller);
+        let known = self.vouched_for(now, &vouched, client.as_ref(), &mut caller);
         if planted!("revoked-renews-on-follower", known.is_err()) {
             caller.principal = Principal::new(&vouched.principal).map_err(|_| unauthenticated())?;
             return Ok(caller);
@@ -352,6 +355,49 @@ impl Authenticator {
                 Err(failure.retried_after(ASK_EVERY))
             }
             Ok(()) | Err(_) => Err(unauthenticated()),
+        }
+    }
+
+    fn not_believed(&self, caller: &Caller, why: NotVouched) -> Failure {
+        self.rejected.inc();
+        caller.audit.note_of(caller.peer, || {
+            let line = Line::new("cluster.bad_header", "failed").by(caller);
+            line.with("reason", why.as_str())
+        });
+        let said =
+            "leasehold-forwarded is a header between servers, and this one is not to be believed";
+        Failure::new(Code::InvalidRequest, said)
+    }
+
+    /// Names the caller by the word of another server. What it has shown there has to be good by what is known here.
+    fn vouched_for(
+        &self,
+        now: Timestamp,
+        vouched: &Vouched,
+        certificate: Option<&Arc<Identity>>,
+        caller: &mut Caller,
+    ) -> Result<(), Failure> {
+        if let Err(why) = caller.shown.check(&self.snapshot.load(), seconds(now)) {
+            let line = || Line::new("auth.failure", "failed").by(caller).with("reason", why);
+            caller.audit.note_of(caller.peer, line);
+            return Err(unauthenticated());
+        }
+        match (&*vouched.via, &vouched.token, certificate) {
+            (_, Some(token), _) => {
+                let id = TokenId::parse(token).ok_or_else(unauthenticated)?;
+                self.stand_for(now, id, caller)
+            }
+            ("certificate", None, Some(identity)) => {
+                let who = identity.who().map_err(|_| unauthenticated())?;
+                self.certified_as(identity, who, caller);
+                Ok(())
+            }
+            ("user", None, _) => {
+                let uid = vouched.principal.strip_prefix("uid/").and_then(|uid| uid.parse().ok());
+                self.local(uid.ok_or_else(unauthenticated)?, caller);
+                Ok(())
+            }
+            (_, None, _) => Err(unauthenticated()),
         }
     }
 
@@ -373,6 +419,7 @@ impl Authenticator {
             principal: &caller.principal,
             via: caller.credential.kind(),
             token: caller.credential.token().map(|token| token.record.id),
+            certificate: caller.shown.certificate().map(|shown| &**shown.identity()),
             peer: caller.peer,
             server,
             version: extras.version,
@@ -455,10 +502,14 @@ impl Authenticator {
             return Err(unauthenticated());
         };
         let who = certificate.who().map_err(|why| self.certificate_refused(now, caller, why))?;
-        caller.principal = who.principal.clone();
-        caller.rights = Some(certificate.rights(&self.snapshot.load(), who));
-        caller.credential = Credential::Certificate(certificate.clone());
+        self.certified_as(certificate.identity(), who, caller);
         Ok(())
+    }
+
+    fn certified_as(&self, identity: &Arc<Identity>, who: &Certified, caller: &mut Caller) {
+        caller.principal = who.principal.clone();
+        caller.rights = Some(identity.rights(&self.snapshot.load(), who));
+        caller.credential = Credential::Certificate(identity.clone());
     }
 
     fn certificate_refused(&self, now: Timestamp, caller: &Caller, why: &'static str) -> Failure {
@@ -510,10 +561,8 @@ impl Authenticator {
 
     /// Looks at the credential of a stream that goes on: what it may do now, or that it may nothing any more.
     pub(crate) fn again(&self, now: Timestamp, caller: &mut Caller) -> Result<(), Failure> {
-        if let Some(certificate) = caller.shown.certificate() {
-            let checked = certificate.check(&self.snapshot.load(), seconds(now));
-            checked.map_err(|_| unauthenticated())?;
-        }
+        let checked = caller.shown.check(&self.snapshot.load(), seconds(now));
+        checked.map_err(|_| unauthenticated())?;
         match caller.credential.clone() {
             Credential::None => Ok(()),
             Credential::Certificate(certificate) => {

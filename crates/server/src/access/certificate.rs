@@ -1,4 +1,5 @@
-//! The certificate that a client has shown, for as long as its connection lasts: who it is, and whether it is still good.
+//! The certificate that a client has shown: who it is, and whether it is still good. It was shown here, for as long as a
+//! connection lasts, or to another server, which vouches for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,29 +12,88 @@ use leasehold_access::{
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 
-use crate::net::tls::{Tls, serial_of, validity};
+use crate::net::tls::{Judged, Tls, serial_of, validity};
 
 /// The client's identity by its certificate.
 #[derive(Debug)]
-pub(crate) struct PeerCertificate {
-    chain: Vec<CertificateDer<'static>>,
+pub(crate) struct Identity {
     serial: String,
     not_after: UnixSeconds,
     who: Result<Certified, &'static str>,
-    tls: Arc<Tls>,
-    /// When it was last judged: see [`PeerCertificate::is_trusted`].
-    judged: AtomicU64,
     /// Its rights, and the generation of the snapshot that they are from.
     rights: ArcSwapOption<(u64, Arc<Rights>)>,
     ends: Arc<Ends>,
 }
 
-/// When the certificates of all connections end.
+/// A certificate that was shown here.
+#[derive(Debug)]
+pub(crate) struct PeerCertificate {
+    identity: Arc<Identity>,
+    chain: Vec<CertificateDer<'static>>,
+    tls: Arc<Tls>,
+    /// The last judgement: see [`PeerCertificate::judge`].
+    judged: AtomicU64,
+}
+
+/// When the certificates of those who are connected end.
 #[derive(Debug, Default)]
 pub(super) struct Ends(Mutex<BTreeMap<UnixSeconds, usize>>);
 
+impl Identity {
+    pub(super) fn new(
+        serial: String,
+        not_after: UnixSeconds,
+        who: Result<Certified, &'static str>,
+        ends: Arc<Ends>,
+    ) -> Identity {
+        ends.add(not_after);
+        Identity { serial, not_after, who, rights: ArcSwapOption::empty(), ends }
+    }
+
+    pub(crate) fn serial(&self) -> &str {
+        &self.serial
+    }
+
+    pub(crate) fn not_after(&self) -> UnixSeconds {
+        self.not_after
+    }
+
+    /// The principal and the roles that it stands for, or the reason why it stands for none.
+    pub(crate) fn who(&self) -> Result<&Certified, &'static str> {
+        self.who.as_ref().map_err(|why| *why)
+    }
+
+    /// Whether it is good now, whoever it stands for, as far as one can tell who has not seen it.
+    pub(super) fn check(&self, snapshot: &Snapshot, now: UnixSeconds) -> Result<(), &'static str> {
+        if now >= self.not_after {
+            Err("the certificate has expired")
+        } else if snapshot.is_denied(&self.serial) {
+            Err("the certificate is denied")
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(super) fn rights(&self, snapshot: &Snapshot, who: &Certified) -> Arc<Rights> {
+        match &*self.rights.load() {
+            Some(known) if known.0 == snapshot.generation() => known.1.clone(),
+            Some(_) | None => {
+                let rights = Arc::new(snapshot.rights_of_certified(who));
+                self.rights.store(Some(Arc::new((snapshot.generation(), rights.clone()))));
+                rights
+            }
+        }
+    }
+}
+
+impl Drop for Identity {
+    fn drop(&mut self) {
+        self.ends.remove(self.not_after);
+    }
+}
+
 impl PeerCertificate {
-    /// Reads what a client has shown; `None` if it has shown nothing.
+    /// Reads what a client or another server has shown; `None` if it has shown nothing, or nothing that it was asked for.
     pub(super) fn new(
         chain: Vec<CertificateDer<'static>>,
         mappings: &[CertificateMapping],
@@ -50,64 +110,54 @@ impl PeerCertificate {
                 (serial_of(read.serial()), not_after, who.map_err(|why| why.as_str()))
             }
         };
-        ends.add(not_after);
-        let (judged, rights) = (AtomicU64::new(0), ArcSwapOption::empty());
-        Some(PeerCertificate { chain, serial, not_after, who, tls, judged, rights, ends })
+        let identity = Arc::new(Identity::new(serial, not_after, who, ends));
+        let shown = PeerCertificate { identity, chain, tls, judged: AtomicU64::new(0) };
+        // A port for servers asks everybody; where clients are none by certificate, theirs count for nothing.
+        let is_asked_for = shown.tls.asks_clients() || shown.judge().is_server;
+        is_asked_for.then_some(shown)
     }
 
-    pub(crate) fn not_after(&self) -> UnixSeconds {
-        self.not_after
+    pub(crate) fn identity(&self) -> &Arc<Identity> {
+        &self.identity
     }
 
-    /// The principal and the roles that it stands for, or the reason why it stands for none.
-    pub(crate) fn who(&self) -> Result<&Certified, &'static str> {
-        self.who.as_ref().map_err(|why| *why)
-    }
-
-    /// Whether it is good now, whoever it stands for.
+    /// Whether it is good now, for a client or for a server.
     pub(super) fn check(&self, snapshot: &Snapshot, now: UnixSeconds) -> Result<(), &'static str> {
-        if now >= self.not_after {
-            Err("the certificate has expired")
-        } else if snapshot.is_denied(&self.serial) {
-            Err("the certificate is denied")
-        } else if !self.is_trusted() {
-            Err("the certificate is revoked, or its authority is not trusted any more")
-        } else {
+        self.identity.check(snapshot, now)?;
+        let judged = self.judge();
+        if judged.is_client || judged.is_server {
             Ok(())
+        } else {
+            Err("the certificate is revoked, or its authority is not trusted any more")
         }
     }
 
-    /// Whether its chain is good by the authorities and revocations of now: judged once for each version of them. A session
+    /// The principal and the roles that it stands for, if it is one of a client: an authority of servers says nothing of clients.
+    pub(super) fn who(&self) -> Result<&Certified, &'static str> {
+        let who = self.identity.who()?;
+        if self.judge().is_client { Ok(who) } else { Err("the certificate is none of a client") }
+    }
+
+    /// Whether it is that of a server of this cluster.
+    pub(super) fn is_of_server(&self) -> bool {
+        self.judge().is_server
+    }
+
+    /// The judgement of its chain by the authorities and revocations of now: made once for each version of them. A session
     /// that is resumed was judged for another connection.
-    fn is_trusted(&self) -> bool {
-        const GOOD: u64 = 1;
-        const BAD: u64 = 2;
+    fn judge(&self) -> Judged {
+        const CLIENT: u64 = 1;
+        const SERVER: u64 = 2;
         // The version and the judgement in one number, so that they always go together.
         let version = (self.tls.trust() + 1) << 2;
-        let judged = self.judged.load(Relaxed);
-        if judged & !(GOOD | BAD) == version {
-            return judged & GOOD != 0;
+        let mut judged = self.judged.load(Relaxed);
+        if judged & !(CLIENT | SERVER) != version {
+            let Judged { is_client, is_server } = self.tls.judge(&self.chain);
+            let flag = |is_so: bool, flag: u64| if is_so { flag } else { 0 };
+            judged = version | flag(is_client, CLIENT) | flag(is_server, SERVER);
+            self.judged.store(judged, Relaxed);
         }
-        let is_good = self.tls.is_good(&self.chain);
-        self.judged.store(version | if is_good { GOOD } else { BAD }, Relaxed);
-        is_good
-    }
-
-    pub(super) fn rights(&self, snapshot: &Snapshot, who: &Certified) -> Arc<Rights> {
-        match &*self.rights.load() {
-            Some(known) if known.0 == snapshot.generation() => known.1.clone(),
-            Some(_) | None => {
-                let rights = Arc::new(snapshot.rights_of_certified(who));
-                self.rights.store(Some(Arc::new((snapshot.generation(), rights.clone()))));
-                rights
-            }
-        }
-    }
-}
-
-impl Drop for PeerCertificate {
-    fn drop(&mut self) {
-        self.ends.remove(self.not_after);
+        Judged { is_client: judged & CLIENT != 0, is_server: judged & SERVER != 0 }
     }
 }
 

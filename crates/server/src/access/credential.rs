@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Uri};
-use leasehold_access as access;
+use leasehold_access::{self as access, Snapshot, UnixSeconds};
 use leasehold_api::Code;
 
-use super::certificate::PeerCertificate;
+use super::certificate::{Identity, PeerCertificate};
 use super::cookie::Session;
 use crate::convert;
 use crate::service::problems::Failure;
@@ -20,8 +20,8 @@ pub(crate) enum Credential {
     Token(Arc<access::Credential>),
     /// By the cookie of the console, which stands for a token.
     Console(Arc<access::Credential>, Arc<Session>),
-    /// By the certificate of its connection.
-    Certificate(Arc<PeerCertificate>),
+    /// By a certificate.
+    Certificate(Arc<Identity>),
     /// By the user at the other end of a Unix socket.
     User(u32),
 }
@@ -32,13 +32,44 @@ pub(crate) enum Shown {
     Nothing,
     Certificate(Arc<PeerCertificate>),
     User(u32),
+    /// Another server is at its other end, and vouches for the client.
+    Through {
+        server: Option<Arc<PeerCertificate>>,
+        /// The certificate that the client has shown there.
+        client: Option<Arc<Identity>>,
+    },
 }
 
 impl Shown {
+    /// The certificate of the connection.
     pub(crate) fn certificate(&self) -> Option<&Arc<PeerCertificate>> {
         match self {
             Shown::Certificate(certificate) => Some(certificate),
+            Shown::Through { server, .. } => server.as_ref(),
             Shown::Nothing | Shown::User(_) => None,
+        }
+    }
+
+    /// Whether it can come to an end.
+    pub(super) fn can_end(&self) -> bool {
+        match self {
+            Shown::Certificate(_) => true,
+            Shown::Through { server, client } => server.is_some() || client.is_some(),
+            Shown::Nothing | Shown::User(_) => false,
+        }
+    }
+
+    /// Whether all of it is good now.
+    pub(super) fn check(&self, snapshot: &Snapshot, now: UnixSeconds) -> Result<(), &'static str> {
+        if let Some(certificate) = self.certificate() {
+            certificate.check(snapshot, now)?;
+        }
+        match self {
+            Shown::Through { client: Some(client), .. } => client.check(snapshot, now),
+            Shown::Through { client: None, .. }
+            | Shown::Certificate(_)
+            | Shown::Nothing
+            | Shown::User(_) => Ok(()),
         }
     }
 }

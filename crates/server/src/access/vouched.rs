@@ -15,11 +15,12 @@ use std::time::Duration;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use leasehold_access::TokenId;
+use leasehold_access::{Certified, RoleRef, TokenId, UnixSeconds};
 use leasehold_core::{Principal, planted};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::certificate::{Ends, Identity};
 use super::keys::ClusterKeys;
 use crate::mac::{is_mac_of, mac, sha256};
 use crate::service::random;
@@ -30,7 +31,7 @@ const VERSION: &str = "1";
 const GOOD_FOR_MS: u64 = 10_000;
 /// The clocks of two servers may differ by so much.
 const CLOCKS_DIFFER_MS: u64 = 5_000;
-const HEADER_LEN_MAX: usize = 4096;
+const HEADER_LEN_MAX: usize = 8192;
 /// So many are remembered, to take each once; then the older half is forgotten.
 const SEEN_LEN_MAX: usize = 500_000;
 
@@ -40,10 +41,13 @@ const SEEN_LEN_MAX: usize = 500_000;
 pub(crate) struct Vouched {
     pub(crate) request_id: String,
     pub(crate) principal: String,
-    /// The kind of credential: `token`, `console`, `certificate`, `unix`.
+    /// The kind of credential: `token`, `console`, `certificate`, `user`.
     pub(crate) via: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
+    /// The certificate that the client has shown, whatever it is known by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    certificate: Option<VouchedCertificate>,
     pub(crate) peer: SocketAddr,
     pub(crate) server: String,
     /// The version of roles and tokens that it was let in by.
@@ -54,6 +58,17 @@ pub(crate) struct Vouched {
     nonce: u64,
 }
 
+/// A certificate, as another server names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VouchedCertificate {
+    serial: String,
+    not_after: UnixSeconds,
+    /// Those of its mapping.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<String>,
+}
+
 /// The caller, as the server that took the request in names it.
 #[derive(Clone, Debug)]
 pub(crate) struct Asking<'a> {
@@ -61,6 +76,7 @@ pub(crate) struct Asking<'a> {
     pub(crate) principal: &'a Principal,
     pub(crate) via: &'static str,
     pub(crate) token: Option<TokenId>,
+    pub(crate) certificate: Option<&'a Identity>,
     pub(crate) peer: SocketAddr,
     pub(crate) server: &'a str,
     pub(crate) version: u64,
@@ -69,6 +85,8 @@ pub(crate) struct Asking<'a> {
 /// The reason why a header is not believed: for the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotVouched {
+    /// The connection did not show the certificate of a server.
+    NotAServer,
     Malformed,
     Signature,
     Expired,
@@ -79,6 +97,7 @@ pub(crate) enum NotVouched {
 impl NotVouched {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
+            NotVouched::NotAServer => "not_a_server",
             NotVouched::Malformed => "malformed",
             NotVouched::Signature => "signature",
             NotVouched::Expired => "expired",
@@ -113,6 +132,7 @@ impl Asking<'_> {
             principal: self.principal.to_string(),
             via: self.via.into(),
             token: self.token.map(|id| id.to_string()),
+            certificate: self.certificate.map(VouchedCertificate::of),
             peer: self.peer,
             server: self.server.into(),
             version: self.version,
@@ -124,6 +144,17 @@ impl Asking<'_> {
         let signed = format!("{VERSION}.{payload}");
         let mac = BASE64.encode(mac(key, signed.as_bytes()));
         HeaderValue::try_from(format!("{signed}.{mac}")).expect("base64 is visible ASCII")
+    }
+}
+
+impl VouchedCertificate {
+    fn of(identity: &Identity) -> VouchedCertificate {
+        let roles = identity.who().map_or(&[][..], |who| &who.roles);
+        VouchedCertificate {
+            serial: identity.serial().into(),
+            not_after: identity.not_after(),
+            roles: roles.iter().map(ToString::to_string).collect(),
+        }
     }
 }
 
@@ -171,6 +202,17 @@ impl Vouched {
         }
         Ok(Arc::new(vouched))
     }
+
+    /// The certificate that the client has shown to the other server. What that one knows it by is the principal here too.
+    pub(super) fn certificate(&self, ends: &Arc<Ends>) -> Option<Identity> {
+        let shown = self.certificate.as_ref()?;
+        let roles = shown.roles.iter().map(|role| RoleRef::parse(role)).collect::<Result<_, _>>();
+        let who = match (Principal::new(&self.principal), roles) {
+            (Ok(principal), Ok(roles)) => Ok(Certified { principal, roles }),
+            (Err(_), _) | (_, Err(_)) => Err("what another server says of it is no principal"),
+        };
+        Some(Identity::new(shown.serial.clone(), shown.not_after, who, ends.clone()))
+    }
 }
 
 impl Seen {
@@ -207,6 +249,7 @@ mod tests {
             principal: &principal,
             via: "token",
             token: None,
+            certificate: None,
             peer: "10.1.2.3:4567".parse().unwrap(),
             server: "locks-1",
             version: 7,

@@ -21,20 +21,20 @@ use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Builder, Client};
+use hyper_util::client::legacy::Builder;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use leasehold_api::Code;
 use leasehold_core::Namespace;
 use leasehold_engine::{Handle, Phase};
 use parking_lot::Mutex;
 
+use super::way::Way;
 use crate::access::{FORWARDED, is_vouched};
+use crate::net::tls::Tls;
 use crate::service::app::App;
 use crate::service::problems::Failure;
 
 const GRPC_UNAVAILABLE: &[u8] = b"14";
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(250);
 /// So many requests share a connection in HTTP/2.
@@ -45,18 +45,31 @@ const CONNECTION_WINDOW_BYTES: u32 = 32 * STREAM_WINDOW_BYTES;
 /// So many connections in HTTP/2 there are at most.
 const CONNECTIONS_MAX: usize = 512;
 
+/// A pool of connections to other servers.
+type Client = hyper_util::client::legacy::Client<Way, Body>;
+
 /// The way to other servers.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
-    http1: Client<HttpConnector, Body>,
-    /// For heartbeats and releases in HTTP/2, which take no time.
-    urgent: Client<HttpConnector, Body>,
-    /// For everything else in HTTP/2: as many connections as there were ever needed at a time.
-    shared: Mutex<Vec<Shared>>,
-    connector: HttpConnector,
-    builder: Builder,
+    tls: Option<Arc<Tls>>,
+    way: Way,
+    clients: Mutex<Clients>,
     answered: AtomicU64,
     failed: AtomicU64,
+}
+
+/// All connections.
+#[derive(Debug)]
+struct Clients {
+    http1: Client,
+    /// For heartbeats and releases in HTTP/2, which take no time.
+    urgent: Client,
+    /// For everything else in HTTP/2: as many connections as there were ever needed at a time.
+    shared: Vec<Shared>,
+    way: Way,
+    builder: Builder,
+    /// The version of what they were secured with.
+    version: u64,
 }
 
 /// How many requests went to a leader elsewhere since the start, by whether it answered.
@@ -69,7 +82,7 @@ pub(crate) struct Forwarded {
 /// A connection that requests share.
 #[derive(Debug)]
 struct Shared {
-    client: Client<HttpConnector, Body>,
+    client: Client,
     requests: Arc<AtomicUsize>,
 }
 
@@ -83,61 +96,76 @@ impl Drop for Share {
     }
 }
 
-impl Forwarder {
-    pub(crate) fn new() -> Forwarder {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let mut builder = Client::builder(TokioExecutor::new());
+impl Clients {
+    fn new(way: &Way, version: u64) -> Clients {
+        let mut builder = Builder::new(TokioExecutor::new());
         builder.pool_timer(TokioTimer::new()).timer(TokioTimer::new());
         builder.pool_idle_timeout(IDLE_TIMEOUT);
-        let http1 = builder.build(connector.clone());
+        let http1 = builder.build(way.clone());
         builder.http2_only(true);
         builder.http2_keep_alive_interval(Duration::from_secs(2));
         builder.http2_keep_alive_timeout(Duration::from_secs(2));
         builder.http2_initial_stream_window_size(STREAM_WINDOW_BYTES);
         builder.http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES);
-        let urgent = builder.build(connector.clone());
-        Forwarder {
-            http1,
-            urgent,
-            shared: Mutex::default(),
-            connector,
-            builder,
-            answered: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn forwarded(&self) -> Forwarded {
-        Forwarded { answered: self.answered.load(Relaxed), failed: self.failed.load(Relaxed) }
+        let way = way.for_http2();
+        let urgent = builder.build(way.clone());
+        Clients { http1, urgent, shared: Vec::new(), way, builder, version }
     }
 
     /// The connection for a request, and its share of it.
-    fn client<B>(
-        &self,
-        request: &Request<B>,
-    ) -> Option<(Client<HttpConnector, Body>, Option<Share>)> {
+    fn client<B>(&mut self, request: &Request<B>) -> Option<(Client, Option<Share>)> {
         if request.version() != Version::HTTP_2 {
             return Some((self.http1.clone(), None));
         }
         if is_urgent(request.method(), request.uri().path()) {
             return Some((self.urgent.clone(), None));
         }
-        let mut shared = self.shared.lock();
         let has_room = |shared: &Shared| shared.requests.load(Relaxed) < STREAMS_MAX;
-        let at = match shared.iter().position(has_room) {
+        let at = match self.shared.iter().position(has_room) {
             Some(at) => at,
-            None if shared.len() >= CONNECTIONS_MAX => return None,
+            None if self.shared.len() >= CONNECTIONS_MAX => return None,
             None => {
-                let client = self.builder.build(self.connector.clone());
-                shared.push(Shared { client, requests: Arc::default() });
-                shared.len() - 1
+                let client = self.builder.build(self.way.clone());
+                self.shared.push(Shared { client, requests: Arc::default() });
+                self.shared.len() - 1
             }
         };
-        let Shared { client, requests } = &shared[at];
+        let Shared { client, requests } = &self.shared[at];
         requests.fetch_add(1, Relaxed);
         Some((client.clone(), Some(Share(requests.clone()))))
+    }
+}
+
+impl Forwarder {
+    /// Servers that speak TLS are forwarded to with this.
+    pub(crate) fn new(tls: Option<Arc<Tls>>) -> Forwarder {
+        let tls = tls.filter(|tls| tls.knows_servers());
+        let way = Way::new(tls.clone());
+        let clients = Mutex::new(Clients::new(&way, tls.as_ref().map_or(0, |tls| tls.version())));
+        let (answered, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Forwarder { tls, way, clients, answered, failed }
+    }
+
+    pub(crate) fn forwarded(&self) -> Forwarded {
+        Forwarded { answered: self.answered.load(Relaxed), failed: self.failed.load(Relaxed) }
+    }
+
+    /// The connection for a request, and its share of it. Those that were made with a certificate of before are left to the
+    /// streams that they carry.
+    fn client<B>(&self, request: &Request<B>) -> Option<(Client, Option<Share>)> {
+        let version = self.tls.as_ref().map_or(0, |tls| tls.version());
+        let mut clients = self.clients.lock();
+        if clients.version != version {
+            *clients = Clients::new(&self.way, version);
+        }
+        clients.client(request)
+    }
+
+    /// Whether a server with such an address is forwarded to. Nothing goes in the clear to one that speaks TLS, nor from one
+    /// that knows the others by their certificates: the client is told where the leader is.
+    fn reaches(&self, scheme: Option<&Scheme>) -> bool {
+        let is_secure = scheme == Some(&Scheme::HTTPS);
+        is_secure == self.tls.is_some()
     }
 
     /// The leader's answer. If that is that it does not serve, there may be another one soon.
@@ -168,7 +196,8 @@ impl Forwarder {
         };
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().cloned();
-        let mut to = Uri::builder().scheme(Scheme::HTTP).authority(leader.clone());
+        let scheme = if self.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+        let mut to = Uri::builder().scheme(scheme).authority(leader.clone());
         to = to.path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         parts.uri = match to.build() {
             Ok(uri) => uri,
@@ -267,8 +296,7 @@ pub(crate) fn elsewhere<'a, B>(
         return None;
     }
     let address: Uri = status.leader?.address.parse().ok()?;
-    // Nothing goes in the clear to a server that speaks TLS: the client is told where the leader is.
-    if address.scheme() == Some(&Scheme::HTTPS) {
+    if !app.forwarder.reaches(address.scheme()) {
         return None;
     }
     Some(Elsewhere { engine, leader: address.authority()?.clone() })
@@ -329,14 +357,14 @@ mod tests {
 
     #[test]
     fn requests_that_last_never_share_with_heartbeats_and_only_with_a_few_others() {
-        let forwarder = Forwarder::new();
+        let forwarder = Forwarder::new(None);
         let watch = request(Version::HTTP_2, "POST", "/leasehold.v1.Watch/Watch");
         let mut shares = Vec::new();
         for _ in 0..STREAMS_MAX * 3 {
             let (_, share) = forwarder.client(&watch).expect("there is room");
             shares.push(share.expect("a share"));
         }
-        assert_eq!(forwarder.shared.lock().len(), 3);
+        assert_eq!(forwarder.clients.lock().shared.len(), 3);
         for path in
             ["/v1/locks/a/b/renew", "/v1/sessions/0f/keepalive", "/leasehold.v1.Locks/Release"]
         {
@@ -347,12 +375,12 @@ mod tests {
         assert!(!is_urgent(&Method::POST, "/v1/locks/renew/acquire"));
         drop(shares);
         let _again = forwarder.client(&watch).expect("there is room");
-        assert_eq!(forwarder.shared.lock().len(), 3);
+        assert_eq!(forwarder.clients.lock().shared.len(), 3);
     }
 
     #[test]
     fn connections_are_bounded() {
-        let forwarder = Forwarder::new();
+        let forwarder = Forwarder::new(None);
         let watch = request(Version::HTTP_2, "GET", "/v1/watch");
         let shares: Vec<_> =
             (0..STREAMS_MAX * CONNECTIONS_MAX).map(|_| forwarder.client(&watch)).collect();

@@ -3,3 +3,5 @@
 pub(crate) mod balance;
 pub(crate) mod forward;
 pub(crate) mod groups;
+mod way;
+pub(crate) mod while_good;

@@ -48,6 +48,7 @@ pub(super) struct File {
 struct ClusterFile {
     name: Option<String>,
     advertise: Option<String>,
+    ca: Option<PathBuf>,
     groups: Option<usize>,
     leadership_ttl: Option<Length>,
 }
@@ -250,6 +251,7 @@ impl File {
         set(&mut config.data, self.data.map(Some));
         set(&mut config.cluster.name, self.cluster.name.map(Some));
         set(&mut config.cluster.advertise, self.cluster.advertise.map(Some));
+        set(&mut config.cluster.ca, self.cluster.ca.map(Some));
         set(&mut config.cluster.groups, self.cluster.groups);
         set_length(&mut config.cluster.leadership_ttl, self.cluster.leadership_ttl);
         set_length(&mut config.simple_grace, self.simple_grace);

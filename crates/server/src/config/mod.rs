@@ -88,6 +88,8 @@ pub struct ClusterConfig {
     pub name: Option<String>,
     /// The address at which the others reach this server, if not where it listens.
     pub advertise: Option<String>,
+    /// The authorities that sign for the servers: with them they know each other by their certificates, and forward over TLS.
+    pub ca: Option<PathBuf>,
     /// The number of groups that the namespaces are spread over. The same for all servers of a store, for ever.
     pub groups: usize,
     /// The time a leader may lead without a heartbeat.
@@ -97,7 +99,7 @@ pub struct ClusterConfig {
 impl Default for ClusterConfig {
     fn default() -> ClusterConfig {
         let leadership_ttl = EngineConfig::new(0).candidate.lease;
-        ClusterConfig { name: None, advertise: None, groups: 1, leadership_ttl }
+        ClusterConfig { name: None, advertise: None, ca: None, groups: 1, leadership_ttl }
     }
 }
 
@@ -370,6 +372,11 @@ impl Config {
         if !LEADERSHIP_TTL.contains(&cluster.leadership_ttl) {
             let value = format_duration(cluster.leadership_ttl);
             return fault("cluster.leadership_ttl", value, "it must be between 500ms and 1m");
+        }
+        if let Some(path) = cluster.ca.as_ref().filter(|_| self.tls.is_none()) {
+            let message =
+                "it needs [tls]: servers know each other by the certificates that they show";
+            return fault("cluster.ca", path.display().to_string(), message);
         }
         let scheme = if self.tls.is_some() { "https://" } else { "http://" };
         if let Some(address) = &cluster.advertise

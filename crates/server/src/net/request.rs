@@ -19,6 +19,7 @@ use tower_service::Service as _;
 
 use crate::access::{SEC_FETCH_SITE, Shown, authority_of, cookie_shown, unauthenticated};
 use crate::cluster::forward::{self, Elsewhere};
+use crate::cluster::while_good::while_good;
 use crate::grpc;
 use crate::http::{encode, extract};
 use crate::net::connection::{Answering, Connection, InFlight};
@@ -170,7 +171,8 @@ async fn forward(
     caller: &Caller,
 ) -> Result<Response, Failure> {
     let vouched = app.authenticator.vouch(app.now(), &app.name, caller, &request)?;
-    app.forwarder.send(elsewhere, request, vouched).await
+    let answer = app.forwarder.send(elsewhere, request, vouched).await?;
+    Ok(while_good(app, caller, answer))
 }
 
 /// Gives the request its id to take along.

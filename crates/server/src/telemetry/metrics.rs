@@ -216,7 +216,7 @@ impl Metrics {
             "leasehold_reload_failures",
             "Files that were read anew and refused; the last good ones stay in force",
         );
-        for file in ["cert", "key", "client_ca", "crl", "access_file"] {
+        for file in ["cert", "key", "client_ca", "crl", "cluster_ca", "access_file"] {
             let _ = reload_failures.get_or_create(&[("file", file.into())]);
         }
         r.register(

@@ -1,18 +1,22 @@
 //! Servers among themselves: two in one process around one store, one of which leads. What is sent to the other is carried out
 //! for who asked, if that other is believed.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_access::Token;
 use leasehold_engine::SystemClock;
-use leasehold_server::{AuthConfig, ClusterConfig, Config, Ground, Server, Store};
+use leasehold_server::{
+    AuthConfig, ClusterConfig, Config, Ground, Listener, Remote, Server, Store,
+};
 use leasehold_store::MemoryJournal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::access;
 use crate::polling::eventually;
 use crate::world::{Reply, World, config, plant};
 
@@ -34,9 +38,18 @@ fn secret(seed: u8) -> Token {
 }
 
 async fn server(journal: &MemoryJournal, change: impl FnOnce(&mut Config)) -> World {
-    plant();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
+    server_on(listener, address, journal, change).await
+}
+
+async fn server_on(
+    listener: impl Listener,
+    address: SocketAddr,
+    journal: &MemoryJournal,
+    change: impl FnOnce(&mut Config),
+) -> World {
+    plant();
     // Any that several servers share: the journal below is what is used.
     let store = Store::parse("postgres://nobody@127.0.0.1/none").unwrap();
     let cluster =
@@ -328,6 +341,47 @@ async fn many_watches_through_a_follower_delay_no_heartbeat() {
     assert!(took[10] <= Duration::from_millis(50), "{took:?}");
 }
 
+/// A socket at whose other end the system sees a user.
+struct Local(TcpListener, u32);
+
+impl Listener for Local {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> std::io::Result<(TcpStream, Remote)> {
+        let (stream, address) = self.0.accept().await?;
+        Ok((stream, Remote { address, uid: Some(self.1) }))
+    }
+}
+
+#[tokio::test]
+async fn local_user_of_a_follower_is_the_same_principal_at_the_leader() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("access.toml");
+    access::write(&file, "[principal.\"uid/1000\"]\nroles = [\"client:billing\"]\n");
+    let auth = |config: &mut Config| {
+        config.auth.enabled = true;
+        config.auth.access_file = Some(file.clone());
+    };
+    let journal = MemoryJournal::shared();
+    let _leader = server(&journal, auth).await;
+    let mut followers = Vec::new();
+    for uid in [1000, 1001] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let follower = server_on(Local(listener, uid), address, &journal, auth).await;
+        let readyz = async || follower.get("/readyz").await.status == 200;
+        eventually("the follower follows", readyz).await;
+        followers.push(follower);
+    }
+    let body = json!({ "owner_id": "worker", "ttl_ms": 30_000 }).to_string();
+    let path = "/v1/locks/a/acquire?namespace=billing";
+    followers[0].post(path, &body).await.ok();
+    let held = followers[0].get("/v1/locks/a?namespace=billing").await.ok();
+    assert_eq!(held["holders"][0]["principal"], "uid/1000", "{held}");
+    followers[0].post("/v1/locks/a/acquire", &body).await.problem("permission_denied");
+    followers[1].post(path, &body).await.problem("permission_denied");
+}
+
 /// Opens a stream and waits until its head has come; a long poll has none yet.
 async fn open(world: &World, path: &str, token: &str) -> TcpStream {
     let mut stream = world.connect().await;
@@ -345,8 +399,8 @@ async fn open(world: &World, path: &str, token: &str) -> TcpStream {
 
 /// A wire between two servers on which somebody listens.
 struct Tap {
-    address: std::net::SocketAddr,
-    to: Arc<std::sync::Mutex<Option<std::net::SocketAddr>>>,
+    address: SocketAddr,
+    to: Arc<std::sync::Mutex<Option<SocketAddr>>>,
     heard: Arc<std::sync::Mutex<Vec<u8>>>,
 }
 
@@ -382,7 +436,7 @@ impl Tap {
         tap
     }
 
-    fn leads_to(&self, address: std::net::SocketAddr) {
+    fn leads_to(&self, address: SocketAddr) {
         *self.to.lock().unwrap() = Some(address);
     }
 

@@ -10,3 +10,4 @@ mod listener;
 mod reload;
 mod clients;
 mod socket;
+mod cluster;

@@ -167,8 +167,25 @@ impl Connection {
 
     /// A GET with more headers; the status and what came with it.
     pub(crate) async fn ask(&mut self, path: &str, headers: &str) -> io::Result<(u16, String)> {
-        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
-        self.0.write_all(head.as_bytes()).await?;
+        self.say(&format!("GET {path}"), headers, "").await
+    }
+
+    /// The same for any method and body.
+    pub(crate) async fn say(
+        &mut self,
+        what: &str,
+        headers: &str,
+        body: &str,
+    ) -> io::Result<(u16, String)> {
+        let body = match body {
+            "" => "\r\n".to_owned(),
+            body => format!(
+                "content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            ),
+        };
+        let text = format!("{what} HTTP/1.1\r\nhost: localhost\r\n{headers}{body}");
+        self.0.write_all(text.as_bytes()).await?;
         let mut answer = Vec::new();
         let mut part = [0; 4096];
         while !is_whole(&answer) {

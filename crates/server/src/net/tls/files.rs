@@ -51,11 +51,16 @@ pub(super) fn certificates(
     all(setting, path, "certificate")
 }
 
-/// Those who are trusted to sign for others.
-pub(super) fn authorities(setting: &'static str, path: &Path) -> Result<RootCertStore, TlsError> {
+/// Those who are trusted to sign for others, from the file that they were read from.
+pub(super) fn roots(
+    setting: &'static str,
+    path: &Path,
+    authorities: &[CertificateDer<'static>],
+) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(setting, path)? {
-        roots.add(certificate).map_err(|error| TlsError::fault(setting, path, error))?;
+    for authority in authorities {
+        let added = roots.add(authority.clone());
+        added.map_err(|error| TlsError::fault(setting, path, error))?;
     }
     Ok(roots)
 }

@@ -1,6 +1,6 @@
 //! Keeps TLS up to date: looks at its files every second, and swaps what is in force only for something that fits together.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ServerConfig};
 use tokio::sync::{Notify, watch};
 
 use super::files::TlsError;
-use super::material::{Material, TlsConfig};
+use super::material::{ClientAuth, Material, TlsConfig};
 use super::slots::Slots;
 use crate::stamp::Stamp;
 use crate::telemetry::metrics::Metrics;
@@ -25,13 +25,25 @@ const WARN_EVERY_SECONDS: u64 = 24 * 60 * 60;
 #[derive(Debug)]
 pub(crate) struct Tls {
     config: TlsConfig,
+    /// The authorities that sign for the servers of a cluster.
+    cluster_ca: Option<PathBuf>,
     current: ArcSwap<Material>,
     /// Rises when certificates of clients are judged anew.
     trust: AtomicU64,
+    /// Rises with all that is read.
+    version: AtomicU64,
     slots: Arc<Slots>,
     is_asked: Notify,
     /// The stamps of the files before they were read first: a change since then is one.
     first: Stamps,
+}
+
+/// The judgement of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Judged {
+    pub(crate) is_client: bool,
+    /// Whether it is one of a server of this cluster.
+    pub(crate) is_server: bool,
 }
 
 /// The stamps of the files.
@@ -39,11 +51,13 @@ type Stamps = Vec<Option<Stamp>>;
 
 impl Tls {
     /// Reads the files, which have to be right.
-    pub(crate) fn new(config: TlsConfig) -> Result<Tls, TlsError> {
-        let first = stamps(&config);
-        let current = ArcSwap::from_pointee(Material::read(&config, now(), None)?);
+    pub(crate) fn new(config: TlsConfig, cluster_ca: Option<PathBuf>) -> Result<Tls, TlsError> {
+        let first = stamps(&config, cluster_ca.as_ref());
+        let material = Material::read(&config, cluster_ca.as_deref(), now(), None)?;
         let (slots, is_asked) = (Slots::new(), Notify::new());
-        Ok(Tls { config, current, trust: AtomicU64::new(0), slots, is_asked, first })
+        let (trust, version) = (AtomicU64::new(0), AtomicU64::new(0));
+        let current = ArcSwap::from_pointee(material);
+        Ok(Tls { config, cluster_ca, current, trust, version, slots, is_asked, first })
     }
 
     pub(super) fn server(&self) -> Arc<ServerConfig> {
@@ -68,10 +82,25 @@ impl Tls {
         self.current.load().validity.not_after
     }
 
-    /// TLS for connections to other servers, as of now: it trusts these authorities, and shows the server's certificate.
-    #[allow(dead_code, reason = "for connections between servers")]
-    pub(crate) fn client(&self, authorities: &Path) -> Result<ClientConfig, TlsError> {
-        self.current.load().client(authorities)
+    /// Whether clients are known by certificates.
+    pub(crate) fn asks_clients(&self) -> bool {
+        self.config.client_auth != ClientAuth::Off
+    }
+
+    /// Whether the servers of the cluster know each other by their certificates.
+    pub(crate) fn knows_servers(&self) -> bool {
+        self.cluster_ca.is_some()
+    }
+
+    /// TLS for connections to other servers, as of now: it trusts their authorities alone, and shows the server's own
+    /// certificate.
+    pub(crate) fn client(&self, is_http2: bool) -> Option<Arc<ClientConfig>> {
+        self.current.load().servers.as_ref().map(|servers| servers.client(is_http2))
+    }
+
+    /// Rises with all that is read: connections of before show what is old.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Relaxed)
     }
 
     /// Rises when certificates of clients may be judged otherwise than before.
@@ -79,15 +108,17 @@ impl Tls {
         self.trust.load(Relaxed)
     }
 
-    /// Whether the certificate of a client is good now.
-    pub(crate) fn is_good(&self, shown: &[CertificateDer<'_>]) -> bool {
+    /// The judgement of a certificate that was shown, as of now.
+    pub(crate) fn judge(&self, shown: &[CertificateDer<'_>]) -> Judged {
         let current = self.current.load();
-        match (&current.verifier, shown) {
+        let is_client = match (&current.verifier, shown) {
             (Some(verifier), [own, between @ ..]) => {
                 verifier.verify_client_cert(own, between, UnixTime::now()).is_ok()
             }
             (_, []) | (None, _) => false,
-        }
+        };
+        let is_server = current.servers.as_ref().is_some_and(|servers| servers.is_one(shown));
+        Judged { is_client, is_server }
     }
 
     /// Reads the files anew, soon: somebody has sent a SIGHUP.
@@ -111,7 +142,7 @@ impl Tls {
                 () = self.is_asked.notified() => true,
                 () = tokio::time::sleep(LOOK_EVERY) => false,
             };
-            let looked = stamps(&self.config);
+            let looked = stamps(&self.config, self.cluster_ca.as_ref());
             if !is_asked && looked == seen {
                 continue;
             }
@@ -135,9 +166,11 @@ impl Tls {
     /// Puts what is in the files in force, if it fits; whether clients are judged anew.
     fn read(&self) -> Result<bool, TlsError> {
         let before = self.current.load_full();
-        let material = Material::read(&self.config, now(), Some(&before))?;
+        let cluster_ca = self.cluster_ca.as_deref();
+        let material = Material::read(&self.config, cluster_ca, now(), Some(&before))?;
         let is_trust_new = !material.trusts_as(&before);
         self.current.store(Arc::new(material));
+        self.version.fetch_add(1, Relaxed);
         if is_trust_new {
             self.trust.fetch_add(1, Relaxed);
         }
@@ -159,8 +192,8 @@ impl Tls {
     }
 }
 
-fn stamps(config: &TlsConfig) -> Stamps {
-    config.files().map(|(_, path)| Stamp::at(path)).collect()
+fn stamps(config: &TlsConfig, cluster_ca: Option<&PathBuf>) -> Stamps {
+    config.files().chain(cluster_ca.map(|path| &**path)).map(Stamp::at).collect()
 }
 
 fn now() -> UnixSeconds {

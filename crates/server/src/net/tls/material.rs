@@ -9,13 +9,12 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ProducesTickets, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
-use rustls::{
-    ClientConfig, InconsistentKeys, RootCertStore, ServerConfig, SupportedProtocolVersion,
-};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use serde::Deserialize;
 
 use super::der::{self, Validity};
 use super::files::{self, TlsError};
+use super::servers::Servers;
 
 /// The files and rules of TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,12 +53,10 @@ pub enum MinVersion {
 }
 
 impl TlsConfig {
-    /// The files, with the settings that name them.
-    pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        let named = [("cert", &self.cert), ("key", &self.key)];
-        let client_ca = self.client_ca.iter().map(|path| ("client_ca", path));
-        let crl = self.crl.iter().map(|path| ("crl", path));
-        named.into_iter().chain(client_ca).chain(crl).map(|(setting, path)| (setting, &**path))
+    /// The files.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        let named = [&self.cert, &self.key];
+        named.into_iter().chain(&self.client_ca).chain(&self.crl).map(|path| &**path)
     }
 }
 
@@ -72,8 +69,8 @@ pub(crate) struct Material {
     pub(super) names: Vec<String>,
     /// The verifier of clients' certificates, if they are asked for one.
     pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    /// The means by which servers of a cluster know each other, if they do.
+    pub(super) servers: Option<Servers>,
     /// The version of the rules for clients' certificates: when it changes, all are judged anew.
     trust: Trust,
 }
@@ -82,13 +79,16 @@ pub(crate) struct Material {
 struct Trust {
     authorities: Vec<CertificateDer<'static>>,
     revoked: Vec<CertificateRevocationListDer<'static>>,
+    /// Those of servers.
+    of_servers: Vec<CertificateDer<'static>>,
 }
 
 impl Material {
-    /// Reads all files. `before` is what was in force, if anything was: sessions can be resumed as long as the same clients
-    /// are trusted.
+    /// Reads all files; `cluster_ca` is that of the authorities of servers. `before` is what was in force, if anything was:
+    /// sessions can be resumed as long as the same clients are trusted.
     pub(super) fn read(
         config: &TlsConfig,
+        cluster_ca: Option<&Path>,
         now: UnixSeconds,
         before: Option<&Material>,
     ) -> Result<Material, TlsError> {
@@ -105,47 +105,37 @@ impl Material {
             return Err(TlsError::fault("cert", &config.cert, "the certificate has expired"));
         }
         let is_asked = config.client_auth != ClientAuth::Off;
-        let trust = match config.client_ca.as_deref().filter(|_| is_asked) {
-            None => Trust::default(),
-            Some(authorities) => Trust {
-                authorities: files::certificates("client_ca", authorities)?,
-                revoked: config
-                    .crl
-                    .as_deref()
-                    .map(files::revocations)
-                    .transpose()?
-                    .unwrap_or_default(),
-            },
-        };
+        let mut trust = Trust::default();
+        if let Some(path) = config.client_ca.as_deref().filter(|_| is_asked) {
+            trust.authorities = files::certificates("client_ca", path)?;
+            let revoked = config.crl.as_deref().map(files::revocations).transpose()?;
+            trust.revoked = revoked.unwrap_or_default();
+        }
+        if let Some(path) = cluster_ca {
+            trust.of_servers = files::certificates("cluster_ca", path)?;
+        }
         let verifier = verifier(config, &trust)?;
+        let at_handshake = match cluster_ca {
+            Some(path) => Some(at_handshake(config, path, &trust)?),
+            None => verifier.clone(),
+        };
         let ticketer = match before.filter(|before| before.trust == trust) {
             Some(before) => before.server.ticketer.clone(),
             None => ticketer(&config.key)?,
         };
-        let server = server(config, verifier.clone(), &chain, &key, ticketer)?;
-        Ok(Material { server, validity, names, verifier, chain, key, trust })
+        let server = server(config, at_handshake, &chain, &key, ticketer)?;
+        let servers = cluster_ca.map(|path| Servers::new(path, &trust.of_servers, &chain, &key));
+        let servers = servers.transpose()?;
+        Ok(Material { server, validity, names, verifier, servers, trust })
     }
 
     /// Whether certificates of clients are judged as before.
     pub(super) fn trusts_as(&self, before: &Material) -> bool {
         self.trust == before.trust
     }
-
-    /// TLS for connections to servers that one of these authorities has signed for; with the server's own certificate, so
-    /// that they know who asks.
-    pub(super) fn client(&self, authorities: &Path) -> Result<ClientConfig, TlsError> {
-        let roots = files::authorities("ca", authorities)?;
-        let fault = |error: rustls::Error| TlsError::fault("ca", authorities, error);
-        ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(fault)?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
-            .map_err(fault)
-    }
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
@@ -154,6 +144,7 @@ fn ticketer(key: &Path) -> Result<Arc<dyn ProducesTickets>, TlsError> {
     rustls::crypto::ring::Ticketer::new().map_err(|error| TlsError::fault("key", key, error))
 }
 
+/// The verifier of clients' certificates.
 fn verifier(
     config: &TlsConfig,
     trust: &Trust,
@@ -161,22 +152,43 @@ fn verifier(
     let Some(path) = config.client_ca.as_deref().filter(|_| !trust.authorities.is_empty()) else {
         return Ok(None);
     };
-    let mut roots = RootCertStore::empty();
-    for authority in &trust.authorities {
-        let added = roots.add(authority.clone());
-        added.map_err(|error| TlsError::fault("client_ca", path, error))?;
+    let roots = files::roots("client_ca", path, &trust.authorities)?;
+    let is_needed = config.client_auth == ClientAuth::Required;
+    let of_list = config.crl.as_deref().unwrap_or(path);
+    verifier_of(roots, &trust.revoked, is_needed, of_list).map(Some)
+}
+
+/// The verifier where clients and servers come to the same port. Which of them it is, is judged afterwards.
+fn at_handshake(
+    config: &TlsConfig,
+    cluster_ca: &Path,
+    trust: &Trust,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut roots = files::roots("cluster_ca", cluster_ca, &trust.of_servers)?;
+    if let Some(path) = &config.client_ca {
+        roots.extend(files::roots("client_ca", path, &trust.authorities)?.roots);
     }
+    let is_needed = config.client_auth == ClientAuth::Required;
+    let of_list = config.crl.as_deref().unwrap_or(cluster_ca);
+    verifier_of(roots, &trust.revoked, is_needed, of_list)
+}
+
+fn verifier_of(
+    roots: RootCertStore,
+    revoked: &[CertificateRevocationListDer<'static>],
+    is_needed: bool,
+    of_list: &Path,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
-        .with_crls(trust.revoked.iter().cloned());
-    if !trust.revoked.is_empty() {
+        .with_crls(revoked.iter().cloned());
+    if !revoked.is_empty() {
         // A list is of one authority; certificates of others are on none.
         builder = builder.only_check_end_entity_revocation().allow_unknown_revocation_status();
     }
-    if config.client_auth == ClientAuth::Optional {
+    if !is_needed {
         builder = builder.allow_unauthenticated();
     }
-    let of_list = config.crl.as_deref().unwrap_or(path);
-    builder.build().map(Some).map_err(|error| TlsError::fault("crl", of_list, error))
+    builder.build().map_err(|error| TlsError::fault("crl", of_list, error))
 }
 
 fn server(

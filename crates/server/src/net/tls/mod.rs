@@ -2,8 +2,8 @@
 //! identity for connections to others.
 //!
 //! ```text
-//!  cert, key, client_ca, crl ──► files: read, fit together ──► Material ──┐ swapped as a whole
-//!                                       │ does not fit: the old stays     ▼
+//!  cert, key, client_ca, crl, cluster.ca ──► files: read, fit together ──► Material ──┐ swapped as a whole
+//!                                                   │ does not fit: the old stays     ▼
 //!  accepted socket ──► first byte ──► handshake (limits, 5 s) ──► stream, certificate of the client
 //! ```
 
@@ -12,10 +12,11 @@ mod files;
 mod handshake;
 mod keeper;
 mod material;
+mod servers;
 mod slots;
 
 pub(crate) use der::{serial_of, validity};
 pub use files::TlsError;
 pub(crate) use handshake::Rewound;
-pub(crate) use keeper::Tls;
+pub(crate) use keeper::{Judged, Tls};
 pub use material::{ClientAuth, MinVersion, TlsConfig};
