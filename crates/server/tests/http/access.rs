@@ -13,8 +13,8 @@ use crate::polling::eventually;
 use crate::world::{Reply, World, config};
 
 /// A server with tokens: `admin`, `billing` (everything in its namespace), `app1` (names below `app1/`), `nobody`.
-struct Doors {
-    world: World,
+pub(crate) struct Doors {
+    pub(crate) world: World,
     file: PathBuf,
     _folder: TempDir,
 }
@@ -30,7 +30,7 @@ pub(crate) const BILLING: u8 = 2;
 const APP1: u8 = 3;
 pub(crate) const NOBODY: u8 = 4;
 const FILES: u8 = 5;
-const OTHER: u8 = 6;
+pub(crate) const OTHER: u8 = 6;
 
 pub(crate) fn access_file(tokens: &[(u8, &str, &str)]) -> String {
     let mut text = String::from(
@@ -71,7 +71,7 @@ pub(crate) fn all_tokens() -> Vec<(u8, &'static str, &'static str)> {
 }
 
 impl Doors {
-    async fn start() -> Doors {
+    pub(crate) async fn start() -> Doors {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("access.toml");
         write(&file, &access_file(&ALL));
@@ -81,7 +81,13 @@ impl Doors {
         Doors { world, file, _folder: folder }
     }
 
-    async fn ask(&self, seed: u8, method: &str, path: &str, body: Option<&str>) -> Reply {
+    pub(crate) async fn ask(
+        &self,
+        seed: u8,
+        method: &str,
+        path: &str,
+        body: Option<&str>,
+    ) -> Reply {
         let bearer = format!("Bearer {}", token(seed).reveal());
         let mut headers = vec![("authorization", bearer.as_str())];
         if body.is_some() {
@@ -90,7 +96,13 @@ impl Doors {
         self.world.send(method, path, &headers, body).await
     }
 
-    async fn acquire(&self, seed: u8, lock: &str, namespace: &str, owner: &str) -> Reply {
+    pub(crate) async fn acquire(
+        &self,
+        seed: u8,
+        lock: &str,
+        namespace: &str,
+        owner: &str,
+    ) -> Reply {
         let body = format!(r#"{{"owner_id":"{owner}","ttl_ms":30000}}"#);
         let path = format!("/v1/locks/{lock}/acquire?namespace={namespace}");
         self.ask(seed, "POST", &path, Some(&body)).await
@@ -305,7 +317,13 @@ async fn token_that_is_taken_out_of_the_file_is_refused_and_its_wait_ends() {
 
 impl Doors {
     /// As somebody with this bearer token.
-    async fn by(&self, bearer: &str, method: &str, path: &str, body: Option<&str>) -> Reply {
+    pub(crate) async fn by(
+        &self,
+        bearer: &str,
+        method: &str,
+        path: &str,
+        body: Option<&str>,
+    ) -> Reply {
         let bearer = format!("Bearer {bearer}");
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
         self.world.send(method, path, &headers, body).await

@@ -14,6 +14,7 @@ mod watch;
 mod console;
 mod service;
 mod access;
+mod tenants;
 mod audit;
 mod cluster;
 mod login;
