@@ -25,7 +25,7 @@ use Of::{ClientCpu, P50, Rate, ServerCpu};
 /// What is compared, of which row, with which other row if any, and what is wanted.
 type Wanted = (&'static str, Of, &'static str, Option<&'static str>, Bound);
 
-const WANTED: [Wanted; 17] = [
+const WANTED: &[Wanted] = &[
     ("SDK against Redis, not durable", Rate, "sdk", Some("redis"), AtLeast(0.5)),
     ("SDK against Redis, appendfsync always", Rate, "sdk", Some("redis-durable"), AtLeast(2.0)),
     ("SDK against etcd's lock service", Rate, "sdk", Some("etcd"), AtLeast(12.0)),
@@ -80,7 +80,7 @@ pub(crate) fn show(rows: &[(&str, Row)]) {
         let (_, row) = rows.iter().find(|(key, _)| *key == wanted)?;
         Some(of.value(&row.median()?))
     };
-    for (what, of, ours, theirs, bound) in WANTED {
+    for (what, of, ours, theirs, bound) in WANTED.iter().copied() {
         let Some(ours) = value(ours, of) else { continue };
         let (value, unit) = match theirs.map(|theirs| value(theirs, of)) {
             None => (ours, ""),
