@@ -63,7 +63,6 @@ impl LockTable {
             }
             Scope::Range { inode, range } => {
                 let (inode, range, owner) = (*inode, *range, at.owners.find(&release.owner));
-                self.check_room_to_split(space, lease, owner, inode, range)?;
                 Ok(self.release_range(space, lease, owner, inode, range, release, step))
             }
         }
@@ -151,28 +150,6 @@ impl LockTable {
         self.enact(ended, step);
     }
 
-    /// Taking bytes out of the middle of a range leaves two, and a lease holds so many and no more.
-    fn check_room_to_split(
-        &self,
-        space: NamespaceIdx,
-        lease: LeaseIdx,
-        owner: Option<OwnerIdx>,
-        inode: u64,
-        hole: ByteRange,
-    ) -> Result<(), Refusal> {
-        let (Some(owner), Some(file)) = (owner, self.space(space).inodes.get(&inode)) else {
-            return Ok(());
-        };
-        match file
-            .own_pieces(Party { owner, lease }, hole)
-            .next()
-            .map(|own| own.range.without(hole))
-        {
-            Some((Some(_), Some(_))) => self.check_room_under(space, lease, 1, false),
-            Some(_) | None => Ok(()),
-        }
-    }
-
     /// `F_UNLCK`: what is not held does not matter.
     pub(super) fn unlock(
         &mut self,
@@ -190,7 +167,6 @@ impl LockTable {
         let scope = Scope::Range { inode: unlock.inode, range: unlock.range };
         self.check_own_ranges(space, unlock.session, &unlock.owner, &scope)?;
         let owner = self.space(space).owners.find(&unlock.owner);
-        self.check_room_to_split(space, lease, owner, unlock.inode, unlock.range)?;
         self.check_split(space, unlock.session, &unlock.owner, &scope, quotas)?;
         let at = self.space(space);
         let held = owner.filter(|&owner| {

@@ -66,13 +66,14 @@ impl LockTable {
     ) -> Result<(), Refusal> {
         let at = self.space(space);
         let Scope::Range { inode, range } = *scope else { return Ok(()) };
-        let (Some(lease), Some(number)) = (at.lease_no(lease), at.owners.find(owner)) else {
+        let (Some(lease), Some(number)) = (at.live_lease(lease), at.owners.find(owner)) else {
             return Ok(());
         };
         let Some(file) = at.inodes.get(&inode) else { return Ok(()) };
         let mut own = file.own_pieces(Party { owner: number, lease }, range);
         match own.next() {
             Some(piece) if matches!(piece.range.without(range), (Some(_), Some(_))) => {
+                self.check_room_under(space, lease, 1, false)?;
                 let need = Need::of_piece(piece.hold(inode));
                 self.check_hold_quota(space, owner, quotas, need)
             }
