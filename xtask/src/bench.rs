@@ -22,8 +22,8 @@ pub(crate) const CHORE: Chore = Chore {
   clients   the server as a process, through the SDK, over HTTP and over its bare stream, beside Redis, etcd and
             PostgreSQL; ARGS name measurements: sdk http redis-durable redis etcd through libraries, raw session memory
             redis-bare-durable redis-bare without, lone-sdk lone-http lone-redis with one worker, hot-sdk hot hot-postgres
-            with one lock, renew; growth for 1 to 1024 workers, growth-held for 1 000 to 1 000 000 held locks,
-            growth-groups for 1, 2 and 4 groups
+            with one lock, renew; token-sdk token-http token-raw with authentication, tls-sdk with TLS too; growth for 1 to
+            1024 workers, growth-held for 1 000 to 1 000 000 held locks, growth-groups for 1, 2 and 4 groups
   sdks      the SDKs for Python, Go and Node over HTTP, each beside a Redis lock of its language; ARGS name languages.
             LEASEHOLD_BIN names the server to measure, or it is built
 

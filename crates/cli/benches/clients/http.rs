@@ -6,8 +6,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 
+use crate::doors::{self, Door};
 use crate::load::Load;
-use crate::process::Folder;
+use crate::process::{Folder, Server};
 use crate::sdk::Count;
 use crate::stream;
 
@@ -17,17 +18,27 @@ const READY_PAUSE: Duration = Duration::from_millis(20);
 /// Each worker acquires and releases a lock that nobody has had before, over and over.
 pub(crate) async fn pairs(folder: &Folder, workers: usize) -> Result<Load, String> {
     let (server, port) = stream::serve(folder, "sqlite").await?;
-    until_it_leads(port).await?;
+    through(&server, &Door::open(port), workers).await
+}
+
+/// The same with a token.
+pub(crate) async fn pairs_behind_doors(folder: &Folder, workers: usize) -> Result<Load, String> {
+    let (server, door) = doors::serve(folder, false).await?;
+    through(&server, &door, workers).await
+}
+
+async fn through(server: &Server, door: &Door, workers: usize) -> Result<Load, String> {
+    until_it_leads(door).await?;
     let (count, tasks) = (Count::default(), LocalSet::new());
-    let running =
-        (0..workers).map(|worker| tasks.spawn_local(work(port, worker, count.clone()))).collect();
+    let work = |worker| tasks.spawn_local(work(door.clone(), worker, count.clone()));
+    let running = (0..workers).map(work).collect();
     count.measure(server.id(), &tasks, running).await
 }
 
 /// The server listens before it grants anything.
-async fn until_it_leads(port: u16) -> Result<(), String> {
+async fn until_it_leads(door: &Door) -> Result<(), String> {
     let since = Instant::now();
-    let mut connection = Connection::open(port).await.map_err(|error| error.to_string())?;
+    let mut connection = Connection::open(door).await.map_err(|error| error.to_string())?;
     let ask = serde_json::json!({ "owner_id": "first", "ttl_ms": 30_000 });
     loop {
         match connection.post("/v1/locks/bench/first/acquire", &ask).await {
@@ -37,8 +48,8 @@ async fn until_it_leads(port: u16) -> Result<(), String> {
     }
 }
 
-async fn work(port: u16, worker: usize, count: Count) -> Result<(), String> {
-    let mut connection = Connection::open(port).await.map_err(|error| error.to_string())?;
+async fn work(door: Door, worker: usize, count: Count) -> Result<(), String> {
+    let mut connection = Connection::open(&door).await.map_err(|error| error.to_string())?;
     let mut turn = 0;
     while !count.is_over() {
         turn += 1;
@@ -63,13 +74,17 @@ async fn work(port: u16, worker: usize, count: Count) -> Result<(), String> {
 struct Connection {
     stream: TcpStream,
     read: Vec<u8>,
+    /// The header that lets it in.
+    credential: String,
 }
 
 impl Connection {
-    async fn open(port: u16) -> std::io::Result<Connection> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    async fn open(door: &Door) -> std::io::Result<Connection> {
+        let stream = TcpStream::connect(("127.0.0.1", door.port)).await?;
         stream.set_nodelay(true)?;
-        Ok(Connection { stream, read: Vec::new() })
+        let header = |token| format!("authorization: Bearer {token}\r\n");
+        let credential = door.token.as_ref().map(header).unwrap_or_default();
+        Ok(Connection { stream, read: Vec::new(), credential })
     }
 
     async fn post(
@@ -79,7 +94,8 @@ impl Connection {
     ) -> Result<serde_json::Value, String> {
         let body = body.to_string();
         let request = format!(
-            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{}content-length: {}\r\n\r\n{body}",
+            self.credential,
             body.len()
         );
         let sent = self.stream.write_all(request.as_bytes()).await;

@@ -11,9 +11,9 @@ use leasehold_api::grpc::{
     attach, command::Ask, length, reply::Answer,
 };
 use tokio::sync::mpsc;
-use tonic::Streaming;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Streaming};
 
 use crate::load::{Load, Meter, fresh};
 use crate::{WORKERS, run};
@@ -42,12 +42,21 @@ impl Stream for Said {
 
 impl Link {
     pub(crate) async fn open(port: u16, session: Option<attach::Session>) -> Result<Link, String> {
+        Link::open_as(port, None, session).await
+    }
+
+    /// The same by the bearer of a token.
+    pub(crate) async fn open_as(
+        port: u16,
+        token: Option<&str>,
+        session: Option<attach::Session>,
+    ) -> Result<Link, String> {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}"))
             .map_err(|error| error.to_string())?
             .tcp_nodelay(true);
         let began = Instant::now();
         loop {
-            let opened = Link::try_open(&endpoint, session.clone()).await;
+            let opened = Link::try_open(&endpoint, token, session.clone()).await;
             if opened.is_ok() || began.elapsed() > Duration::from_secs(10) {
                 return opened;
             }
@@ -57,6 +66,7 @@ impl Link {
 
     async fn try_open(
         endpoint: &Endpoint,
+        token: Option<&str>,
         session: Option<attach::Session>,
     ) -> Result<Link, String> {
         let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
@@ -64,7 +74,14 @@ impl Link {
         let attach = Attach { session, ..Attach::default() };
         let _ = say.send(AttachRequest { attach: Some(attach), commands: vec![] });
         let mut sessions = SessionsClient::new(channel.clone());
-        let hear = sessions.attach(Said(said)).await.map_err(|status| status.to_string())?;
+        let mut asked = Request::new(Said(said));
+        if let Some(token) = token {
+            let bearer = format!("Bearer {token}")
+                .parse()
+                .map_err(|_| "a token is visible ASCII".to_owned())?;
+            asked.metadata_mut().insert("authorization", bearer);
+        }
+        let hear = sessions.attach(asked).await.map_err(|status| status.to_string())?;
         let mut link = Link { say, hear: hear.into_inner(), _channel: channel };
         link.hear().await?;
         Ok(link)

@@ -9,6 +9,7 @@
 //! All take turns, several times, and the median counts. A disk is slower in one minute than in the next; and which of a
 //! client, a server and its writer share one of two processors is chance, stays so for seconds, and makes a fifth.
 
+mod doors;
 #[allow(dead_code, reason = "shared with a benchmark that asks for more")]
 mod etcd;
 mod groups;
@@ -52,6 +53,10 @@ const ROWS: &[(&str, &str)] = &[
     ("memory", "Leasehold, bare stream, memory store, not durable"),
     ("redis-bare-durable", "Redis, `appendfsync always`, bare socket"),
     ("redis-bare", "Redis, not durable, bare socket"),
+    ("token-sdk", "Leasehold with tokens, SDK for Rust"),
+    ("token-http", "Leasehold with tokens, HTTP and JSON, 64 connections"),
+    ("token-raw", "Leasehold with tokens, bare stream"),
+    ("tls-sdk", "Leasehold with tokens and TLS, SDK for Rust"),
     ("lone-sdk", "one worker: Leasehold, SDK for Rust"),
     ("lone-http", "one worker: Leasehold, HTTP and JSON"),
     ("lone-redis", "one worker: Redis, `appendfsync always`, library"),
@@ -107,6 +112,10 @@ async fn compare() {
 async fn measure(key: &str, folder: &Folder, written: &mut u64) -> Result<Load, String> {
     match key {
         "raw" => stream::pairs(folder, "sqlite").await,
+        "token-raw" => stream::pairs_behind_doors(folder).await,
+        "token-http" => http::pairs_behind_doors(folder, WORKERS).await,
+        "token-sdk" => sdk::pairs_behind_doors(folder, WORKERS, false).await,
+        "tls-sdk" => sdk::pairs_behind_doors(folder, WORKERS, true).await,
         "memory" => stream::pairs(folder, key).await,
         "session" => stream::session_pairs(folder).await,
         "etcd" => etcd::pairs(folder).await,

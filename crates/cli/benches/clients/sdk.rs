@@ -9,7 +9,7 @@ use tokio::task::LocalSet;
 
 use crate::load::{Load, Meter};
 use crate::process::Folder;
-use crate::{run, stream};
+use crate::{doors, run, stream};
 
 /// What workers share while they are measured.
 #[derive(Clone, Default)]
@@ -65,6 +65,24 @@ pub(crate) async fn pairs(folder: &Folder, workers: usize, is_hot: bool) -> Resu
         .await
         .map_err(|error| error.to_string())?;
     drive(vec![client], server.id(), workers, is_hot).await
+}
+
+/// The same with a token, and with TLS.
+pub(crate) async fn pairs_behind_doors(
+    folder: &Folder,
+    workers: usize,
+    with_tls: bool,
+) -> Result<Load, String> {
+    let (server, door) = doors::serve(folder, with_tls).await?;
+    let mut builder = Client::builder(&door.url());
+    if let Some(token) = &door.token {
+        builder = builder.token(token);
+    }
+    if let Some(authority) = &door.authority {
+        builder = builder.authorities(authority.as_bytes());
+    }
+    let client = builder.connect().await.map_err(|error| error.to_string())?;
+    drive(vec![client], server.id(), workers, false).await
 }
 
 /// The same over these clients, between which the workers are shared out evenly.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_api::grpc::{Command, StreamRenew, attach, command::Ask, reply::Answer};
 
+use crate::doors;
 use crate::link::{Link, Wishes, acquire, locks_of_session, own_locks, release, session};
 use crate::load::{Load, Meter};
 use crate::process::{Folder, Server, free_port, written_bytes};
@@ -51,6 +52,13 @@ pub(crate) async fn serve_with(
 /// Each worker takes and gives back a lock of its own.
 pub(crate) async fn pairs(folder: &Folder, store: &str) -> Result<Load, String> {
     let (server, mut link) = start(folder, store).await?;
+    own_locks(server.id(), &mut link).await
+}
+
+/// The same with a token.
+pub(crate) async fn pairs_behind_doors(folder: &Folder) -> Result<Load, String> {
+    let (server, door) = doors::serve(folder, false).await?;
+    let mut link = Link::open_as(door.port, door.token.as_deref(), None).await?;
     own_locks(server.id(), &mut link).await
 }
 

@@ -60,6 +60,10 @@ const WANTED: &[Wanted] = &[
     ("one lock: against PostgreSQL", Rate, "hot-sdk", Some("hot-postgres"), AtLeast(1.2)),
     ("one lock: bare stream, against PostgreSQL", Rate, "hot", Some("hot-postgres"), Bound::None),
     ("one lock: hand-overs a second, bare stream", Rate, "hot", None, AtLeast(5_000.0)),
+    ("with tokens, bare stream", Rate, "token-raw", Some("raw"), AtLeast(0.97)),
+    ("with tokens, SDK", Rate, "token-sdk", Some("sdk"), AtLeast(0.97)),
+    ("with tokens, HTTP", Rate, "token-http", Some("http"), AtLeast(0.95)),
+    ("with tokens and TLS, SDK", Rate, "tls-sdk", Some("sdk"), Bound::None),
     ("renewals a second", Rate, "renew", None, AtLeast(100_000.0)),
 ];
 
