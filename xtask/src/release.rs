@@ -16,7 +16,7 @@ pub(crate) const CHORE: Chore = Chore {
     args: "--dry-run [STEP…]",
     about: "Do everything that stands before a release, and tag it",
     help: "The steps, which stop at the first that fails:
-  versions    workspace, SDKs, action and manifests have one version, and the changelog has a section for it
+  versions    workspace, SDKs, action and manifests have one version, the changelog has a section for it, and its files are kept
   tree        everything is committed
   check       cargo xtask check, with licences and advisories of the dependencies
   fuzz        each target of the fuzzer for half a minute

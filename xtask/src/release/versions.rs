@@ -27,6 +27,11 @@ const PLACES: &[(&str, &str, &str)] = &[
 
 pub(super) fn agree(root: &Path, mode: Mode) -> Result<()> {
     one(root)?;
+    let files = format!("crates/cli/tests/releases/{VERSION}");
+    ensure!(
+        root.join(&files).is_dir(),
+        "{files} is missing: see \"Keep the files of a release\" in CONTRIBUTING.md"
+    );
     let changelog = fs::read_to_string(root.join("CHANGELOG.md"))?;
     let section = format!("\n## {VERSION}");
     let has_section = changelog.contains(&section);
