@@ -147,7 +147,7 @@ fn leader_of(app: &App, engine: &Handle) -> Option<String> {
     }
 }
 
-/// What is fair.
+/// The fair share of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
     delays: bool,

@@ -39,7 +39,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(250);
 /// So many requests share a connection in HTTP/2.
 const STREAMS_MAX: usize = 32;
-/// What one of them may leave unread; together they never fill the connection.
+/// The window of one of them; together they never fill the connection.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 32 * STREAM_WINDOW_BYTES;
 /// So many connections in HTTP/2 there are at most.
@@ -72,7 +72,7 @@ struct Clients {
     version: u64,
 }
 
-/// How many requests went to a leader elsewhere since the start, by whether it answered.
+/// The number of requests that went to a leader elsewhere since the start, by whether it answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Forwarded {
     pub(crate) answered: u64,
@@ -220,7 +220,7 @@ impl Forwarder {
     }
 }
 
-/// What must not wait behind anything: it keeps or gives back what somebody has.
+/// Tests for requests that must not wait behind others: they keep or give back a grant.
 fn is_urgent(method: &Method, path: &str) -> bool {
     const CALLS: [&str; 5] = [
         "/leasehold.v1.Locks/Renew",
@@ -307,7 +307,7 @@ pub(crate) fn is_forwarded<B>(request: &Request<B>) -> bool {
     is_vouched(request.headers())
 }
 
-/// What every server answers for itself: how it is, and what it is.
+/// Tests for paths that the leader answers; its health, its version and tokens every server answers for itself.
 fn is_about_locks(path: &str) -> bool {
     let own = ["/v1/version", "/v1/cluster", "/v1/limits"];
     // Roles and tokens are the store's, not a leader's.
