@@ -239,7 +239,7 @@ impl<'a> Api<'a> {
     /// Any request of the HTTP interface: a path with its query, and the body of a 2xx answer as the server said it.
     pub async fn raw(&self, method: Method, path: &str, body: Option<&[u8]>) -> Result<Bytes> {
         let body = body.map_or_else(Bytes::new, Bytes::copy_from_slice);
-        let answered = self.ask(Ask { method, path: path.into(), body }).await?;
+        let answered = self.ask(Ask { method, path: path.into(), body, traceparent: None }).await?;
         if answered.is_success() { Ok(answered.body) } else { Err(answered.refusal()) }
     }
 

@@ -70,6 +70,8 @@ pub(crate) struct Ask {
     /// With its query.
     pub(crate) path: String,
     pub(crate) body: Bytes,
+    /// The trace that it is part of.
+    pub(crate) traceparent: Option<HeaderValue>,
 }
 
 /// A whole answer. Its body may hold secrets.
@@ -80,16 +82,16 @@ pub(crate) struct Answered {
 
 impl Ask {
     pub(crate) fn get(path: String) -> Ask {
-        Ask { method: Method::GET, path, body: Bytes::new() }
+        Ask { method: Method::GET, path, body: Bytes::new(), traceparent: None }
     }
 
     pub(crate) fn delete(path: String) -> Ask {
-        Ask { method: Method::DELETE, path, body: Bytes::new() }
+        Ask { method: Method::DELETE, path, body: Bytes::new(), traceparent: None }
     }
 
     pub(crate) fn post(path: String, body: &impl Serialize) -> Ask {
         let body = serde_json::to_vec(body).expect("a request has no keys that are not text");
-        Ask { method: Method::POST, path, body: body.into() }
+        Ask { method: Method::POST, path, body: body.into(), traceparent: None }
     }
 }
 
@@ -148,6 +150,9 @@ impl Http {
         }
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, token);
+        }
+        if let Some(traceparent) = &ask.traceparent {
+            request = request.header("traceparent", traceparent);
         }
         if let Some(accept) = accept {
             request = request.header(hyper::header::ACCEPT, HeaderValue::from_static(accept));

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::header::HeaderValue;
 use leasehold_api::{Claim, Metadata, Mode, RequestOutcome};
 use tokio::sync::oneshot;
 
@@ -31,6 +32,7 @@ pub struct LockRequest {
     reclaim_window: Duration,
     is_kept: bool,
     session: Option<Under>,
+    traceparent: Option<HeaderValue>,
 }
 
 /// The session that a grant is to stand under.
@@ -75,6 +77,7 @@ impl LockRequest {
             reclaim_window: Duration::ZERO,
             is_kept: true,
             session: None,
+            traceparent: None,
         }
     }
 
@@ -146,6 +149,13 @@ impl LockRequest {
         self
     }
 
+    /// Makes the request and its release part of a trace: the `traceparent` of the span in which they are asked for. One that
+    /// is no header is left out.
+    pub fn traceparent(mut self, traceparent: &str) -> LockRequest {
+        self.traceparent = HeaderValue::from_str(traceparent).ok();
+        self
+    }
+
     /// Sends no heartbeats before [`LeaseHandle::start_heartbeat`].
     pub fn manual_heartbeat(mut self) -> LockRequest {
         self.is_kept = false;
@@ -166,6 +176,7 @@ impl LockRequest {
             request_id: client.request_id(number),
             reclaim_window: self.reclaim_window,
             metadata: self.metadata,
+            traceparent: self.traceparent,
         };
         let payload = Arc::new(payload);
         let ask = match &self.session {

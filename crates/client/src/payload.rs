@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use hyper::header::HeaderValue;
 use leasehold_api::{
     AcquireRequest, AcquireSetRequest, Claim, Grant, KeptAlive, Metadata, Mode, OnDisconnect,
     OpenRequest, Opened, ReleaseRequest, RenewRequest, Renewed, SetGrant,
@@ -37,6 +38,8 @@ pub(crate) struct Payload {
     pub(crate) request_id: String,
     pub(crate) reclaim_window: Duration,
     pub(crate) metadata: Option<Metadata>,
+    /// The trace that the request is part of, and its release.
+    pub(crate) traceparent: Option<HeaderValue>,
 }
 
 /// Answer to an acquire, without its times.
@@ -85,6 +88,15 @@ pub(crate) fn millis(length: Duration) -> u64 {
 impl Payload {
     /// The request as HTTP, with the namespace as a query; one, or several that do it together.
     pub(crate) fn http(&self, request: &Request, granted: &Granted, query: &str) -> Vec<Ask> {
+        let mut asks = self.untraced_http(request, granted, query);
+        // Heartbeats are nobody's doing.
+        if *request != Request::Renew {
+            asks.iter_mut().for_each(|ask| ask.traceparent.clone_from(&self.traceparent));
+        }
+        asks
+    }
+
+    fn untraced_http(&self, request: &Request, granted: &Granted, query: &str) -> Vec<Ask> {
         match (request, &self.what) {
             (Request::Release, What::Set(claims)) if self.session.is_some() => {
                 let release = |claim: &Claim| {
@@ -308,4 +320,30 @@ fn granted(ttl_ms: u64, left_ms: u64, granted: Granted) -> (Answer, Option<Grant
 
 fn extended(ttl_ms: u64, left_ms: u64) -> Answer {
     Answer::Renewed { ttl: Duration::from_millis(ttl_ms), left: Duration::from_millis(left_ms) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acquire_and_release_are_part_of_a_trace_and_heartbeats_are_not() {
+        let payload = Payload {
+            what: What::Lock(claim("job", Mode::Exclusive, None)),
+            owner: "ann".into(),
+            ttl: Some(Duration::from_secs(30)),
+            session: None,
+            request_id: "r".into(),
+            reclaim_window: Duration::ZERO,
+            metadata: None,
+            traceparent: Some(HeaderValue::from_static("00-1-2-01")),
+        };
+        let acquire = Request::Acquire { wait: Wait::Never, ticket: None };
+        for (request, is_traced) in
+            [(acquire, true), (Request::Renew, false), (Request::Release, true)]
+        {
+            let asks = payload.http(&request, &Granted::default(), "");
+            assert!(asks.iter().all(|ask| ask.traceparent.is_some() == is_traced), "{request:?}");
+        }
+    }
 }

@@ -88,6 +88,7 @@ impl SessionRequest {
             request_id: client.request_id(number),
             reclaim_window: Duration::ZERO,
             metadata: self.metadata,
+            traceparent: None,
         };
         let payload = Arc::new(payload);
         let view = client.view(None);

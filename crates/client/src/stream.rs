@@ -233,7 +233,12 @@ impl Payload {
             owner_id: self.owner.clone(),
             lease_id: granted.lease_id.clone(),
             fencing_token: granted.token,
+            traceparent: self.traceparent_text(),
         }
+    }
+
+    fn traceparent_text(&self) -> Option<String> {
+        self.traceparent.as_ref()?.to_str().ok().map(str::to_owned)
     }
 
     fn stream_acquire(&self, wait: Wait, ticket: Option<String>) -> (StreamAcquire, usize) {
@@ -249,6 +254,7 @@ impl Payload {
             reclaim_window: (!self.reclaim_window.is_zero()).then(|| whole(self.reclaim_window)),
             session_id: self.session.clone(),
             ticket,
+            traceparent: self.traceparent_text(),
             ..StreamAcquire::default()
         };
         let mut size = 0;

@@ -37,7 +37,7 @@ pub use audit::{
 };
 pub use config::{
     AccessLog, AuditConfig, AuditTo, AuthConfig, ClusterConfig, Config, ConfigError, Grace, Policy,
-    Store,
+    Store, TraceConfig,
 };
 pub use http::openapi::document as openapi_document;
 pub use leasehold_core::{FencingToken, GracePolicy, Limits, Quota};

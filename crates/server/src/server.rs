@@ -36,6 +36,7 @@ use crate::service::random;
 use crate::service::streams::Streams;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::samples::{self, Samples};
+use crate::telemetry::traces::Tracer;
 use crate::token_seed::{self, TokenSeed};
 
 /// The time the engine has to write what is left, and after it the connections to take their answers.
@@ -185,6 +186,8 @@ impl Server {
             engines.push(engine);
         }
         let watchers = ConnectionLimiter::new(config.watchers_max, config.watchers_per_peer_max);
+        let (stop, stopped) = watch::channel(false);
+        let tracer = Tracer::new(&config.trace, &candidate.name, stopped.clone());
         let app = Arc::new(App {
             audit: audit.clone(),
             hosts: Hosts::new(&config),
@@ -201,9 +204,9 @@ impl Server {
             samples: Samples::default(),
             quotas: ServerQuotas::new(config.quota),
             config,
+            tracer,
             streams: Streams::default(),
         });
-        let (stop, stopped) = watch::channel(false);
         let routers = Routers { http: http::router(app.clone()), grpc: grpc::router(&app) };
         if audit.is_on() {
             let started = Line::new("server.start", "ok").with("address", address.to_string());

@@ -132,7 +132,7 @@ pub(crate) fn acquire(worker: u64, wish: &Wish, wait_forever: bool) -> Command {
 
 pub(crate) fn release(worker: u64, wish: &Wish, lease_id: String, fencing_token: u64) -> Command {
     let (lock, owner_id) = (wish.lock.clone(), wish.owner.clone());
-    let release = StreamRelease { lock, owner_id, lease_id, fencing_token };
+    let release = StreamRelease { lock, owner_id, lease_id, fencing_token, traceparent: None };
     Command { id: worker, ask: Some(Ask::Release(release)) }
 }
 

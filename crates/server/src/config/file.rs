@@ -36,6 +36,7 @@ pub(super) struct File {
     history: HistoryFile,
     grace: GraceFile,
     auth: AuthFile,
+    trace: TraceFile,
     audit: Option<AuditFile>,
     tls: Option<TlsFile>,
     limits: LimitsFile,
@@ -199,6 +200,13 @@ impl AuditFile {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+struct TraceFile {
+    endpoint: Option<String>,
+    names: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct LimitsFile {
     ttl_min: Option<Length>,
     ttl_max: Option<Length>,
@@ -277,6 +285,8 @@ impl File {
         set(&mut config.grace.policy, self.grace.policy.map(Some));
         set(&mut config.grace.length, self.grace.length.map(|length| Some(length.0)));
         set(&mut config.auth.enabled, self.auth.enabled);
+        set(&mut config.trace.endpoint, self.trace.endpoint.map(Some));
+        set(&mut config.trace.names, self.trace.names);
         set(&mut config.auth.access_file, self.auth.access_file.map(Some));
         if let Some(audit) = self.audit {
             audit.lay_over(&mut config.audit);

@@ -72,6 +72,7 @@ pub struct Config {
     pub history: HistoryLimits,
     pub grace: Grace,
     pub auth: AuthConfig,
+    pub trace: TraceConfig,
     pub audit: AuditConfig,
     /// Without it the port speaks plain HTTP.
     pub tls: Option<TlsConfig>,
@@ -159,6 +160,15 @@ impl Default for AuditConfig {
             files_max,
         }
     }
+}
+
+/// Where spans of traced requests go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceConfig {
+    /// A collector that takes OTLP over HTTP, such as `http://127.0.0.1:4318`. None: there are no spans.
+    pub endpoint: Option<String>,
+    /// Whether spans tell the names of locks.
+    pub names: bool,
 }
 
 /// The requests that are logged.
@@ -279,6 +289,7 @@ impl Default for Config {
             history: engine.history,
             grace: Grace::default(),
             auth: AuthConfig::default(),
+            trace: TraceConfig::default(),
             audit: AuditConfig::default(),
             tls: None,
             limits: engine.recovery.limits,
@@ -387,6 +398,13 @@ impl Config {
                 None => "write it as http://HOST:PORT",
             };
             return fault("cluster.advertise", address.clone(), message);
+        }
+        if let Some(endpoint) = &self.trace.endpoint
+            && !endpoint.starts_with("http://")
+        {
+            let message =
+                "write it as http://HOST:PORT; a collector on this machine speaks TLS to others";
+            return fault("trace.endpoint", endpoint.clone(), message);
         }
         if !THREADS.contains(&self.threads) {
             return fault("threads", self.threads.to_string(), "it must be between 1 and 1024");

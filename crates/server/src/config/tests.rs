@@ -60,6 +60,7 @@ fn settings_that_do_not_go_together_are_refused() {
         "[cluster]\ngroups = 2",
         "[cluster]\nleadership_ttl = \"100ms\"",
         "[cluster]\nadvertise = \"locks-1:8080\"",
+        "[trace]\nendpoint = \"127.0.0.1:4317\"",
         "[limits]\nttl_min = \"2h\"\nttl_max = \"1h\"",
         "store = \"memory\"\n[grace]\npolicy = \"strict\"\nlength = \"1s\"",
         "store = \"memory\"\n[grace]\nlength = \"1s\"",

@@ -43,6 +43,7 @@ use crate::service::app::App;
 use crate::service::caller::Caller;
 use crate::service::delivery::DeliveryGuard;
 use crate::service::problems::Failure;
+use crate::telemetry::traces::TraceContext;
 
 /// A deadline further off than this is none.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -246,7 +247,9 @@ pub(crate) fn code_of(response: &HttpResponse) -> Option<Code> {
 /// The caller of a call, and its message.
 fn opened<T>(call: Call<T>) -> (Caller, T) {
     let caller = call.extensions().get::<Caller>().cloned();
-    (caller.expect("every call is given its caller when it comes in"), call.into_inner())
+    let caller = caller.expect("every call is given its caller when it comes in");
+    let trace = TraceContext::of(call.metadata().as_ref());
+    (Caller { trace, ..caller }, call.into_inner())
 }
 
 fn answer<T>(

@@ -19,13 +19,15 @@ use crate::service::app::App;
 use crate::service::caller::Caller;
 use crate::service::problems::{Early, Failure};
 use crate::service::simple;
+use crate::telemetry::traces::TraceContext;
 
 impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, Infallible> {
         let caller = parts.extensions.get::<Caller>().cloned();
-        Ok(caller.expect("every request is given its caller when it comes in"))
+        let caller = caller.expect("every request is given its caller when it comes in");
+        Ok(Caller { trace: TraceContext::of(&parts.headers), ..caller })
     }
 }
 

@@ -8,6 +8,7 @@ use super::delivery::DeliveryGuard;
 use super::operation::{kind, outcome};
 use super::problems::Failure;
 use crate::telemetry::metrics::{Acquires, Op};
+use crate::telemetry::traces::Acquired;
 
 /// A grant on its way to its caller.
 #[derive(Debug)]
@@ -52,8 +53,15 @@ impl App {
             Err(failure) => failure.waited(),
         };
         let took = caller.since.took();
-        let mut acquires = Acquires::new(&namespace);
-        self.count_acquire(caller, &mut acquires, kind(&claims), (took, waited), outcome(&granted));
+        let (mut acquires, kind) = (Acquires::new(&namespace), kind(&claims));
+        let outcome = outcome(&granted);
+        self.count_acquire(caller, &mut acquires, kind, (took, waited), outcome);
+        if let Some(parent) = self.tracer.sampled(caller.trace) {
+            let (namespace, claims) = (&namespace, &claims[..]);
+            let since = caller.since;
+            let acquired = Acquired { namespace, claims, kind, since, took, waited, outcome };
+            self.tracer.acquired(caller, parent, &acquired);
+        }
         let (grant, undo) = granted?;
         let guard = DeliveryGuard::of(&engine, undo);
         Ok(Granted { epoch: self.epoch(&namespace), claims, grant, guard })

@@ -19,6 +19,7 @@ use crate::net::limits::ConnectionLimiter;
 use crate::net::tls::Tls;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::samples::Samples;
+use crate::telemetry::traces::Tracer;
 
 /// Shared by all connections.
 #[derive(Debug)]
@@ -38,6 +39,7 @@ pub(crate) struct App {
     pub(crate) hosts: Hosts,
     /// The TLS of the port, if it has any.
     pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) tracer: Tracer,
     /// The access rules.
     pub(crate) authenticator: Arc<Authenticator>,
     /// Those who watch, here or through here.

@@ -12,6 +12,7 @@ use super::problems::Failure;
 use crate::access::{Credential, Shown};
 use crate::audit::{Audit, Line};
 use crate::telemetry::metrics::Stopwatch;
+use crate::telemetry::traces::TraceContext;
 
 /// On whose behalf an operation is carried out, and how it came.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub(crate) struct Caller {
     pub(crate) since: Stopwatch,
     /// The log of its denied requests.
     pub(crate) audit: Audit,
+    /// The trace that the request is part of.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 impl Caller {
@@ -63,6 +66,7 @@ impl Caller {
             request_id,
             since,
             audit,
+            trace: None,
         }
     }
 

@@ -7,6 +7,7 @@ use leasehold_core::{Answer, Break, ByteRange, Command, Release, RemoveFile, Sco
 use super::app::App;
 use super::audit;
 use super::caller::Caller;
+use super::operation::outcome;
 use super::problems::{Failure, unexpected};
 use crate::audit::Line;
 use crate::telemetry::metrics::Op;
@@ -43,6 +44,10 @@ impl App {
         caller: &Caller,
         asked: Result<Release, Failure>,
     ) -> Result<Released, Failure> {
+        let traced = asked
+            .as_ref()
+            .ok()
+            .and_then(|asked| self.tracer.releasing(caller.trace, &asked.namespace, &asked.scope));
         let releasing = async {
             let Answer::Released { held, replayed } =
                 self.command(caller, Command::Release(asked?)).await?
@@ -51,7 +56,11 @@ impl App {
             };
             Ok(Released { held, replayed })
         };
-        self.counted(caller, Op::Release, releasing).await
+        let released = self.counted(caller, Op::Release, releasing).await;
+        if let Some(traced) = traced {
+            self.tracer.released(caller, traced, caller.since.took(), outcome(&released));
+        }
+        released
     }
 
     /// Whether any of the bytes was held.

@@ -453,7 +453,7 @@ fn is_info(openmetrics: &str, name: &str) -> bool {
 }
 
 /// Moments at which something is answered, for measuring.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stopwatch(tokio::time::Instant);
 
 impl Stopwatch {

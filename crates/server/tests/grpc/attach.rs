@@ -127,6 +127,7 @@ async fn leases_of_their_own_outlive_the_stream() {
             owner_id: "w1".into(),
             lease_id: grant.lease_id,
             fencing_token: grant.fencing_token,
+            traceparent: None,
         }))
         .await;
     assert!(matches!(talk.answer(id).await, Answer::Released(_)));
@@ -403,6 +404,7 @@ async fn the_rest_of_a_session_is_followed_after_a_release() {
         owner_id: "a".into(),
         lease_id: session.clone(),
         fencing_token: first.fencing_token,
+        traceparent: None,
     };
     let id = talk.ask(Ask::Release(release)).await;
     assert!(matches!(talk.answer(id).await, Answer::Released(_)));

@@ -3,9 +3,12 @@
 
 #[path = "../common/polling.rs"]
 mod polling;
+#[path = "../common/collector.rs"]
+mod collector;
 mod world;
 
 mod locks;
+mod traces;
 mod endings;
 mod sessions;
 mod attach;

@@ -3,6 +3,8 @@
 
 #[path = "../common/polling.rs"]
 mod polling;
+#[path = "../common/collector.rs"]
+mod collector;
 mod world;
 
 mod locks;
@@ -11,6 +13,7 @@ mod fences;
 mod grace;
 mod endings;
 mod watch;
+mod traces;
 mod console;
 mod service;
 mod access;

@@ -375,6 +375,7 @@ impl Ways {
                     owner_id: proof.owner.into(),
                     lease_id: proof.lease,
                     fencing_token: proof.token,
+                    traceparent: None,
                 };
                 (lock, Command::Release(command))
             }

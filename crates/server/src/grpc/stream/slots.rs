@@ -1,8 +1,9 @@
 //! Commands in flight on a stream, each under a small number that is used again.
 
-use leasehold_core::LeaseId;
+use leasehold_core::{Claim, LeaseId};
 
 use crate::telemetry::metrics::Stopwatch;
+use crate::telemetry::traces::{Releasing, TraceContext};
 
 /// One command in flight.
 #[derive(Debug)]
@@ -11,6 +12,15 @@ pub(super) struct Slot {
     pub(super) id: u64,
     pub(super) watch: Stopwatch,
     pub(super) work: Work,
+    /// The trace that it is part of.
+    pub(super) traced: Option<Box<Traced>>,
+}
+
+/// What the spans of a command tell beyond its answer.
+#[derive(Debug)]
+pub(super) enum Traced {
+    Acquire { parent: TraceContext, claims: Vec<Claim> },
+    Release(Releasing),
 }
 
 /// The subject of a command, as far as its answer needs it.
@@ -91,7 +101,7 @@ mod tests {
 
     #[test]
     fn number_is_used_again_once_it_is_free() {
-        let slot = |id| Slot { id, watch: Stopwatch::start(), work: Work::Get };
+        let slot = |id| Slot { id, watch: Stopwatch::start(), work: Work::Get, traced: None };
         let mut slots = Slots::default();
         let (a, b) = (slots.put(slot(1)), slots.put(slot(2)));
         assert_ne!(a, b);

@@ -14,10 +14,12 @@ use leasehold_engine::{CallError, Notice, Reply, View};
 
 use super::{Attached, LIGHT_BYTES};
 use crate::convert;
-use crate::grpc::stream::slots::{Slot, Work};
+use crate::grpc::stream::slots::{Slot, Traced, Work};
 use crate::grpc::{locks, read};
+use crate::service::operation;
 use crate::service::problems::{Failure, unexpected};
 use crate::telemetry::metrics::Op;
+use crate::telemetry::traces::Acquired;
 
 impl Attached {
     pub(super) fn reply(&mut self, now: Timestamp, number: u32, reply: Result<Reply, CallError>) {
@@ -57,6 +59,7 @@ impl Attached {
                 let took = slot.watch.until(self.answered);
                 let times = (took, grant.waited);
                 self.app.count_acquire(&self.caller, &mut self.acquires, kind, times, Ok(()));
+                self.trace(slot, times, Ok(()));
                 Answered::Granted(self.granted(now, &grant, respelled.as_deref()))
             }
             (Reply::Answer(Answer::Renewed(renewed)), Work::Renew(lease)) => {
@@ -195,12 +198,29 @@ impl Attached {
         self.weight += weight;
     }
 
+    /// Tells the trace that a command is part of.
+    fn trace(&self, slot: &Slot, (took, waited): (Duration, Duration), outcome: Result<(), Code>) {
+        let (tracer, namespace) = (&self.app.tracer, &self.namespace);
+        match slot.traced.as_deref() {
+            None => {}
+            Some(Traced::Acquire { parent, claims }) => {
+                let (kind, since) = (operation::kind(claims), slot.watch);
+                let acquired = Acquired { namespace, claims, kind, since, took, waited, outcome };
+                tracer.acquired(&self.caller, *parent, &acquired);
+            }
+            Some(Traced::Release(releasing)) => {
+                tracer.released(&self.caller, *releasing, took, outcome);
+            }
+        }
+    }
+
     pub(super) fn count(&mut self, slot: &Slot, answer: Result<(), &Failure>) {
         let took = slot.watch.until(self.answered);
         let outcome = answer.map_err(Failure::code);
+        let waited = answer.err().map_or(Duration::ZERO, Failure::waited);
+        self.trace(slot, (took, waited), outcome);
         let op = match &slot.work {
             Work::Acquire { kind, .. } => {
-                let waited = answer.err().map_or(Duration::ZERO, Failure::waited);
                 let times = (took, waited);
                 return self.app.count_acquire(
                     &self.caller,

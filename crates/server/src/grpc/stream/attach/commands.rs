@@ -12,12 +12,13 @@ use leasehold_engine::{Call, Query};
 
 use super::{Attached, Bound, IN_FLIGHT_MAX, LIGHT_BYTES, MESSAGE_BYTES, QUERIES_IN_FLIGHT_MAX};
 use crate::convert;
-use crate::grpc::stream::slots::{Slot, Work};
+use crate::grpc::stream::slots::{Slot, Traced, Work};
 use crate::grpc::{fences, read};
 use crate::service::operation;
 use crate::service::problems::{Failure, unexpected};
 use crate::service::views::{CheckToken, Test};
 use crate::telemetry::metrics::{Op, Stopwatch};
+use crate::telemetry::traces::TraceContext;
 
 impl Attached {
     /// Asks what was read, as long as there is room for answers that are known at once.
@@ -49,6 +50,7 @@ impl Attached {
             let said = format!("more than {IN_FLIGHT_MAX} commands are in flight on this stream");
             return Err(Failure::new(Code::QuotaExceeded, said));
         }
+        let mut traced = None;
         let (work, call) = match ask {
             Ask::Acquire(body) => return self.ask_acquire(id, watch, &body),
             Ask::Cancel(body) => {
@@ -57,6 +59,10 @@ impl Attached {
             }
             Ask::Release(body) => {
                 let release = self.release(&body)?;
+                let trace = body.traceparent.as_deref().and_then(TraceContext::parse);
+                let releasing =
+                    self.app.tracer.releasing(trace, &release.namespace, &release.scope);
+                traced = releasing.map(|releasing| Box::new(Traced::Release(releasing)));
                 (Work::Release(release.lease), Call::Command(Command::Release(release)))
             }
             Ask::Renew(body) => {
@@ -109,7 +115,7 @@ impl Attached {
                 self.queries += 1;
             }
         }
-        let number = self.slots.put(Slot { id, watch, work });
+        let number = self.slots.put(Slot { id, watch, work, traced });
         self.port.ask(number, call);
         Ok(())
     }
@@ -133,7 +139,12 @@ impl Attached {
             in_session: body.ttl.is_none(),
             respelled: respelled(body, &acquire),
         };
-        let number = self.slots.put(Slot { id, watch, work });
+        let trace = body.traceparent.as_deref().and_then(TraceContext::parse);
+        let traced =
+            self.app.tracer.sampled(trace).map(|parent| {
+                Box::new(Traced::Acquire { parent, claims: acquire.claims.to_vec() })
+            });
+        let number = self.slots.put(Slot { id, watch, work, traced });
         if waits {
             self.waiting.insert(id, number);
         }
@@ -232,7 +243,12 @@ impl Attached {
             let answer = Answered::Cancelled(Cancelled { waiting: false });
             return self.push(id, answer, LIGHT_BYTES);
         };
-        let number = self.slots.put(Slot { id, watch, work: Work::Cancel { waiter, told: true } });
+        let number = self.slots.put(Slot {
+            id,
+            watch,
+            work: Work::Cancel { waiter, told: true },
+            traced: None,
+        });
         self.cancel(number, waiter, false);
     }
 
@@ -268,7 +284,7 @@ impl Attached {
     pub(super) fn cancel_all(&mut self) {
         for (_, waiter) in std::mem::take(&mut self.waiting) {
             let work = Work::Cancel { waiter, told: false };
-            let slot = Slot { id: 0, watch: Stopwatch::start(), work };
+            let slot = Slot { id: 0, watch: Stopwatch::start(), work, traced: None };
             let number = self.slots.put(slot);
             self.cancel(number, waiter, true);
         }
