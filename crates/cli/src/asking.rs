@@ -82,6 +82,11 @@ impl Server {
         Some(("LEASEHOLD_TOKEN_FILE", path.into()))
     }
 
+    /// How long a request may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// True if a token is shown to the server.
     pub(crate) fn has_token(&self) -> bool {
         credentials::token(&self.global).is_ok_and(|token| token.is_some())

@@ -28,7 +28,9 @@ pub(crate) use serve::{
     STORE_VARIABLE, Serve, TlsMode, TokensAfter,
 };
 pub(crate) use setup::{CaCommand, CertCommand, CertDir, CertIssue, CertRenew, Init, Login};
-pub(crate) use views::{Bench, Completions, Fault, Graph, List, Load, Man, Top, Transport, Watch};
+pub(crate) use views::{
+    Bench, Completions, Fault, Graph, List, Load, Man, Top, Transport, Watch, Webhook,
+};
 
 /// A lock service: leases, fencing tokens, fair queues
 #[derive(Debug, Parser)]

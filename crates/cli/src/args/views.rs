@@ -37,7 +37,9 @@ pub(crate) struct List {
 #[command(after_help = "Examples:
   leasehold watch job/
   leasehold watch --after 3-812 -o jsonl
-      go on after the last `cursor` that was seen")]
+      go on after the last `cursor` that was seen
+  leasehold watch job/ --post https://hooks.example.org/locks --secret-file hook.key --cursor-file hook.cursor
+      to a receiver, signed, and tried again until it has them")]
 pub(crate) struct Watch {
     /// Only locks whose text begins with this
     #[arg(value_name = "PREFIX", default_value = "")]
@@ -45,6 +47,28 @@ pub(crate) struct Watch {
     /// Begin after this cursor (EPOCH-REVISION) or revision [default: with what happens from now on]
     #[arg(long, value_name = "CURSOR", allow_hyphen_values = true)]
     pub(crate) after: Option<Cursor>,
+    #[command(flatten)]
+    pub(crate) webhook: Webhook,
+}
+
+/// Where events are posted instead of being printed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Webhook {
+    /// Post events to this receiver, up to 100 in a request, and try again until it answers 2xx
+    #[arg(long, value_name = "URL")]
+    pub(crate) post: Option<String>,
+    /// Sign each request with the secret in this file
+    #[arg(long, value_name = "FILE", requires = "post")]
+    pub(crate) secret_file: Option<PathBuf>,
+    /// Keep the cursor of the last delivered event in this file, and go on after it
+    #[arg(long, value_name = "FILE", requires = "post")]
+    pub(crate) cursor_file: Option<PathBuf>,
+    /// End with exit code 69 when the receiver has not taken a request for so long [default: try for ever]
+    #[arg(long, value_name = "DURATION", requires = "post", value_parser = some_length, allow_hyphen_values = true)]
+    pub(crate) give_up: Option<Duration>,
+    /// Certificates of the authorities to trust for an https:// receiver, instead of the system's
+    #[arg(long, value_name = "FILE", requires = "post")]
+    pub(crate) receiver_cacert: Option<PathBuf>,
 }
 
 /// Show the wait-for graph

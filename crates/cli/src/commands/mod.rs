@@ -13,6 +13,7 @@ pub(crate) mod check;
 pub(crate) mod breaking;
 pub(crate) mod list;
 pub(crate) mod watch;
+mod webhook;
 pub(crate) mod graph;
 pub(crate) mod session;
 pub(crate) mod fence;

@@ -2,14 +2,17 @@
 
 use leasehold_api::{Event, News};
 
-use super::Answered;
 use super::views::mode;
+use super::{Answered, webhook};
 use crate::args::Watch;
 use crate::asking::Server;
 use crate::failure::Failure;
 use crate::output::{Output, Style, short, shown};
 
 pub(crate) async fn run(server: &Server, args: &Watch) -> Answered {
+    if let Some(to) = &args.webhook.post {
+        return webhook::run(server, args, &args.webhook, to).await;
+    }
     let mut watch = server.client.watch(&args.prefix, args.after).await.map_err(Failure::from)?;
     while let Some(event) = watch.next().await {
         let event = event.map_err(Failure::from)?;
