@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         | Command::Top(_)
         | Command::Load(_)
         | Command::Bench(_)
-        | Command::Doctor => ask(&args.global, &args.command),
+        | Command::Doctor(_) => ask(&args.global, &args.command),
     };
     match answered {
         Ok(code) => ExitCode::from(code),
@@ -125,7 +125,7 @@ async fn answer(global: &Global, command: &Command) -> Answered {
             }
             ControlFlow::Break(code) => Ok(code),
         },
-        Command::Doctor => commands::doctor::run(global).await,
+        Command::Doctor(args) => commands::doctor::run(global, args).await,
         Command::Load(args) => commands::load::run(global, args).await,
         Command::Bench(args) => commands::bench::run(global, args).await,
         Command::Acquire(args) => commands::acquire::run(&connect(global).await?, args).await,

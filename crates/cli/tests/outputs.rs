@@ -382,7 +382,8 @@ fn doctor_finds_all_well_and_says_what_is_not() {
     let server = Server::start();
     let (said, code) = server.says(&["doctor"]);
     assert_eq!(code, 0, "{said}");
-    for check in ["server", "version", "ready", "leader", "write", "clock", "limits"] {
+    for check in ["server", "version", "ready", "leader", "write", "clock", "limits", "descriptors"]
+    {
         assert!(
             said.contains(&format!("ok    {check}:")) || said.contains(&format!("warn  {check}:")),
             "{check}: {said}"

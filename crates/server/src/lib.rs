@@ -42,10 +42,14 @@ pub use config::{
 pub use http::openapi::document as openapi_document;
 pub use leasehold_core::{FencingToken, GracePolicy, Limits, Quota};
 pub use leasehold_engine::{HistoryLimits, MigrateError, Migrated, Progress, migrate};
-pub use leasehold_store::sqlite::{Backup, OldTokens, Restored, backup, restore, tokens_in};
+pub use leasehold_store::sqlite::{
+    Backup, OldTokens, Restored, backup, restore, tokens_in,
+};
 pub use leasehold_store::{copy_access, open};
 pub use listen::Listen;
 pub use net::accept::{Listener, Remote};
-pub use net::tls::{ClientAuth, MinVersion, TlsConfig, TlsError};
+pub use net::tls::{
+    ClientAuth, MinVersion, TlsConfig, TlsError, Validity, validity as certificate_validity,
+};
 pub use quota::QuotaConfig;
 pub use server::{Ground, Server, StartError};

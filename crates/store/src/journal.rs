@@ -155,10 +155,24 @@ pub trait Journal: Send + Sync + fmt::Debug {
         ready(Ok(()))
     }
 
+    /// The software that keeps the journal, where it is not our own.
+    fn about(&self) -> Pending<Option<About>> {
+        ready(Ok(None))
+    }
+
     /// All servers on the list, by name.
     fn servers(&self) -> Pending<Vec<Peer>> {
         ready(Ok(Vec::new()))
     }
+}
+
+/// A store's software, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// Its name and version.
+    pub version: String,
+    /// What one should know who runs this version.
+    pub warning: Option<String>,
 }
 
 /// The kind of the store, for the engine's choices and for people.

@@ -44,8 +44,8 @@ pub use access::{
 };
 pub use error::{Cause, Conflict, Error, OpenError, with_cause};
 pub use journal::{
-    Campaign, Candidate, Heartbeat, Journal, JournalCaps, Leader, Leadership, Loaded, Page, Peer,
-    Pending, Position, Pruned, Seq, ready,
+    About, Campaign, Candidate, Heartbeat, Journal, JournalCaps, Leader, Leadership, Loaded, Page,
+    Peer, Pending, Position, Pruned, Seq, ready,
 };
 pub use location::{EtcdLocation, Location, LocationError, PostgresLocation, Tls, TlsFiles};
 pub use memory::MemoryJournal;

@@ -325,3 +325,10 @@ fn password_is_shown_again_when_the_token_is_no_longer_known() {
         assert_eq!(shared::loaded(&store, epoch).await, [1, 2, 3]);
     });
 }
+
+#[test]
+fn version_is_told() {
+    let store = Keyspace::new().journal();
+    let about = block_on(store.about()).expect("it is there").expect("everybody may ask");
+    assert!(about.version.starts_with("etcd 3."), "{about:?}");
+}

@@ -389,3 +389,14 @@ fn way_is_protected_as_it_was_asked_for() {
         PostgresJournal::open(&unverified, 0).await.expect("nothing is verified");
     });
 }
+
+#[test]
+fn version_is_told() {
+    let database = Database::new(server().port());
+    let about = block_on(async {
+        let store = PostgresJournal::open(&location(&database.url), 0).await.expect("it opens");
+        store.about().await.expect("it is there").expect("it is known")
+    });
+    assert!(about.version.starts_with("PostgreSQL 1"), "{about:?}");
+    assert_eq!(about.warning, None, "{about:?}");
+}

@@ -29,7 +29,7 @@ pub(crate) use serve::{
 };
 pub(crate) use setup::{CaCommand, CertCommand, CertDir, CertIssue, CertRenew, Init, Login};
 pub(crate) use views::{
-    Bench, Completions, Fault, Graph, List, Load, Man, Top, Transport, Watch, Webhook,
+    Bench, Completions, Doctor, Fault, Graph, List, Load, Man, Top, Transport, Watch, Webhook,
 };
 
 /// A lock service: leases, fencing tokens, fair queues
@@ -153,14 +153,7 @@ Exit codes: 0 printed, 77 not allowed")]
     Top(Top),
     Load(Load),
     Bench(Bench),
-    /// Diagnose problems, and suggest what to do
-    #[command(after_help = "Examples:
-  leasehold doctor
-  leasehold doctor --addr http://10.0.0.1:8080,http://10.0.0.2:8080
-      looks at each of them
-
-Exit codes: 0 all is well, 1 something is bad, 69 no server could be reached")]
-    Doctor,
+    Doctor(Doctor),
     Backup(Backup),
     Restore(Restore),
     Migrate(Migrate),

@@ -71,6 +71,28 @@ pub(crate) struct Webhook {
     pub(crate) receiver_cacert: Option<PathBuf>,
 }
 
+/// Diagnose problems, and suggest what to do
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  leasehold doctor
+  leasehold doctor --addr http://10.0.0.1:8080,http://10.0.0.2:8080
+      looks at each of them
+  leasehold doctor --config /etc/leasehold/leasehold.toml
+      on the machine of a server: its store and its certificates too
+
+Exit codes: 0 all is well, 1 something is bad, 69 no server could be reached")]
+pub(crate) struct Doctor {
+    /// The settings of a server: its store and its certificates are looked at too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// A store to look at, as `leasehold serve` takes it: its version, and how quickly it answers
+    #[arg(long, value_name = "STORE", conflicts_with = "config")]
+    pub(crate) store: Option<String>,
+    /// A file with certificates: until when they are valid. It may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) certificate: Vec<PathBuf>,
+}
+
 /// Show the wait-for graph
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

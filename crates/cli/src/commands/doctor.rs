@@ -1,17 +1,21 @@
 //! `leasehold doctor`: looks at everything that is often wrong, and says what to do.
 
+mod certificate;
+mod store;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use leasehold_api::{OpenRequest, Version};
 use leasehold_client::Transport;
+use leasehold_server::{Config, Store};
 use serde::Serialize;
 
 use super::{Answered, default_owner};
-use crate::args::Global;
+use crate::args::{Doctor, Global};
 use crate::asking::Server;
-use crate::failure::{EXIT_NO, EXIT_UNREACHABLE, Failure};
+use crate::failure::{EXIT_CONFIG, EXIT_NO, EXIT_UNREACHABLE, Failure};
 use crate::output::{Output, Style, short, shown};
 
 /// Below this a server or a busy client runs out of connections.
@@ -19,6 +23,8 @@ const OPEN_FILES_WANTED: u64 = 4096;
 /// Times in answers are for people: a difference matters when they compare logs.
 const DRIFT_MAX: Duration = Duration::from_secs(2);
 const SLOW_COMMIT: Duration = Duration::from_millis(100);
+/// So many tenths of a server's descriptors may be in use.
+const DESCRIPTOR_TENTHS_MAX: u64 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -57,9 +63,10 @@ impl Finding {
     }
 }
 
-pub(crate) async fn run(global: &Global) -> Answered {
+pub(crate) async fn run(global: &Global, args: &Doctor) -> Answered {
     let out = Output::of(global);
     let mut findings = vec![open_files(), processes()];
+    findings.extend(named(global, args).await?);
     let mut reached = 0;
     for address in &global.addr {
         let mut one = global.clone();
@@ -83,6 +90,25 @@ pub(crate) async fn run(global: &Global) -> Answered {
         (_, true) => EXIT_NO,
         (_, false) => 0,
     })
+}
+
+/// What the settings and the flags name.
+async fn named(global: &Global, args: &Doctor) -> Result<Vec<Finding>, Failure> {
+    let wrong = |error: &dyn std::error::Error| Failure::from_chain(EXIT_CONFIG, error);
+    let config = args.config.as_deref().map(Config::read).transpose();
+    let config = config.map_err(|error| wrong(&error))?;
+    let store = args.store.as_deref().map(Store::parse).transpose();
+    let store = store.map_err(|error| wrong(&error))?;
+    let mut findings = Vec::new();
+    if let Some(store) = store.as_ref().or(config.as_ref().map(|config| &config.store)) {
+        findings.push(store::of(store).await);
+    }
+    let tls = config.as_ref().and_then(|config| config.tls.as_ref());
+    let of_config =
+        tls.into_iter().flat_map(|tls| std::iter::once(&tls.cert).chain(&tls.client_ca));
+    let files = global.cacert.iter().chain(of_config).chain(&args.certificate);
+    findings.extend(files.map(|file| certificate::of_file(file)));
+    Ok(findings)
 }
 
 fn show(out: &Output, findings: &[Finding]) {
@@ -126,6 +152,7 @@ async fn look_at(global: &Global, address: &str) -> Result<Vec<Finding>, Failure
     findings.push(ready(&server, failed).await);
     findings.extend(leaders(&server).await);
     findings.extend(written);
+    findings.extend(descriptors(&server).await);
     Ok(findings)
 }
 
@@ -262,6 +289,26 @@ fn drift(ours: SystemTime, server_ms: u64) -> Finding {
     }
 }
 
+/// How many descriptors the server has open, if we may read its metrics.
+async fn descriptors(server: &Server) -> Option<Finding> {
+    let metrics = server.ask(server.client.api().metrics()).await.ok()?;
+    let [open, max] = ["process_open_fds", "process_max_fds"].map(|name| gauge(&metrics, name));
+    let (open, max) = (open?, max?);
+    let detail = format!("the server has {open} of {max} descriptors open");
+    Some(if open.saturating_mul(10) > max.saturating_mul(DESCRIPTOR_TENTHS_MAX) {
+        let advice = "raise its limit: LimitNOFILE= in its unit; or find out who connects so often";
+        Finding::warning("descriptors", detail, advice)
+    } else {
+        Finding::ok("descriptors", detail)
+    })
+}
+
+/// A metric without labels.
+fn gauge(metrics: &str, name: &str) -> Option<u64> {
+    let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
+    metrics.lines().find_map(value)
+}
+
 fn open_files() -> Finding {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     match limit.current {
@@ -287,5 +334,28 @@ fn processes() -> Finding {
             "/proc cannot be read",
             "mount it: `leasehold run` needs it to stop a command",
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gauge_is_found_by_its_whole_name() {
+        let metrics = "# HELP process_open_fds x\nprocess_open_fds_max 7\nprocess_open_fds 12\n";
+        assert_eq!(gauge(metrics, "process_open_fds"), Some(12));
+        assert_eq!(gauge(metrics, "process_max_fds"), None);
+    }
+
+    #[test]
+    fn clocks_that_differ_are_told() {
+        let ours = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        assert_eq!(drift(ours, 1_000_001_000).verdict, Verdict::Ok);
+        for server_ms in [1_000_003_000, 999_997_000] {
+            let found = drift(ours, server_ms);
+            assert_eq!((found.check, found.verdict), ("clock", Verdict::Warning));
+            assert!(found.detail.contains("3.0s"), "{}", found.detail);
+        }
     }
 }

@@ -41,8 +41,8 @@ use parking_lot::Mutex;
 use crate::access::AccessStore;
 use crate::error::OpenError;
 use crate::journal::{
-    Campaign, Candidate, Heartbeat, Journal, JournalCaps, Leader, Page, Peer, Pending, Position,
-    Pruned, Seq, sent,
+    About, Campaign, Candidate, Heartbeat, Journal, JournalCaps, Leader, Page, Peer, Pending,
+    Position, Pruned, Seq, sent,
 };
 use crate::location::EtcdLocation;
 use crate::record::{Batch, Chunk};
@@ -186,6 +186,7 @@ impl Journal for EtcdJournal {
         prune(epoch: Epoch) -> Pruned;
         load(epoch: Epoch, from: Position) -> Page;
         groups(wanted: u32) -> u32;
+        about() -> Option<About>;
         servers() -> Vec<Peer>;
     }
 }

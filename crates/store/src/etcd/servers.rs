@@ -1,13 +1,20 @@
 //! The number of groups, and the list of servers.
 
-use super::Inner;
 use super::keys::{delete, get, is_absent, put};
 use super::proto::response_op::Response;
 use super::proto::{RangeRequest, RangeResponse, TxnRequest};
+use super::{Inner, version};
 use crate::error::Error;
-use crate::journal::Peer;
+use crate::journal::{About, Peer};
 
 impl Inner {
+    /// Not every user may ask for the version.
+    pub(super) async fn about(&self) -> Result<Option<About>, Error> {
+        let Ok(version) = self.client.version().await else { return Ok(None) };
+        let warning = version::warning(&version);
+        Ok(Some(About { version: format!("etcd {version}"), warning }))
+    }
+
     pub(super) async fn groups(&self, wanted: u32) -> Result<u32, Error> {
         let key = &self.keys.groups;
         let txn = TxnRequest {

@@ -37,8 +37,8 @@ use parking_lot::Mutex;
 use crate::access::AccessStore;
 use crate::error::OpenError;
 use crate::journal::{
-    Campaign, Candidate, Heartbeat, Journal, JournalCaps, Leader, Page, Peer, Pending, Position,
-    Pruned, Seq, sent,
+    About, Campaign, Candidate, Heartbeat, Journal, JournalCaps, Leader, Page, Peer, Pending,
+    Position, Pruned, Seq, sent,
 };
 use crate::location::PostgresLocation;
 use crate::record::{Batch, Chunk};
@@ -169,6 +169,7 @@ impl Journal for PostgresJournal {
         prune(epoch: Epoch) -> Pruned;
         load(epoch: Epoch, from: Position) -> Page;
         groups(wanted: u32) -> u32;
+        about() -> Option<About>;
         servers() -> Vec<Peer>;
     }
 }

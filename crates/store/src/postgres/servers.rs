@@ -1,11 +1,26 @@
-//! The number of groups, and the list of servers.
+//! The number of groups, the list of servers, and the version of PostgreSQL.
 
 use super::connection::text_expression;
 use super::{Inner, signed, unsigned};
 use crate::error::Error;
-use crate::journal::Peer;
+use crate::journal::{About, Peer};
+
+/// Nothing newer is used, and nothing older was tried.
+const OLDEST: i64 = 110_000;
 
 impl Inner {
+    pub(super) async fn about(&self) -> Result<Option<About>, Error> {
+        let query = "SELECT current_setting('server_version'), \
+            current_setting('server_version_num')::int8";
+        let rows = self.others.read(query, &[]).await;
+        let rows = rows.map_err(|failure| failure.unavailable("the version cannot be read"))?;
+        let row = rows.first().ok_or_else(|| Error::corrupt("the version is missing"))?;
+        let (text, number): (String, i64) = (row.get(0), row.get(1));
+        let warning = (number < OLDEST)
+            .then(|| "it is older than what Leasehold can use: PostgreSQL 11 or later".into());
+        Ok(Some(About { version: format!("PostgreSQL {text}"), warning }))
+    }
+
     pub(super) async fn groups(&self, wanted: u32) -> Result<u32, Error> {
         let statement = format!(
             "UPDATE {} SET groups = CASE groups WHEN 0 THEN {wanted} ELSE groups END

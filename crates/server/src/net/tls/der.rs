@@ -16,13 +16,13 @@ const VERSION: u8 = 0xa0;
 
 /// From when until when a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Validity {
-    pub(crate) not_before: UnixSeconds,
-    pub(crate) not_after: UnixSeconds,
+pub struct Validity {
+    pub not_before: UnixSeconds,
+    pub not_after: UnixSeconds,
 }
 
-/// The validity of a certificate; `None` if it is none.
-pub(crate) fn validity(certificate: &[u8]) -> Option<Validity> {
+/// The validity of a certificate in DER; `None` if it is none.
+pub fn validity(certificate: &[u8]) -> Option<Validity> {
     let (certificate, _) = element(certificate, SEQUENCE)?;
     let (mut rest, _) = element(certificate, SEQUENCE)?;
     if let Some((_, after)) = element(rest, VERSION) {

@@ -15,7 +15,8 @@ mod material;
 mod servers;
 mod slots;
 
-pub(crate) use der::{serial_of, validity};
+pub(crate) use der::serial_of;
+pub use der::{Validity, validity};
 pub use files::TlsError;
 pub(crate) use handshake::Rewound;
 pub(crate) use keeper::{Judged, Tls};
