@@ -45,7 +45,7 @@ pub enum Operation {
     Logout,
     UseConsole,
     NarrowToken,
-    /// Tokens, roles and revocations of others.
+    /// Tokens, roles and revocations of others, and a copy of everything.
     Administer,
     /// Liveness, readiness, version, the OpenAPI document, the console's files, and the way to log in.
     Public,

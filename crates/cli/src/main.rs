@@ -58,7 +58,7 @@ fn main() -> ExitCode {
             Some(answered) => answered,
             None => ask(&args.global, &args.command),
         },
-        Command::Backup(backup) => commands::backup::run(&out, backup),
+        Command::Backup(backup) if !backup.remote => commands::backup::run(&out, backup),
         Command::Restore(restore) => commands::restore::run(&out, restore),
         Command::Completions(completions) => commands::completions::run(&out, completions),
         Command::Man(man) => commands::man::run(&out, man),
@@ -72,6 +72,7 @@ fn main() -> ExitCode {
         Command::Login(_)
         | Command::Whoami
         | Command::Policy(_)
+        | Command::Backup(_)
         | Command::Run(_)
         | Command::Elect(_)
         | Command::Acquire(_)
@@ -146,6 +147,7 @@ async fn answer(global: &Global, command: &Command) -> Answered {
         Command::Cert(args) => commands::cert::run(&connect(global).await?, args).await,
         Command::Token(args) => commands::auth::token(&connect(global).await?, args).await,
         Command::Policy(args) => commands::auth::policy(&connect(global).await?, args).await,
+        Command::Backup(args) => commands::backup::remote(&connect(global).await?, args).await,
         Command::Console => commands::console::run(&connect(global).await?).await,
         Command::Cluster(args) => commands::cluster::run(&connect(global).await?, args).await,
         Command::Top(args) => commands::top::run(global, args).await,
@@ -153,7 +155,6 @@ async fn answer(global: &Global, command: &Command) -> Answered {
         | Command::Init(_)
         | Command::Logout
         | Command::Audit(_)
-        | Command::Backup(_)
         | Command::Restore(_)
         | Command::Migrate(_)
         | Command::Completions(_)

@@ -159,6 +159,32 @@ fn token_of_others_is_revoked_by_an_administrator_alone() {
 }
 
 #[test]
+fn backup_comes_over_the_network_to_who_administers() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let stage = Stage::on(&format!("sqlite:{}/leasehold.db", at("data")));
+    assert!(stage.run_as("billing", &["acquire", "kept", "--ttl", "1h"]).status.success());
+    let copy = at("copy.db");
+    let denied = stage.run_as("billing", &["backup", "--remote", &copy]);
+    assert_eq!(denied.status.code(), Some(77), "{}", text(&denied.stderr));
+    assert!(!Path::new(&copy).exists());
+    let copied = stage.run_as("root", &["backup", "--remote", &copy]);
+    assert!(copied.status.success(), "{}", text(&copied.stderr));
+    assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
+    let again = stage.run_as("root", &["backup", "--remote", &copy]);
+    assert_eq!(again.status.code(), Some(74), "{}", text(&again.stderr));
+    let streamed = stage.run_as("root", &["backup", "--remote", "-"]);
+    assert!(streamed.stdout.starts_with(b"SQLite format 3\0"), "{}", text(&streamed.stderr));
+    let both = stage.run_as("root", &["backup", "--remote", "--data", &at("data"), &at("x")]);
+    assert_eq!(both.status.code(), Some(64));
+    let restored = at("restored");
+    let restore = plain(&["restore", "--tokens", "keep", "--data", &restored, &copy]).output();
+    assert!(restore.unwrap().status.success());
+    let names = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(names, 3, "the data, the copy and what was restored");
+}
+
+#[test]
 fn tokens_of_a_backup_are_good_again_only_if_somebody_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

@@ -81,6 +81,7 @@ const STORY: &[(&str, i32, &[&str])] = &[
         &["fencing_token", "epoch", "dry_run"],
     ),
     ("restore --data {folder}/restored {folder}/copy.db", 0, &["fencing_token", "epoch"]),
+    ("backup --remote {folder}/remote.db", 0, &["file", "bytes"]),
     ("backup --store sqlite:{folder}/data/leasehold.db {folder}/again.db", 0, &["file", "bytes"]),
     ("restore --store sqlite:{folder}/other.db {folder}/again.db", 0, &["fencing_token", "epoch"]),
     ("migrate --from sqlite:{folder}/restored/leasehold.db --to sqlite:{folder}/moved.db", 0, &[]),

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::address::{path_part, query_value};
 use crate::client::Client;
+use crate::download::Download;
 use crate::driver::Order;
 use crate::error::{Error, Result};
 use crate::http::{Answered, Ask};
@@ -234,6 +235,13 @@ impl<'a> Api<'a> {
     /// Metrics of the server, as text.
     pub async fn metrics(&self) -> Result<String> {
         text(&self.ask(Ask::get("/metrics".into())).await?)
+    }
+
+    /// A backup of the server's SQLite store, to be written to a file piece by piece.
+    pub async fn backup(&self) -> Result<Download> {
+        let (done, started) = oneshot::channel();
+        self.client.order(Order::Download { ask: Ask::get("/v1/backup".into()), done })?;
+        started.await.map_err(|_| Error::unanswered("the client is closed"))?
     }
 
     /// Any request of the HTTP interface: a path with its query, and the body of a 2xx answer as the server said it.

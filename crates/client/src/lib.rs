@@ -47,6 +47,7 @@ mod layer;
 pub mod blocking;
 mod error;
 
+mod download;
 mod driver;
 mod view;
 mod payload;
@@ -66,6 +67,7 @@ pub use address::{path_part, query_value};
 pub use api::{Api, ListQuery};
 pub use client::{Client, ClientBuilder, Transport};
 pub use clock::{Clock, Sleep, SystemClock};
+pub use download::Download;
 pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{Error, LostBy, Result};
 pub use fence::{Fence, Register, Stale, sql};

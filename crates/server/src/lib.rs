@@ -43,7 +43,7 @@ pub use http::openapi::document as openapi_document;
 pub use leasehold_core::{FencingToken, GracePolicy, Limits, Quota};
 pub use leasehold_engine::{HistoryLimits, MigrateError, Migrated, Progress, migrate};
 pub use leasehold_store::sqlite::{
-    Backup, OldTokens, Restored, backup, restore, tokens_in,
+    Backup, OldTokens, Restored, backup, check as check_backup, restore, tokens_in,
 };
 pub use leasehold_store::{copy_access, open};
 pub use listen::Listen;

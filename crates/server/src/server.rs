@@ -31,6 +31,7 @@ use crate::net::listener::SystemListener;
 use crate::net::request::Routers;
 use crate::net::tls::{Tls, TlsError};
 use crate::service::app::App;
+use crate::service::backup::BackupTurn;
 use crate::service::quotas::ServerQuotas;
 use crate::service::random;
 use crate::service::streams::Streams;
@@ -205,6 +206,7 @@ impl Server {
             quotas: ServerQuotas::new(config.quota),
             config,
             tracer,
+            backup_turn: BackupTurn::default(),
             streams: Streams::default(),
         });
         let routers = Routers { http: http::router(app.clone()), grpc: grpc::router(&app) };

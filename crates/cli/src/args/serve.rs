@@ -137,12 +137,17 @@ pub(crate) struct Place {
   leasehold backup --data /var/lib/leasehold backup.db
   leasehold backup --store sqlite:/var/lib/leasehold/leasehold.db backup.db
   leasehold backup --data /var/lib/leasehold - | zstd > backup.db.zst
+  leasehold backup --remote --addr https://locks.example:8080 backup.db
+      from a server on another machine, with a token that may administer it
 
 PostgreSQL and etcd have tools of their own for this: see docs/operate/backup.md.
-Exit codes: 0 copied, 64 wrong usage, 74 not copied")]
+Exit codes: 0 copied, 64 wrong usage, 69 no server could be reached, 74 not copied, 77 not allowed")]
 pub(crate) struct Backup {
     #[command(flatten)]
     pub(crate) place: Place,
+    /// Ask the server of --addr for it, instead of reading its file on this machine
+    #[arg(long, conflicts_with_all = ["data", "store"])]
+    pub(crate) remote: bool,
     /// The file to make; there must be none yet. `-` is stdout
     #[arg(value_name = "FILE")]
     pub(crate) to: PathBuf,

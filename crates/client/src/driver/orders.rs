@@ -7,6 +7,7 @@ use leasehold_api::RequestOutcome;
 use tokio::sync::oneshot;
 
 use super::{Arrived, Asked, Driver, Item, ReplySender};
+use crate::download::Download;
 use crate::error::{Error, LostBy};
 use crate::http::{Answered, Ask as HttpAsk};
 use crate::machine::{Ask, Failure, Key, Moment};
@@ -42,6 +43,10 @@ pub(crate) enum Order {
         done: ReplySender<Answered>,
     },
     Watch(crate::watch::Feed),
+    Download {
+        ask: HttpAsk,
+        done: ReplySender<Download>,
+    },
     /// Says when it is that late.
     Sleep {
         until: Moment,
@@ -85,6 +90,12 @@ impl Driver {
                 let (server, arrivals) = (self.tools.subscribe(), self.arrivals.clone());
                 let patience = self.machine.settings().patience;
                 drop(self.tools_runtime.spawn(feed.run(Way { server, arrivals, patience })));
+            }
+            Order::Download { ask, done } => {
+                let http = self.tools.subscribe().borrow().clone();
+                drop(self.tools_runtime.spawn(async move {
+                    let _ = done.send(Download::start(&http, &ask).await);
+                }));
             }
             Order::Sleep { until, done } => {
                 self.sleeping.retain(|(_, done)| !done.is_closed());

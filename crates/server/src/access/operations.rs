@@ -31,7 +31,7 @@ impl From<Missing> for Failure {
 }
 
 /// Method, path and operation. A part in braces stands for any text; the first row that fits counts.
-pub(crate) const HTTP: [(&str, &str, Operation); 57] = [
+pub(crate) const HTTP: [(&str, &str, Operation); 58] = [
     ("GET", "/livez", Operation::Public),
     ("GET", "/readyz", Operation::Public),
     ("GET", "/openapi.json", Operation::Public),
@@ -42,6 +42,8 @@ pub(crate) const HTTP: [(&str, &str, Operation); 57] = [
     ("GET", "/v1/cluster", Operation::Cluster),
     ("GET", "/v1/limits", Operation::Cluster),
     ("GET", "/metrics", Operation::Metrics),
+    // All lease ids and the key of the cluster are in it.
+    ("GET", "/v1/backup", Operation::Administer),
     ("POST", "/v1/locks/{lock}/acquire", Operation::Acquire),
     ("POST", "/v1/locks/{lock}/renew", Operation::UseLease),
     ("POST", "/v1/locks/{lock}/release", Operation::UseLease),

@@ -16,6 +16,7 @@ pub(crate) mod overview;
 pub(crate) mod simple;
 pub(crate) mod health;
 pub(crate) mod auth;
+pub(crate) mod backup;
 pub(crate) mod console;
 pub(crate) mod openapi;
 

@@ -12,8 +12,8 @@ use utoipa::{IntoParams, IntoResponses, OpenApi};
 
 use crate::http::encode::{Answered, with_type};
 use crate::http::{
-    auth, console, fences, graph, health, history, inodes, locks, overview, sessions, sets, simple,
-    tokens, watch,
+    auth, backup, console, fences, graph, health, history, inodes, locks, overview, sessions, sets,
+    simple, tokens, watch,
 };
 
 #[derive(OpenApi)]
@@ -34,7 +34,7 @@ use crate::http::{
         watch::watch, watch::events, graph::graph, history::history,
         overview::overview, overview::tree, overview::limits,
         simple::post, simple::delete, simple::get,
-        health::livez, health::readyz, health::healthz, health::version, health::cluster, health::metrics,
+        health::livez, health::readyz, health::healthz, health::version, health::cluster, health::metrics, backup::get,
         auth::who_am_i, auth::tokens, auth::create, auth::token, auth::revoke, auth::rotate,
         auth::list_roles, auth::role, auth::put_role, auth::delete_role, auth::revoke_certificate,
         auth::test, console::login, console::exchange, console::logout, console::rotate_key,

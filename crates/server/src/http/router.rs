@@ -8,8 +8,8 @@ use leasehold_api::Code;
 
 use super::console as login;
 use super::{
-    auth, fences, graph, health, history, inodes, locks, openapi, overview, sessions, sets, simple,
-    tokens, watch,
+    auth, backup, fences, graph, health, history, inodes, locks, openapi, overview, sessions, sets,
+    simple, tokens, watch,
 };
 use crate::console::files as console;
 use crate::service::app::App;
@@ -40,6 +40,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/limits", get(overview::limits))
         .route("/v1/version", get(health::version))
         .route("/v1/cluster", get(health::cluster))
+        .route("/v1/backup", get(backup::get))
         .route("/v1/auth/self", get(auth::who_am_i))
         .route("/v1/auth/login", post(login::login))
         .route("/v1/auth/exchange", post(login::exchange))

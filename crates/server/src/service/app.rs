@@ -5,6 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{Namespace, Stats, Timestamp};
 use leasehold_engine::{Clock, Handle, Query, View};
 
+use super::backup::BackupTurn;
 use super::caller::Caller;
 use super::quotas::ServerQuotas;
 use super::streams::Streams;
@@ -40,6 +41,7 @@ pub(crate) struct App {
     /// The TLS of the port, if it has any.
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) tracer: Tracer,
+    pub(crate) backup_turn: BackupTurn,
     /// The access rules.
     pub(crate) authenticator: Arc<Authenticator>,
     /// Those who watch, here or through here.

@@ -35,3 +35,4 @@ pub(crate) mod streams;
 pub(crate) mod auth;
 
 mod audit;
+pub(crate) mod backup;

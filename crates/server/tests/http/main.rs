@@ -19,6 +19,7 @@ mod service;
 mod access;
 mod tenants;
 mod audit;
+mod backup;
 mod cluster;
 mod login;
 mod quotas;

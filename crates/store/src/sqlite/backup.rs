@@ -40,6 +40,16 @@ pub fn backup(from: &Path, to: &Path) -> Result<Backup, Error> {
     copy.finish(audit)
 }
 
+/// Reads a backup in full, every checksum compared, and changes nothing.
+pub fn check(backup: &Path) -> Result<Backup, Error> {
+    let unreadable = |error| Error::unavailable("the backup cannot be read").because(error);
+    let connection = schema::open_to_read(backup)
+        .map_err(|error| Error::unavailable("the backup cannot be opened").because(error))?;
+    let audit = audit(&connection)?;
+    let byte_len = fs::metadata(backup).map_err(unreadable)?.len();
+    Ok(Backup { last: audit.last, epoch: audit.epoch, byte_len })
+}
+
 /// A copy that has no name yet. Dropped before it is finished, it leaves nothing behind.
 pub(super) struct Copy {
     pub(super) connection: Connection,

@@ -47,7 +47,7 @@ use crate::journal::{
 };
 use crate::record::{Batch, Chunk};
 
-pub use backup::{Backup, backup};
+pub use backup::{Backup, backup, check};
 pub use busy::busy_total;
 pub use restore::{OldTokens, Restored, restore, tokens_in};
 pub use schema::SCHEMA;
