@@ -82,7 +82,7 @@ impl Server {
         Some(("LEASEHOLD_TOKEN_FILE", path.into()))
     }
 
-    /// How long a request may take.
+    /// The longest that a request may take.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }

@@ -45,7 +45,7 @@ impl Download {
         Err(Answered { status: head.status, body }.refusal())
     }
 
-    /// How large it is, if the server said so.
+    /// Its size in bytes, if the server said so.
     pub fn byte_len(&self) -> Option<u64> {
         self.byte_len
     }

@@ -171,7 +171,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
 pub struct About {
     /// Its name and version.
     pub version: String,
-    /// What one should know who runs this version.
+    /// Advice for those who run this version.
     pub warning: Option<String>,
 }
 

@@ -17,7 +17,7 @@ const FORBIDDEN: &[(&str, &str, &str)] = &[
 
 /// Names the core's types.
 const CORE: &str = "leasehold_core";
-/// The service, the decoders and encoders around it, and what reads principals, namespaces, limits and figures. Nothing
+/// The service, the decoders and encoders around it, and what reads principals, namespaces, limits, figures and traces. Nothing
 /// else knows what a lock is: connections, the console's files, access logs.
 const KNOWS_THE_CORE: &[&str] = &[
     "access/",
@@ -33,6 +33,7 @@ const KNOWS_THE_CORE: &[&str] = &[
     "service/",
     "telemetry/metrics.rs",
     "telemetry/readings.rs",
+    "telemetry/traces",
     "token_seed.rs",
 ];
 

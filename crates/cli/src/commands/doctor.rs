@@ -92,7 +92,7 @@ pub(crate) async fn run(global: &Global, args: &Doctor) -> Answered {
     })
 }
 
-/// What the settings and the flags name.
+/// Findings about the stores and files that the settings and the flags name.
 async fn named(global: &Global, args: &Doctor) -> Result<Vec<Finding>, Failure> {
     let wrong = |error: &dyn std::error::Error| Failure::from_chain(EXIT_CONFIG, error);
     let config = args.config.as_deref().map(Config::read).transpose();
@@ -289,7 +289,7 @@ fn drift(ours: SystemTime, server_ms: u64) -> Finding {
     }
 }
 
-/// How many descriptors the server has open, if we may read its metrics.
+/// The number of descriptors that the server has open, if we may read its metrics.
 async fn descriptors(server: &Server) -> Option<Finding> {
     let metrics = server.ask(server.client.api().metrics()).await.ok()?;
     let [open, max] = ["process_open_fds", "process_max_fds"].map(|name| gauge(&metrics, name));

@@ -29,7 +29,7 @@ const BATCH_LEN_MAX: usize = 100;
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];
 const SECRET_BYTES_MIN: usize = 16;
 
-/// What is sent.
+/// The body of a request to the receiver.
 #[derive(Debug, Serialize)]
 struct Delivery<'a> {
     events: &'a [Event],

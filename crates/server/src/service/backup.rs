@@ -19,7 +19,7 @@ use super::problems::Failure;
 use crate::audit::Line;
 use crate::config::Store;
 
-/// What the name of the store gets behind it while it is copied. There is one such copy at a time, so one that a server left
+/// The end of a copy's name, after the name of the store. There is one such copy at a time, so one that a server left
 /// behind when it was killed is replaced.
 const SUFFIX: &str = ".sent";
 const RETRY_AFTER: Duration = Duration::from_secs(10);

@@ -25,7 +25,7 @@ const AGENT: &str = concat!("leasehold/", env!("CARGO_PKG_VERSION"));
 const SIGNATURE: &str = "leasehold-signature";
 const DELIVERY: &str = "leasehold-delivery";
 
-/// Who takes the events.
+/// The address that takes the events.
 pub(super) struct Receiver {
     uri: Uri,
     host: String,

@@ -16,7 +16,7 @@ pub(super) struct Slot {
     pub(super) traced: Option<Box<Traced>>,
 }
 
-/// What the spans of a command tell beyond its answer.
+/// Facts that the spans of a command tell beyond its answer.
 #[derive(Debug)]
 pub(super) enum Traced {
     Acquire { parent: TraceContext, claims: Vec<Claim> },

@@ -18,7 +18,7 @@ use crate::service::caller::{Caller, Transport};
 
 const PATH: &str = "/v1/traces";
 const BATCH_LEN_MAX: usize = 512;
-/// How long the first span of a batch waits for others.
+/// The time that the first span of a batch waits for others.
 const GATHERING: Duration = Duration::from_millis(500);
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The numbers of OTLP for kinds of spans and for their status.
@@ -69,7 +69,7 @@ impl Span {
         self.attributes.push((name, value));
     }
 
-    /// What all spans of requests tell. An expected "no" is an answer, not a failure.
+    /// Adds what all spans of requests tell. An expected "no" is an answer, not a failure.
     pub(super) fn describe(&mut self, caller: &Caller, outcome: Result<(), Code>) {
         self.is_of_request = true;
         self.is_failure = outcome.is_err_and(|code| code.http_status() >= 500);
@@ -126,7 +126,7 @@ pub(super) struct Exporter {
     url: String,
     resource: Json,
     client: Client<HttpConnector, Full<Bytes>>,
-    /// How many spans found no room.
+    /// The number of spans that found no room.
     lost: watch::Receiver<u64>,
     is_away: bool,
 }
