@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use leasehold_access::Token;
 use leasehold_engine::SystemClock;
 use leasehold_server::{
@@ -213,6 +215,17 @@ async fn header_that_was_taken_from_the_wire_is_refused() {
     let line =
         head.lines().find(|line| line.to_ascii_lowercase().starts_with("leasehold-forwarded:"));
     let value = line.unwrap().split_once(": ").unwrap().1.trim();
+    // Made fresh by whoever has no key, it is good for nothing either, whatever else about it is right.
+    let (payload, _) = value.strip_prefix("1.").unwrap().split_once('.').unwrap();
+    let mut vouched: Value =
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap();
+    vouched["nonce"] = json!(vouched["nonce"].as_u64().unwrap() ^ 1);
+    let payload = URL_SAFE_NO_PAD.encode(vouched.to_string());
+    let changed = format!("1.{payload}.{}", "A".repeat(43));
+    let changed = [("leasehold-forwarded", changed.as_str())];
+    let refused = leader.send("GET", "/v1/locks/x?namespace=billing", &changed, None).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    refused.problem("invalid_request");
     let taken = [("leasehold-forwarded", value)];
     for path in ["/v1/locks/x?namespace=billing", "/v1/locks/y?namespace=billing", "/v1/locks/x"] {
         let refused = leader.send("GET", path, &taken, None).await;
